@@ -1,0 +1,137 @@
+"""Who may do what on the bus; rendered for each kind of broker. What is not listed is denied."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from contracts import topics
+from contracts.claims import Claims, PrincipalKind
+
+Action = Literal["publish", "subscribe", "receive"]
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Someone who has logged in.
+
+    Attributes:
+        id: Device id, user id, client name or hub instance.
+        owner: Id of the user whose events it may see; empty for none.
+        chat: Whether it was granted chat over MQTT (``client`` only; a device always has it).
+    """
+
+    kind: PrincipalKind
+    id: str
+    owner: str = ""
+    chat: bool = False
+
+    @classmethod
+    def of(cls, claims: Claims) -> "Principal":
+        """Make the principal a valid token stands for."""
+        return cls(kind=claims.kind, id=claims.sub, owner=claims.own, chat="chat" in claims.scopes)
+
+
+@dataclass(frozen=True)
+class Right:
+    """Permission to do one thing on what one topic filter covers."""
+
+    action: Action
+    filter: str
+
+
+_HUB_FILTERS: Final = ("devices/#", "hub/#", "users/#")
+
+_VISIBLE: Final = (
+    topics.STATUS.filter(),
+    topics.HEARTBEAT.filter(),
+    topics.ALL_SKILLS,
+    topics.STATE.filter(),
+    topics.EVENT.filter(),
+    topics.HUB_STATUS.filter(),
+    topics.WATCHER.filter(),
+    topics.CAPTURE.filter(),
+)
+"""What a reader may see: presence and values, never the arguments and results of calls."""
+
+
+def rights(principal: Principal) -> tuple[Right, ...]:
+    """List all that a principal may do."""
+    match principal.kind:
+        case "hub":
+            return (
+                *(Right(action, each) for each in _HUB_FILTERS for action in _ALL_ACTIONS),
+                Right("publish", topics.BROKER_CONTROL.template),
+            )
+        case "device":
+            return _device_rights(principal.id)
+        case "client" | "user":
+            return _reader_rights(principal)
+
+
+_ALL_ACTIONS: Final[tuple[Action, ...]] = ("publish", "subscribe", "receive")
+
+
+def _device_rights(device: str) -> tuple[Right, ...]:
+    sends = (
+        topics.STATUS.build(device=device),
+        topics.HEARTBEAT.build(device=device),
+        topics.SKILL.filter(device=device),
+        topics.STATE.filter(device=device),
+        topics.EVENT.filter(device=device),
+        topics.RESULT.filter(device=device),
+        topics.CHAT_REQUEST.filter(principal=device),
+    )
+    hears = (
+        topics.STATUS.build(device=device),
+        topics.SKILL.filter(device=device),
+        topics.CALL.filter(device=device),
+        topics.CONTROL.filter(device=device),
+        topics.CHAT_REPLY.filter(principal=device),
+        topics.HUB_STATUS.filter(),
+    )
+    return (
+        *(Right("publish", each) for each in sends),
+        *(Right(action, each) for each in hears for action in _HEARING),
+    )
+
+
+_HEARING: Final[tuple[Action, ...]] = ("subscribe", "receive")
+
+
+def _reader_rights(principal: Principal) -> tuple[Right, ...]:
+    sees = list(_VISIBLE)
+    if principal.owner:
+        sees.append(topics.USER_EVENT.filter(user=principal.owner))
+    granted: list[Right] = []
+    if principal.chat:
+        sees.append(topics.CHAT_REPLY.filter(principal=principal.id))
+        granted.append(Right("publish", topics.CHAT_REQUEST.filter(principal=principal.id)))
+    return (
+        # Tools subscribe to everything; what is delivered is filtered.
+        Right("subscribe", topics.EVERYTHING),
+        *(Right("receive", each) for each in sees),
+        *granted,
+    )
+
+
+def covers(pattern: str, filter_: str) -> bool:
+    """Whether everything that ``filter_`` (a topic or a filter) matches is matched by ``pattern``.
+
+    Topics whose first level starts with ``$`` are covered only by a pattern that names that level
+    (MQTT 3.1.1, section 4.7.2).
+    """
+    ours, theirs = pattern.split("/"), filter_.split("/")
+    if theirs[0].startswith("$") and ours[0] != theirs[0]:
+        return False
+    for position, level in enumerate(ours):
+        if level == "#":
+            return True
+        if position >= len(theirs) or theirs[position] == "#":
+            return False
+        if level not in ("+", theirs[position]):
+            return False
+    return len(ours) == len(theirs)
+
+
+def allowed(given: tuple[Right, ...], action: Action, topic: str) -> bool:
+    """Whether one of these rights permits the action on a topic or, to subscribe, on a filter."""
+    return any(right.action == action and covers(right.filter, topic) for right in given)

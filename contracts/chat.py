@@ -1,0 +1,28 @@
+"""Chat over MQTT, for automations: ``hub/chat/{principal}/request/{id}`` and ``…/reply/{id}``."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contracts.events import TurnEvent
+from contracts.wire import Wire
+
+MAX_MESSAGE: int = 32_000
+"""Characters of one message of a person; more belongs into a file."""
+
+
+class ChatRequest(Wire):
+    """A message to the assistant."""
+
+    kind: Literal["chat"] = "chat"
+    message: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE)]
+    conversation: str | None = None
+    agent: str = "assistant"
+
+
+class ChatReply(Wire):
+    """One event of the turn; the last one is ``final`` or ``error``."""
+
+    kind: Literal["reply"] = "reply"
+    seq: Annotated[int, Field(ge=0)]
+    event: TurnEvent

@@ -1,0 +1,60 @@
+"""What stands in a token: a JWT, signed by the hub with EdDSA (RFC 7519, RFC 8037)."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from contracts.wire import Part
+
+AUDIENCE: Final = "strawberry"
+
+Scope = Literal["register", "chat", "call"]
+SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call")
+DEVICE_SCOPES: Final[tuple[Scope, ...]] = ("register", "chat")
+"""A device chats as its owner; calling other devices' skills needs ``call`` on top."""
+
+PrincipalKind = Literal["hub", "device", "user", "client"]
+
+
+def _scopes(text: str) -> str:
+    unknown = set(text.split()) - set(SCOPES)
+    if unknown:
+        raise ValueError(f"unknown scope: {', '.join(sorted(unknown))}")
+    return text
+
+
+class Confirmation(Part):
+    """``cnf`` (RFC 7800): the RFC 7638 thumbprint of the key the bearer has bound."""
+
+    jkt: str
+
+
+class Claims(Part):
+    """The claims of one token.
+
+    Attributes:
+        iss: Id of the hub.
+        sub: Device id, user id, client name, or the hub's instance.
+        own: Id of the user it belongs to.
+        scope: Scopes, separated by blanks (RFC 8693).
+        iat: Issued at, seconds since the epoch.
+        exp: Not valid from here on, seconds since the epoch.
+        jti: Id of this token, for revoking it.
+        cnf: Thumbprint of the device's key.
+    """
+
+    iss: str
+    sub: Annotated[str, Field(min_length=1, max_length=64)]
+    kind: PrincipalKind
+    own: str
+    aud: Literal["strawberry"] = AUDIENCE
+    scope: Annotated[str, AfterValidator(_scopes)] = ""
+    iat: int
+    exp: int
+    jti: str
+    cnf: Confirmation | None = None
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes as a set."""
+        return frozenset(self.scope.split())

@@ -1,0 +1,120 @@
+"""Every error that Strawberry raises on purpose.
+
+::
+
+    StrawberryError
+    ├── ConfigError             a setting or file of the user cannot be used
+    ├── InvalidMessage          a message that does not keep to the contracts
+    │   ├── InvalidTopic
+    │   └── BadSignature
+    ├── LinkError               the bus
+    │   ├── Disconnected
+    │   └── LoginRefused
+    ├── Unauthorized            no valid token
+    ├── Forbidden               a valid token without the right
+    ├── NotFound                names nothing that exists
+    ├── Conflict                exists already, or was used already
+    ├── CallError               a skill call that gave no result; carries an ErrorCode
+    ├── SandboxError            the sandbox cannot be had
+    └── GatewayError            no model gave an answer
+"""
+
+from enum import StrEnum
+
+
+class StrawberryError(Exception):
+    """An expected failure.
+
+    Attributes:
+        message: One line: what happened.
+        hint: One line: what to do about it; may be empty.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(StrawberryError):
+    """A setting or a file of the user cannot be used."""
+
+
+class InvalidMessage(StrawberryError):
+    """A message on the bus that does not keep to the contracts."""
+
+
+class InvalidTopic(InvalidMessage):
+    """A topic that is in no row of the topics table, or a name that cannot stand in one."""
+
+
+class BadSignature(InvalidMessage):
+    """A message whose signature is missing, malformed, or not by the expected key."""
+
+
+class LinkError(StrawberryError):
+    """The bus cannot be used."""
+
+
+class Disconnected(LinkError):
+    """The link is not connected right now; nothing was sent."""
+
+
+class LoginRefused(LinkError):
+    """The broker refused the login."""
+
+
+class Unauthorized(StrawberryError):
+    """There is no valid token; the message says what is wrong with it."""
+
+
+class Forbidden(StrawberryError):
+    """The token is valid and does not carry the right."""
+
+
+class NotFound(StrawberryError):
+    """The name or id names nothing that exists."""
+
+
+class Conflict(StrawberryError):
+    """The thing exists already, or was used already."""
+
+
+class ErrorCode(StrEnum):
+    """Why a skill call gave no result, as it crosses the bus."""
+
+    OFFLINE = "offline"
+    UNKNOWN_SKILL = "unknown_skill"
+    BAD_ARGUMENTS = "bad_arguments"
+    REFUSED = "refused"
+    NEEDS_CONFIRMATION = "needs_confirmation"
+    BUSY = "busy"
+    TOO_LARGE = "too_large"
+    EXPIRED = "expired"
+    STALE_EPOCH = "stale_epoch"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    SKILL_ERROR = "skill_error"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+class CallError(StrawberryError):
+    """A skill call that gave no result.
+
+    Attributes:
+        code: Why.
+        device: Id or key of the device concerned, where there is one.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, hint: str = "", device: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.device = device
+
+
+class SandboxError(StrawberryError):
+    """The sandbox cannot be started or installed."""
+
+
+class GatewayError(StrawberryError):
+    """No model gave an answer; the message names what each one said."""

@@ -1,0 +1,108 @@
+"""Who is there: status, heartbeat and the hub's own status."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contracts.names import SkillName
+from contracts.rpc import Epoch
+from contracts.wire import Json, Part, Timestamp, Wire
+
+HEARTBEAT_S: float = 15.0
+"""Seconds between two heartbeats; with MQTT's keepalive the same, neither outlives the other."""
+
+CONFIRM_ONLINE_S: float = 10.0
+"""A retained ``online`` that is not confirmed live within this many seconds counts as offline."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class DeviceStatus(Wire):
+    """Spoke → all, retained and signed; the offline one is also the Last Will.
+
+    Attributes:
+        epoch: One start of the spoke, see ``protocol.md``.
+        connection: Counts the connections within the epoch.
+        seq: Counts the statuses within the connection.
+        hub_session: The session of the hub that this status answers, None before one was seen.
+        skills: SHA-256 of the registration payload of every skill there is (``online`` only).
+        version: Of the spoke's software.
+    """
+
+    kind: Literal["status"] = "status"
+    state: Literal["online", "offline"]
+    epoch: Epoch
+    connection: Annotated[int, Field(ge=1)]
+    seq: Annotated[int, Field(ge=0)]
+    hub_session: str | None = None
+    skills: dict[SkillName, Sha256] = {}
+    version: str = ""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What decides which of two statuses is the later one."""
+        return (self.epoch, self.connection, self.seq)
+
+
+class Heartbeat(Wire):
+    """Spoke → hub, retained, not signed: a hint only.
+
+    Attributes:
+        uptime_s: Seconds since the spoke started.
+        mode: ``hub`` while its agent is the hub's, ``alone`` otherwise.
+        load: One-minute load average divided by the number of processors.
+        memory_mb: Resident memory of the spoke in MiB.
+    """
+
+    kind: Literal["heartbeat"] = "heartbeat"
+    seq: Annotated[int, Field(ge=0)]
+    uptime_s: Annotated[float, Field(ge=0)]
+    mode: Literal["hub", "alone"] = "hub"
+    load: float | None = None
+    memory_mb: float | None = None
+
+
+class State(Wire):
+    """A value that a skill publishes, with Home Assistant's names for units and classes."""
+
+    kind: Literal["state"] = "state"
+    value: Json
+    unit: str | None = None
+    device_class: str | None = None
+    at: Timestamp
+
+
+class Emitted(Wire):
+    """Something that a skill reports as having happened."""
+
+    kind: Literal["event"] = "event"
+    skill: SkillName
+    data: Json = None
+    at: Timestamp
+
+
+class HubStatus(Wire):
+    """Hub → all, retained, signed, and Last Will.
+
+    Attributes:
+        session: New at each connection of the hub to the broker: spokes then publish again.
+    """
+
+    kind: Literal["hub"] = "hub"
+    state: Literal["online", "offline"]
+    started_at: Timestamp
+    session: str
+    version: str = ""
+
+
+class Revocation(Part):
+    """Hub → embedded broker, on its control topic: what may no longer log in.
+
+    Attributes:
+        tokens: ``jti`` of single tokens.
+        principals: Subjects none of whose tokens issued before ``before`` are valid any more.
+    """
+
+    tokens: list[str] = []
+    principals: list[str] = []
+    before: Timestamp

@@ -1,0 +1,71 @@
+"""What a spoke tells about a skill: ``devices/{device}/skills/{Skill}``."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contracts.names import MethodName, SkillName
+from contracts.wire import Json, Part, Wire
+
+MAX_METHODS: int = 256
+"""Methods one skill may register; a class with more is a generated one and belongs split."""
+
+
+class MethodFlags(Part):
+    """What a method may do, declared by its author. The defaults assume the least."""
+
+    read_only: bool = False
+    idempotent: bool = False
+    destructive: bool = False
+    open_world: bool = False
+    confirm: bool = False
+    untrusted_output: bool = False
+
+
+class Method(Part):
+    """One method of a skill.
+
+    Attributes:
+        signature: As Python writes it, without ``self``: ``set_volume(level: int = 30) -> None``.
+        doc: The docstring, dedented; its first line is the summary.
+        parameters: JSON Schema (2020-12) of an object; ``properties`` stand in the order of the
+            signature, ``additionalProperties`` is false.
+        positional: Names that may also be given by position, in order.
+        result: JSON Schema of the result, or None where the author declared none.
+        timeout_ms: How long the method may run.
+        progress: Whether it is a generator that reports progress.
+        sentences: Sentence templates (hassil) by language (BCP 47).
+    """
+
+    name: MethodName
+    signature: Annotated[str, Field(max_length=2_000)]
+    doc: Annotated[str, Field(max_length=8_000)] = ""
+    parameters: dict[str, Json]
+    positional: list[str] = []
+    result: dict[str, Json] | None = None
+    flags: MethodFlags = MethodFlags()
+    timeout_ms: Annotated[int, Field(gt=0, le=900_000)] = 30_000
+    progress: bool = False
+    sentences: dict[str, list[str]] = {}
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return self.doc.strip().partition("\n")[0]
+
+
+class Registration(Wire):
+    """One skill of one device, retained and signed.
+
+    Attributes:
+        doc: The docstring of the class.
+        device_agnostic: Whether any device that has the skill serves as well as another.
+        area: Where the skill acts, if that is not where the device stands.
+    """
+
+    kind: Literal["skill"] = "skill"
+    skill: SkillName
+    doc: Annotated[str, Field(max_length=8_000)] = ""
+    device_agnostic: bool = False
+    area: str | None = None
+    methods: Annotated[list[Method], Field(max_length=MAX_METHODS)]

@@ -1,0 +1,173 @@
+"""Every topic of the bus: who may name it, what it carries, how it is sent.
+
+No topic string is written anywhere else. Topics here never carry the configured prefix: the link
+adds it when it sends and takes it off when it receives.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from contracts.chat import ChatReply, ChatRequest
+from contracts.errors import InvalidMessage, InvalidTopic
+from contracts.events import CaptureState, UserEvent, WatcherState
+from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
+from contracts.presence import DeviceStatus, Emitted, Heartbeat, HubStatus, Revocation, State
+from contracts.registration import Registration
+from contracts.rpc import REPLY, Call, Control
+from contracts.wire import Part
+
+_LEVELS: Final[dict[str, TypeAdapter[str]]] = {
+    "device": TypeAdapter(DeviceId),
+    "skill": TypeAdapter(SkillName),
+    "method": TypeAdapter(MethodName),
+    "property": TypeAdapter(Token),
+    "name": TypeAdapter(Token),
+    "call": TypeAdapter(CallId),
+    "instance": TypeAdapter(InstanceName),
+    "principal": TypeAdapter(Token),
+    "request": TypeAdapter(Token),
+    "watcher": TypeAdapter(Token),
+    "capture": TypeAdapter(Token),
+    "user": TypeAdapter(Token),
+    "kind": TypeAdapter(Token),
+}
+
+
+@lru_cache(maxsize=4096)
+def _check(level: str, value: str) -> str:
+    try:
+        return _LEVELS[level].validate_python(value)
+    except ValidationError:
+        raise InvalidTopic(f"{value!r} cannot stand for {{{level}}} in a topic") from None
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One row of the table.
+
+    Attributes:
+        template: The topic with its variable levels in braces, as in ``protocol.md``.
+        payload: What a message on it is parsed as.
+        signed: Whether it carries a signature.
+    """
+
+    template: str
+    payload: TypeAdapter[Any] = field(repr=False)
+    sender: Literal["device", "hub", "chatter"]
+    retained: bool = False
+    qos: Literal[0, 1] = 1
+    signed: bool = False
+
+    @cached_property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the template."""
+        return tuple(self.template.split("/"))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the variable levels, in order."""
+        return tuple(re.findall(r"{(\w+)}", self.template))
+
+    def build(self, **values: str) -> str:
+        """Make the topic for these values.
+
+        Raises:
+            InvalidTopic: If a value cannot stand in a topic.
+            KeyError: If a value is missing.
+        """
+        return self.template.format_map({name: _check(name, values[name]) for name in self.names})
+
+    def filter(self, **values: str) -> str:
+        """Make a subscription filter; what is not given matches anything (``+``)."""
+        return self.template.format_map(
+            {name: _check(name, values[name]) if name in values else "+" for name in self.names}
+        )
+
+    def match(self, topic: str) -> dict[str, str] | None:
+        """Give the values of the variable levels, or None where the topic is not of this row."""
+        levels = topic.split("/")
+        if len(levels) != len(self.levels):
+            return None
+        values: dict[str, str] = {}
+        for own, given in zip(self.levels, levels, strict=True):
+            if own.startswith("{"):
+                values[own[1:-1]] = given
+            elif own != given:
+                return None
+        try:
+            return {name: _check(name, value) for name, value in values.items()}
+        except InvalidTopic:
+            return None
+
+    def parse(self, payload: bytes) -> Part:
+        """Parse a payload whose signature, if it carries one, has been checked already.
+
+        Raises:
+            InvalidMessage: If it is not a message of this row.
+        """
+        try:
+            message: Part = self.payload.validate_json(payload)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the payload"
+            raise InvalidMessage(f"{self.template}: {where}: {first['msg']}") from None
+        return message
+
+
+def _of(model: type[Part]) -> TypeAdapter[Part]:
+    return TypeAdapter(model)
+
+
+STATUS: Final = Topic("devices/{device}/status", _of(DeviceStatus), "device", retained=True, signed=True)
+HEARTBEAT: Final = Topic("devices/{device}/heartbeat", _of(Heartbeat), "device", retained=True, qos=0)
+SKILL: Final = Topic(
+    "devices/{device}/skills/{skill}", _of(Registration), "device", retained=True, signed=True
+)
+STATE: Final = Topic("devices/{device}/state/{skill}/{property}", _of(State), "device", retained=True, qos=0)
+EVENT: Final = Topic("devices/{device}/events/{name}", _of(Emitted), "device", qos=0)
+CALL: Final = Topic("devices/{device}/calls/{skill}/{method}", _of(Call), "hub", signed=True)
+CONTROL: Final = Topic("devices/{device}/control/{call}", _of(Control), "hub", signed=True)
+RESULT: Final = Topic("devices/{device}/results/{instance}/{call}", REPLY, "device", signed=True)
+HUB_STATUS: Final = Topic("hub/{instance}/status", _of(HubStatus), "hub", retained=True, signed=True)
+CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", _of(ChatRequest), "chatter")
+CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", _of(ChatReply), "hub")
+WATCHER: Final = Topic("hub/watchers/{watcher}", _of(WatcherState), "hub", retained=True)
+CAPTURE: Final = Topic("hub/captures/{capture}", _of(CaptureState), "hub", retained=True)
+USER_EVENT: Final = Topic("users/{user}/events/{kind}", _of(UserEvent), "hub")
+
+BROKER_CONTROL: Final = Topic("$CONTROL/strawberry/v1", _of(Revocation), "hub")
+"""Only to the embedded broker: never retained, never delivered to a subscriber."""
+
+TOPICS: Final = (
+    STATUS,
+    HEARTBEAT,
+    SKILL,
+    STATE,
+    EVENT,
+    CALL,
+    CONTROL,
+    RESULT,
+    HUB_STATUS,
+    CHAT_REQUEST,
+    CHAT_REPLY,
+    WATCHER,
+    CAPTURE,
+    USER_EVENT,
+)
+
+EVERYTHING: Final = "#"
+ALL_SKILLS: Final = "devices/+/skills/#"
+"""The registry's subscription to every skill of every device."""
+
+
+def find(topic: str) -> tuple[Topic, dict[str, str]] | None:
+    """Give the row that a topic belongs to with its values, or None where it belongs to none."""
+    for row in TOPICS:
+        values = row.match(topic)
+        if values is not None:
+            return row, values
+    return None

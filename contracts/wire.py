@@ -1,0 +1,32 @@
+"""The base of every message: frozen, versioned, tolerant of fields it does not know."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from contracts import WIRE_VERSION
+
+Json = Any
+"""A JSON value: null, bool, number, string, list, or object with string keys."""
+
+
+def rfc3339(moment: datetime) -> str:
+    """Format a moment as RFC 3339 in UTC with milliseconds, as all times on the wire are."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Timestamp = Annotated[datetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
+"""A moment; RFC 3339 UTC on the wire."""
+
+
+class Part(BaseModel):
+    """A piece of a message."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Wire(Part):
+    """A whole message. The hub serves this version and the one before it."""
+
+    v: int = Field(default=WIRE_VERSION, ge=max(1, WIRE_VERSION - 1), le=WIRE_VERSION)
