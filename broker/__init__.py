@@ -1,0 +1,1 @@
+"""The bus: link, RPC, keys and tokens, the embedded broker."""
