@@ -18,6 +18,7 @@ HUB_SKILLS: Final = frozenset(
 
 _DEVICE_ID: Final = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 _MAX_KEY: Final = 32
+_HUB_BRANCHES: Final = frozenset({"chat", "watchers", "captures"})
 
 
 def is_device_id(text: str) -> bool:
@@ -28,6 +29,12 @@ def is_device_id(text: str) -> bool:
 def _device_id(text: str) -> str:
     if not is_device_id(text):
         raise ValueError("a device id is [a-z][a-z0-9_]{0,31}, no Python keyword and not 'hub'")
+    return text
+
+
+def _instance_name(text: str) -> str:
+    if text in _HUB_BRANCHES:
+        raise ValueError(f"a hub process cannot be called {text!r}: hub/{text} is a branch of its own")
     return text
 
 
@@ -58,7 +65,9 @@ def device_key(display_name: str, taken: Container[str] = ()) -> str:
 DeviceId = Annotated[str, AfterValidator(_device_id)]
 SkillName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 MethodName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
-InstanceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+InstanceName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$"), AfterValidator(_instance_name)
+]
 CallId = Annotated[
     str,
     StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"),

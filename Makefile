@@ -1,0 +1,48 @@
+# The commands of the README. `make help` lists them.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+help:  ## This list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Strawberry needs Python 3.11 or newer. Name one: make run PYTHON=python3.12"; exit 1; }
+	@echo "Setting up $(VENV) (once; about a minute) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(READY)  ## Make .venv and install into it
+
+run: $(READY)  ## Broker, hub and a local spoke with the sample skills, on loopback
+	@exec $(BIN)/strawberry up
+
+test: $(READY)  ## All tests
+	@$(BIN)/python -m pytest
+
+lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m sandbox_host.check
+
+check: lint test  ## What the gate runs
+
+bench: $(READY)  ## The rows of docs/performance.md, measured here
+	@$(BIN)/python -m benchmarks
+
+format: $(READY)  ## Put the code into the one format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## Remove .venv and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.PHONY: help setup run test lint check bench format clean
