@@ -1,0 +1,1 @@
+"""The ``strawberry`` command."""

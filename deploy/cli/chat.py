@@ -1,0 +1,157 @@
+"""``strawberry chat``: one message, or a conversation."""
+
+import argparse
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.errors import StrawberryError
+from deploy.cli.client import HubClient
+from deploy.cli.output import Output, note
+from deploy.home import Home
+
+_DEFAULT_AGENT = "assistant"
+_AGENT_AND_MESSAGE = 2
+
+
+def chat(options: argparse.Namespace) -> int:
+    """Send one message, or talk until the person has enough."""
+    client = HubClient.find(Home.find(), url=options.hub)
+    agent, message = _words(options.words)
+    conversation = Conversation(client, agent=agent, device=options.device, output=Output(options.json))
+    if message is not None:
+        return conversation.say(message)
+    return _talk(conversation)
+
+
+def _words(words: list[str]) -> tuple[str, str | None]:
+    """Tell the agent from the message: two words are agent and message, more are an unquoted message."""
+    match words:
+        case []:
+            return _DEFAULT_AGENT, None
+        case [agent, message]:
+            return agent, message
+        case _:
+            return _DEFAULT_AGENT, " ".join(words)
+
+
+def _talk(conversation: "Conversation") -> int:
+    interactive = sys.stdin.isatty()
+    if interactive:
+        note("Talk to your home. Ctrl-D ends.")
+    while True:
+        if interactive:
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return 0
+        if not line.strip():
+            continue
+        try:
+            conversation.say(line.strip())
+        except StrawberryError as error:
+            # One failed message does not end a conversation.
+            note(f"{error.message}\n  {error.hint}" if error.hint else error.message)
+
+
+@dataclass
+class Conversation:
+    """Messages that belong together, with one agent of one hub."""
+
+    client: HubClient
+    agent: str
+    device: str | None
+    output: Output
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _shown: bool = field(default=False, init=False)
+
+    def say(self, message: str) -> int:
+        """Send a message and show what happens until the answer is complete.
+
+        Returns:
+            The exit code: 1 where the turn ended without an answer.
+        """
+        turn = uuid.uuid4().hex
+        try:
+            events = list(self._follow(self._ask(message, turn)))
+        except KeyboardInterrupt:
+            self.client.request("POST", f"/api/turns/{turn}/cancel", {})
+            raise
+        final = next((event for event in events if event["kind"] == "final"), None)
+        if final is None:
+            error = next((event for event in events if event["kind"] == "error"), {})
+            raise StrawberryError(
+                str(error.get("message", "the turn ended without an answer")), hint=str(error.get("hint", ""))
+            )
+        self.output.result(
+            {
+                "answer": final["answer"],
+                "mode": final["mode"],
+                "device": final.get("device"),
+                "events": events,
+            },
+            text="" if self._shown else final["answer"],
+        )
+        return 0
+
+    def _ask(self, message: str, turn: str) -> Iterator[dict[str, Any]]:
+        headers = {"X-Strawberry-Conversation": self.id, "X-Strawberry-Turn": turn}
+        if self.device:
+            headers["X-Strawberry-Device"] = self.device
+        if not self.output.as_json:
+            headers["X-Strawberry-Confirm"] = "true"
+        body = {"model": self.agent, "stream": True, "messages": [{"role": "user", "content": message}]}
+        for chunk in self.client.stream("/v1/chat/completions", body, headers):
+            if "error" in chunk:
+                raise StrawberryError(
+                    str(chunk["error"].get("message")), hint=str(chunk["error"].get("hint") or "")
+                )
+            event = chunk.get("x_strawberry")
+            if event is not None:
+                yield event
+                continue
+            for choice in chunk.get("choices", []):
+                text = choice.get("delta", {}).get("content")
+                if text:
+                    yield {"kind": "text", "text": text}
+
+    def _follow(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        self._shown = False
+        for event in events:
+            if not self.output.as_json:
+                self._show(event)
+            if event["kind"] == "confirmation":
+                self._confirm(event)
+            yield event
+
+    def _show(self, event: dict[str, Any]) -> None:
+        """Show an event as it happens; the answer on standard output, the way there beside it."""
+        match event["kind"]:
+            case "text":
+                print(event["text"], end="", flush=True)
+                self._shown = True
+            case "skill" if event["state"] in ("called", "failed"):
+                note(f"  · {event['path']} {event['state'] if event['state'] == 'failed' else '…'}")
+            case "skill" if event["state"] == "progress" and event.get("detail") is not None:
+                note(f"  · {json.dumps(event['detail'], ensure_ascii=False)}")
+            case "notice":
+                note(f"  · {event['text']}")
+
+    def _confirm(self, event: dict[str, Any]) -> None:
+        """Ask the person; anything but a clear yes, and no answer at all, is a no."""
+        approve = False
+        if not self.output.as_json:
+            arguments = ", ".join(f"{name}={value!r}" for name, value in event["arguments"].items())
+            print(
+                f"{event['device_name']}: {event['method']}({arguments})? [y/N] ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+            approve = sys.stdin.readline().strip().lower() in ("y", "yes")
+        self.client.request(
+            "POST", f"/api/turns/{event['turn']}/confirmations/{event['id']}", {"approve": approve}
+        )

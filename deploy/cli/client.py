@@ -1,0 +1,205 @@
+"""A client of the hub's HTTP API, on the standard library alone: a command is to start at once."""
+
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from contracts.errors import ConfigError, Forbidden, NotFound, StrawberryError, Unauthorized
+from deploy.home import Home
+
+_CONNECT_TIMEOUT_S = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANSWER_TIMEOUT_S = 900.0
+"""As long as the hub lets a turn take."""
+
+
+class NeedsConfirmation(StrawberryError):
+    """The call waits for a person's word.
+
+    Attributes:
+        confirmation: What to send with the same call once the person has said yes.
+    """
+
+    def __init__(self, message: str, *, hint: str, confirmation: str) -> None:
+        super().__init__(message, hint=hint)
+        self.confirmation = confirmation
+
+
+class HubClient:
+    """Speaks to one hub as one user.
+
+    Args:
+        url: Base address, for example ``http://127.0.0.1:8321``.
+        token: Bearer token of a user.
+    """
+
+    def __init__(self, url: str, *, token: str) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+
+    @classmethod
+    def find(cls, home: Home, *, url: str | None) -> "HubClient":
+        """Find the running hub and the token to speak to it with.
+
+        Args:
+            home: Where a hub of this machine left its address and the owner's token.
+            url: Another hub; its token comes from ``STRAWBERRY_TOKEN``.
+
+        Raises:
+            ConfigError: If no hub is known, or there is no token for it.
+        """
+        target = url or _running_hub(home)
+        token = os.environ.get("STRAWBERRY_TOKEN", "")
+        if not token and (url is None or urlsplit(url).hostname in _LOOPBACK):
+            # The owner's token is for this machine's hub; another address must never see it.
+            token = _read(home.token_file)
+        if not token:
+            raise ConfigError(
+                f"there is no token for the hub at {target}",
+                hint="Put one into STRAWBERRY_TOKEN; 'strawberry tokens add NAME' on the hub makes it.",
+            )
+        return cls(target, token=token)
+
+    def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
+        """Send a request and give the JSON answer.
+
+        Raises:
+            StrawberryError: With the hub's own message and hint, or saying that it cannot be reached.
+        """
+        connection, response = self._send(method, path, body, timeout=timeout)
+        with connection:
+            text = self._receive(response)
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise StrawberryError(f"{self.url} does not answer like a hub", hint="Check --hub.") from None
+
+    def stream(self, path: str, body: Any, headers: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """Post and give each JSON event of the answer's server-sent stream."""
+        connection, response = self._send("POST", path, body, headers=headers)
+        with connection:
+            try:
+                for line in response:
+                    text = line.decode("utf-8", "replace").strip()
+                    if text == "data: [DONE]":
+                        return
+                    if text.startswith("data:"):
+                        yield json.loads(text.removeprefix("data:"))
+            except (OSError, http.client.HTTPException, ValueError):
+                pass
+        raise StrawberryError("the answer broke off", hint="What was done so far stays done; ask again.")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        headers: dict[str, str] | None = None,
+        timeout: float = _ANSWER_TIMEOUT_S,
+    ) -> tuple["_Connection", http.client.HTTPResponse]:
+        connection = _Connection(self.url)
+        try:
+            response = connection.send(
+                method,
+                path,
+                None if body is None else json.dumps(body).encode(),
+                {
+                    "Authorization": f"Bearer {self._token}",
+                    "Content-Type": "application/json",
+                    **(headers or {}),
+                },
+                timeout=timeout,
+            )
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise StrawberryError(
+                f"the hub at {self.url} cannot be reached: {reason}",
+                hint="Is it running? 'strawberry up' starts one.",
+            ) from None
+        if response.status >= http.client.BAD_REQUEST:
+            with connection:
+                raise _refusal(response.status, self._receive(response))
+        return connection, response
+
+    def _receive(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException):
+            raise StrawberryError(f"the hub at {self.url} broke off its answer") from None
+
+
+class _Connection:
+    """One HTTP connection, closed with its answer."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"{url!r} is not the address of a hub", hint="For example http://127.0.0.1:8321."
+            )
+        self._base = parts.path.rstrip("/")
+        try:
+            port = parts.port
+        except ValueError:
+            raise ConfigError(f"{url!r} has no valid port") from None
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            self._connection = http.client.HTTPSConnection(
+                parts.hostname, port, timeout=_CONNECT_TIMEOUT_S, context=ssl.create_default_context()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=_CONNECT_TIMEOUT_S)
+
+    def send(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], *, timeout: float
+    ) -> http.client.HTTPResponse:
+        self._connection.connect()
+        self._connection.sock.settimeout(timeout)
+        self._connection.request(method, self._base + path, body, headers)
+        return self._connection.getresponse()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> "_Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _running_hub(home: Home) -> str:
+    try:
+        return str(json.loads(home.address_file.read_text())["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"no hub is running that uses {home.directory}",
+            hint="Start one with 'strawberry up', or name another with --hub URL.",
+        ) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _refusal(status: int, text: bytes) -> StrawberryError:
+    try:
+        error = json.loads(text)["error"]
+        message, hint = str(error["message"]), str(error.get("hint") or "")
+        confirmation = error.get("confirmation")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return StrawberryError(f"the hub answered with status {status}", hint="Is --hub a hub's address?")
+    if confirmation:
+        return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation))
+    kinds: dict[int, type[StrawberryError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
+    return kinds.get(status, StrawberryError)(message, hint=hint)

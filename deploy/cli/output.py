@@ -1,0 +1,62 @@
+"""What a command prints: JSON for programs, tables and lines for people."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a command's result goes.
+
+    Attributes:
+        as_json: Whether the result is printed as one JSON document.
+    """
+
+    as_json: bool
+
+    def result(self, value: Any, *, text: str | None = None) -> None:
+        """Print a result: as JSON, or as ``text`` (the value itself where none is given)."""
+        if self.as_json:
+            print(json.dumps(value, ensure_ascii=False))
+        elif text is not None:
+            print(text)
+        elif value is not None:
+            print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
+
+    def rows(self, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, empty: str) -> None:
+        """Print a list of objects: as JSON, or as a table of these columns."""
+        if self.as_json:
+            print(json.dumps(list(rows), ensure_ascii=False))
+        elif rows:
+            print(table([[cell(row.get(column)) for column in columns] for row in rows], columns))
+        else:
+            print(empty)
+
+
+def note(text: str) -> None:
+    """Tell a person something that is not the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def cell(value: Any) -> str:
+    """Show a value in a table."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(cell(each) for each in value)
+    return str(value)
+
+
+def table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
+    """Lay out rows under their headings, each column as wide as its longest cell."""
+    headed = [[column.upper() for column in columns], *rows]
+    widths = [max(len(row[position]) for row in headed) for position in range(len(columns))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in headed
+    )
