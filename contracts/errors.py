@@ -14,9 +14,11 @@
     ├── Forbidden               a valid token without the right
     ├── NotFound                names nothing that exists
     ├── Conflict                exists already, or was used already
+    ├── TooManyRequests         too often in too short a time
     ├── CallError               a skill call that gave no result; carries an ErrorCode
     ├── SandboxError            the sandbox cannot be had
     └── GatewayError            no model gave an answer
+        └── NoModel             there is none to ask
 """
 
 from enum import StrEnum
@@ -80,6 +82,10 @@ class Conflict(StrawberryError):
     """The thing exists already, or was used already."""
 
 
+class TooManyRequests(StrawberryError):
+    """The same was tried too often in too short a time."""
+
+
 class ErrorCode(StrEnum):
     """Why a skill call gave no result, as it crosses the bus."""
 
@@ -118,3 +124,7 @@ class SandboxError(StrawberryError):
 
 class GatewayError(StrawberryError):
     """No model gave an answer; the message names what each one said."""
+
+
+class NoModel(GatewayError):
+    """No model is configured, or none of those that are has its key."""

@@ -1,0 +1,55 @@
+"""Where a gateway comes from."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Literal
+
+from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
+from agent_core.gateway.openai import open_direct
+from agent_core.gateway.protocol import Gateway
+from agent_core.gateway.tensorzero import open_tensorzero
+from agent_core.models import Models
+
+GatewayKind = Literal["tensorzero", "direct"]
+
+
+@asynccontextmanager
+async def open_gateway(
+    models: Models, *, kind: GatewayKind = "tensorzero", retry: RetryPolicy | None = None
+) -> AsyncIterator[Gateway]:
+    """Open the gateway to these models.
+
+    With no model that can be asked it opens all the same; ``available`` is then false and asking
+    raises ``NoModel``.
+
+    Args:
+        models: As ``models.choose`` gives them.
+        kind: ``direct`` speaks to OpenAI-compatible servers only, without TensorZero.
+        retry: What to do where no model answered at all.
+    """
+    policy = retry or RetryPolicy()
+    if kind == "direct":
+        models = _without_own_protocols(models)
+    if not models.usable:
+        async with open_direct(()) as backend:
+            yield FallbackGateway(backend, models, retry=policy)
+        return
+    opened = open_direct if kind == "direct" else open_tensorzero
+    async with opened(models.usable) as backend:
+        yield FallbackGateway(backend, models, retry=policy)
+
+
+def _without_own_protocols(models: Models) -> Models:
+    foreign = [model for model in models.usable if not model.entry.address]
+    if not foreign:
+        return models
+    return replace(
+        models,
+        usable=tuple(model for model in models.usable if model.entry.address),
+        problems=(
+            *models.problems,
+            *(f"{model.entry.name}: {model.entry.provider} needs TensorZero" for model in foreign),
+        ),
+        hint=models.hint or "Use the gateway tensorzero for it.",
+    )

@@ -1,0 +1,150 @@
+"""What a gateway takes and gives: messages in, events out, whichever model answers."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from contracts.wire import Json
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool that is offered to a model.
+
+    Attributes:
+        parameters: JSON Schema of an object.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool call of a model.
+
+    Attributes:
+        id: Unique within the answer.
+        raw: The arguments as the model wrote them.
+        arguments: The same parsed, or None where they are no JSON object.
+    """
+
+    id: str
+    name: str
+    raw: str
+    arguments: dict[str, Json] | None
+
+
+@dataclass(frozen=True)
+class UserMessage:
+    """What a person said, or material for the model that is marked with its origin."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class AssistantMessage:
+    """What the model said: text, tool calls, or both."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolMessage:
+    """The result of one tool call; every call of an ``AssistantMessage`` needs one right after it."""
+
+    id: str
+    name: str
+    text: str
+
+
+Message = UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """One question to a model.
+
+    Attributes:
+        system: The system prompt: text of ours only.
+        tools: Empty for an answer without tools: then none are sent.
+    """
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """A piece of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class FellBack:
+    """Models that stand earlier in the list did not answer; comes before the answer's first piece.
+
+    Attributes:
+        model: The entry that answers.
+        reasons: One line for each that did not, beginning with its name.
+    """
+
+    model: str
+    reasons: tuple[str, ...]
+
+
+StopReason = Literal["end", "tools", "length", "filter", "unknown"]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The answer is complete; always the last event.
+
+    Attributes:
+        model: Name of the entry that answered.
+        input_tokens: As the model counts them; 0 where it does not say.
+    """
+
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    stop: StopReason = "end"
+
+
+GatewayEvent = TextPart | ToolCall | FellBack | Completed
+
+
+class Gateway(Protocol):
+    """Models in their order behind one question."""
+
+    @property
+    def available(self) -> bool:
+        """Whether at least one model is configured and has its key."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The entries that can be asked, in order."""
+        ...
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One line for each configured entry that cannot be asked."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
+        """Ask; yields the answer as it comes.
+
+        Text and tool calls come in the order in which the model made them, tool calls when they are
+        complete. Nothing is asked again once a piece of the answer has been given out.
+
+        Raises:
+            NoModel: If there is no model to ask.
+            GatewayError: If none answered, or an answer broke off; the message names each model and
+                what it said, and never holds a key.
+        """
+        ...

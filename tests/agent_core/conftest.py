@@ -1,0 +1,64 @@
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from agent_core.gateway.fallback import RetryPolicy
+from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.protocol import Gateway
+from agent_core.models import ModelEntry, choose
+from agent_core.testing import Script, ScriptedModel, only_local_models
+
+OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
+
+
+@pytest.fixture(autouse=True)
+def no_real_models() -> Iterator[None]:
+    with only_local_models():
+        yield
+
+
+@pytest.fixture(params=["tensorzero", "direct"])
+def kind(request: pytest.FixtureRequest) -> GatewayKind:
+    return request.param  # type: ignore[no-any-return]
+
+
+def entry_for(server: ScriptedModel, **fields: object) -> ModelEntry:
+    return ModelEntry.model_validate(
+        {"name": server.name, "provider": "openai", "model": "m", "base_url": server.base_url, **fields}
+    )
+
+
+@pytest.fixture
+def gateway_to(kind: GatewayKind) -> OpenGateway:
+    """Opens a gateway of each kind to these servers, in their order."""
+
+    @asynccontextmanager
+    async def opened(
+        *servers: ScriptedModel, keys: dict[str, str] | None = None, retries: int = 0, **fields: object
+    ) -> AsyncIterator[Gateway]:
+        entries = tuple(entry_for(server, **fields) for server in servers)
+        models = choose(entries, keys or {}, home=Path("/home/of/it"))
+        async with open_gateway(
+            models, kind=kind, retry=RetryPolicy(retries=retries, pause_s=0.01)
+        ) as gateway:
+            yield gateway
+
+    return opened
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., ScriptedModel]]:
+    """Starts scripted servers and stops them at the end."""
+    started: list[ScriptedModel] = []
+
+    def start(script: Script, **options: object) -> ScriptedModel:
+        server = ScriptedModel(script, **options)  # type: ignore[arg-type]
+        started.append(server.__enter__())
+        return server
+
+    yield start
+    for server in started:
+        with suppress(OSError):
+            server.__exit__(None, None, None)
