@@ -1,0 +1,85 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_core.testing import ScriptedModel
+from tests.e2e.house import House
+
+JOURNAL_SKILL = '''
+"""Writes down what really ran, so that a test can count it."""
+import time
+from pathlib import Path
+
+from spoke import Skill
+
+FILE = Path(__file__).with_name("journal.txt")
+
+
+def _write(line):
+    with FILE.open("a") as file:
+        file.write(line + "\\n")
+
+
+class JournalSkill(Skill):
+    """Keeps a journal."""
+
+    def write(self, text: str) -> str:
+        """Write a line into the journal."""
+        _write(text)
+        return f"wrote {text}"
+
+    def slowly(self, text: str, seconds: float) -> str:
+        """Write a line, wait, and write another."""
+        _write(f"{text} begun")
+        time.sleep(seconds)
+        _write(f"{text} done")
+        return f"wrote {text}"
+
+    def fail(self, text: str) -> str:
+        """Fail as skills do."""
+        _write(f"{text} failed")
+        raise ValueError(f"no page left for {text}")
+
+
+class AnywhereSkill(Skill):
+    """Does its work on any device."""
+
+    device_agnostic = True
+
+    def write(self, text: str) -> str:
+        """Write a line wherever there is a journal."""
+        _write(f"anywhere {text}")
+        return f"wrote {text}"
+
+    def slowly(self, text: str, seconds: float) -> str:
+        """Write a line wherever there is a journal, wait, and write another."""
+        _write(f"anywhere {text} begun")
+        time.sleep(seconds)
+        _write(f"anywhere {text} done")
+        return f"wrote {text}"
+'''
+
+
+@pytest.fixture
+def journal() -> dict[str, str]:
+    """The files of a skills folder that writes down what ran."""
+    return {"journal.py": JOURNAL_SKILL}
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    """A scripted model server; a test gives it its script."""
+    with ScriptedModel() as server:
+        yield server
+        assert server.refused == []
+
+
+@pytest.fixture
+def house(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> Iterator[House]:
+    """Embedded broker and hub, each in a process of its own, with the scripted model."""
+    with House(tmp_path / "house", sandbox=sandbox_files) as home:
+        home.use_model(model.base_url)
+        home.start_broker()
+        home.start_hub()
+        yield home

@@ -1,0 +1,247 @@
+"""A home of real processes: broker, hub and spokes, driven through the command line as a user would."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+Seen = TypeVar("Seen")
+
+CALLABLE = [sys.executable, "-m", "deploy.cli.main"]
+PATIENCE_S = 30.0
+"""How long a process may take on a busy machine before a test gives up; never what is asserted."""
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def wait_for(look: Callable[[], Seen], *, what: str, patience: float = PATIENCE_S) -> Seen:
+    """Look until there is something to see."""
+    deadline = time.monotonic() + patience
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience:.0f} s for {what}")
+        time.sleep(0.05)
+
+
+@dataclass
+class Spoke:
+    """A spoke in a process of its own.
+
+    Attributes:
+        id: Its device id.
+        skills: Folder of its skills; a skill finds its own folder through ``__file__``.
+    """
+
+    id: str
+    name: str
+    home: Path
+    skills: Path
+    token: str
+
+    def journal(self) -> list[str]:
+        """The lines that the skills wrote: what really ran."""
+        file = self.skills / "journal.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@dataclass
+class House:
+    """Everything of one home; a context manager that leaves no process behind."""
+
+    directory: Path
+    sandbox: Path | None = None
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    http_port: int = field(default_factory=free_port)
+    mqtt_port: int = field(default_factory=free_port)
+    broker_url: str = ""
+
+    @property
+    def home(self) -> Path:
+        """``STRAWBERRY_HOME`` of the hub."""
+        return self.directory / "home"
+
+    @property
+    def url(self) -> str:
+        """Address of the hub."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True)
+        if self.sandbox is not None:
+            (self.home / "sandbox").symlink_to(self.sandbox, target_is_directory=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in reversed(list(self.processes)):
+            self.kill(name)
+
+    # -- configuration ----------------------------------------------------------------------------
+
+    def use_model(self, base_url: str, *, name: str = "house") -> None:
+        """Write the ``strawberry.toml`` that names this model server."""
+        (self.home / "strawberry.toml").write_text(
+            f'[[models]]\nname = "{name}"\nprovider = "openai"\nmodel = "scripted"\nbase_url = "{base_url}"\n'
+        )
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def environment(self, home: Path, extra: Mapping[str, str] = {}) -> dict[str, str]:
+        """What a process of this home sees."""
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("STRAWBERRY", "HUB_"))
+        }
+        return {
+            **kept,
+            "STRAWBERRY_HOME": str(home),
+            "STRAWBERRY_LOCAL_MODELS_ONLY": "1",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            **extra,
+        }
+
+    def start(self, name: str, *arguments: str, home: Path | None = None, **extra: str) -> None:
+        """Start a ``strawberry`` command that stays; its output goes to ``{name}.log``."""
+        with self.log_file(name).open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*CALLABLE, *arguments],
+                env=self.environment(home or self.home, extra),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+            )
+
+    def log_file(self, name: str) -> Path:
+        """Where a process's output goes."""
+        return self.directory / f"{name}.log"
+
+    def log(self, name: str) -> str:
+        """What a process has printed so far."""
+        return self.log_file(name).read_text(errors="replace")
+
+    def start_broker(self) -> None:
+        """Start the embedded broker alone."""
+        self.start("broker", "broker", "run", "--mqtt-port", str(self.mqtt_port), "--debug")
+        self.broker_url = f"mqtt://127.0.0.1:{self.mqtt_port}"
+        wait_for(lambda: _listens(self.mqtt_port) or self.ended("broker"), what="the broker")
+
+    def start_hub(self) -> None:
+        """Start the hub and wait until it serves with its broker."""
+        self.start("hub", "hub", "--broker", self.broker_url, "--http-port", str(self.http_port), "--debug")
+        wait_for(lambda: self.healthy() or self.ended("hub"), what="the hub")
+
+    def healthy(self) -> bool:
+        """Whether the hub answers and has its broker."""
+        if not _listens(self.http_port):
+            return False
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/health", timeout=5) as response:
+                return bool(json.load(response)["broker"]["connected"])
+        except (OSError, urllib.error.URLError, ValueError):
+            return False
+
+    def add_spoke(self, name: str, skills: Mapping[str, str], *, samples: bool = False) -> Spoke:
+        """Add a device, start its spoke with these skill files and wait until it is there."""
+        added = self.json("devices", "add", name)
+        home = self.directory / added["id"]
+        folder = home / "skills"
+        for file, source in skills.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(source)
+        folder.mkdir(parents=True, exist_ok=True)
+        spoke = Spoke(id=added["id"], name=name, home=home, skills=folder, token=added["token"])
+        self.start_spoke(spoke, samples=samples)
+        self.wait_until_online(spoke)
+        return spoke
+
+    def start_spoke(self, spoke: Spoke, *, samples: bool = False) -> None:
+        """Start, or start again, a spoke's process."""
+        flags = ["--samples"] if samples else []
+        self.start(
+            spoke.id,
+            *("spoke", "run", "--hub", self.url, "--skills", str(spoke.skills), "--debug", *flags),
+            home=spoke.home,
+            HUB_DEVICE_TOKEN=spoke.token,
+        )
+
+    def wait_until_online(self, spoke: Spoke) -> None:
+        """Wait until the hub knows the spoke as being there, with its skills."""
+        wait_for(
+            lambda: self.state_of(spoke) == "online" or self.ended(spoke.id),
+            what=f"{spoke.name} to be online",
+        )
+
+    def state_of(self, spoke: Spoke) -> str:
+        """What ``strawberry devices list`` says of a spoke."""
+        return next(row["state"] for row in self.json("devices", "list") if row["id"] == spoke.id)
+
+    def ended(self, name: str) -> bool:
+        """Fail with its output if a process that should run has ended."""
+        code = self.processes[name].poll()
+        if code is not None:
+            raise AssertionError(f"{name} ended with code {code}:\n{self.log(name)[-4000:]}")
+        return False
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self.processes[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """End a process the hard way."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+    # -- the command line -------------------------------------------------------------------------
+
+    def cli(self, *arguments: str, given: str = "", **extra: str) -> "subprocess.CompletedProcess[str]":
+        """Run a ``strawberry`` command to its end."""
+        return subprocess.run(
+            [*CALLABLE, *arguments],
+            env=self.environment(self.home, extra),
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=self.directory,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        """Run a command with ``--json`` that must succeed, and give its result."""
+        done = self.cli(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def begin(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a ``strawberry`` command and go on at once."""
+        return subprocess.Popen(
+            [*CALLABLE, *arguments],
+            env=self.environment(self.home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.directory,
+        )
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,249 @@
+"""The command line as a new user meets it."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent_core.testing import Says, ScriptedModel, calls
+from tests.e2e.house import CALLABLE, House, free_port, wait_for
+
+LOCK_SKILL = '''
+from pathlib import Path
+
+from spoke import Skill, skill_method
+
+
+class LockSkill(Skill):
+    """The front door."""
+
+    @skill_method(confirm=True)
+    def unlock(self, door: str) -> str:
+        """Unlock a door."""
+        with Path(__file__).with_name("journal.txt").open("a") as file:
+            file.write(f"unlocked {door}\\n")
+        return f"{door} is open"
+'''
+
+
+@pytest.fixture
+def up(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> House:
+    """`strawberry up` on ports of its own; the test enters it."""
+    return House(tmp_path / "house", sandbox=sandbox_files)
+
+
+def _start_up(house: House) -> None:
+    house.start(
+        "up", "up", "--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port), "--debug"
+    )
+    wait_for(lambda: "Ready" in house.log("up") or house.ended("up"), what="strawberry up")
+
+
+def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: House) -> None:
+    with up as house:
+        _start_up(house)
+        said = house.log("up")
+        assert house.url in said
+        assert f"mqtt://127.0.0.1:{house.mqtt_port}" in said
+        assert "LampSkill" in said
+        assert "no model" in said.lower()
+
+        answer = house.json("chat", "turn on the lamp")
+        assert answer["mode"] == "sentence"
+        device = house.json("devices", "list")[0]["id"]
+        assert house.json("call", device, "LampSkill.status")["on"] is True
+
+        honest = house.cli("chat", "write me a poem")
+        assert honest.returncode == 1
+        assert "model" in honest.stderr
+
+
+def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
+    import signal
+
+    with up as house:
+        _start_up(house)
+        children = _children(house.processes["up"].pid)
+        assert children
+        house.send("up", signal.SIGINT)
+        assert house.processes["up"].wait(timeout=30) == 0
+        assert "Traceback" not in house.log("up")
+        wait_for(
+            lambda: not any(Path(f"/proc/{child}").exists() for child in children), what="the children to end"
+        )
+
+
+def test_killing_up_leaves_no_orphan(up: House) -> None:
+    with up as house:
+        _start_up(house)
+        assert house.json("exec", "1 + 1")["value"] == 2
+        children = _children(house.processes["up"].pid)
+        house.kill("up")
+        wait_for(
+            lambda: not any(Path(f"/proc/{child}").exists() for child in children), what="the children to end"
+        )
+
+
+def _children(pid: int) -> list[int]:
+    text = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return [int(line) for line in text.stdout.split()]
+
+
+def test_a_busy_port_names_its_owner_and_the_way_out(house: House, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*CALLABLE, "up", "--http-port", str(house.http_port), "--mqtt-port", str(free_port()), "--no-spoke"],
+        env=house.environment(tmp_path / "second", {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert str(house.http_port) in done.stderr
+    assert str(house.processes["hub"].pid) in done.stderr
+    assert "--http-port" in done.stderr
+
+
+def test_a_confirm_method_asks_and_runs_only_after_yes(house: House, model: ScriptedModel) -> None:
+    pi = house.add_spoke("Door Pi", {"lock.py": LOCK_SKILL})
+    for given, expected in (("n\n", []), ("", []), ("y\n", ["unlocked front"])):
+        number = len(model.requests)
+        model.script = lambda seen, first=number: (
+            calls("python_exec", code="devices.door_pi.LockSkill.unlock('front')")
+            if seen.number == first
+            else Says(text="Done.")
+        )
+        done = house.cli("chat", "unlock the front door", given=given)
+        assert "Door Pi" in done.stderr
+        assert "front" in done.stderr
+        assert pi.journal() == expected
+
+
+def test_a_confirm_method_is_refused_where_nobody_can_be_asked(house: House, model: ScriptedModel) -> None:
+    pi = house.add_spoke("Door Pi", {"lock.py": LOCK_SKILL})
+    model.script = [
+        calls("python_exec", code="devices.door_pi.LockSkill.unlock('front')"),
+        Says(text="I may not."),
+    ]
+    house.json("chat", "unlock the front door")
+    assert "confirm" in model.requests[1].results[0]
+    assert house.cli("call", "Door Pi", "LockSkill.unlock", "door=front", "--json").returncode == 1
+    assert pi.journal() == []
+    assert house.cli("call", "Door Pi", "LockSkill.unlock", "door=front", given="y\n").returncode == 0
+    assert pi.journal() == ["unlocked front"]
+
+
+def test_files_are_for_their_owner_only(house: House, journal: dict[str, str]) -> None:
+    spoke = house.add_spoke("Bedroom PC", journal)
+    for directory in (house.home / "hub", house.home / "broker", spoke.home / "spoke"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700, directory
+        for file in directory.rglob("*"):
+            assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0, file
+
+
+def test_a_mistake_is_one_line_and_a_hint(house: House, journal: dict[str, str]) -> None:
+    house.add_spoke("Bedroom PC", journal)
+    for words in (
+        ("call", "Bedrom PC", "JournalSkill.write", "text=x"),
+        ("call", "Bedroom PC", "JournalSkill.wite", "text=x"),
+        ("call", "Bedroom PC", "JournalSkill.write", "txt=x"),
+        ("call", "Bedroom PC", "JournalSkill"),
+        ("chat", "nobody", "hello"),
+        ("devices", "rename", "nothing", "New"),
+        ("skills", "describe", "JournalSkill.nothing"),
+        ("skills", "list", "--hub", "http://127.0.0.1:9"),
+        ("skills", "list", "--hub", "nonsense"),
+        ("tokens", "add", "x", "--scope", "everything"),
+        ("exec", "1/0"),
+    ):
+        done = house.cli(*words)
+        assert done.returncode == 1, words
+        assert done.stderr.startswith("strawberry: "), (words, done.stderr)
+        if words[0] != "exec":
+            assert len(done.stderr.splitlines()) <= 2, (words, done.stderr)
+            assert "Traceback" not in done.stderr, words
+
+
+def test_a_program_gets_only_the_scopes_it_was_given(house: House, journal: dict[str, str]) -> None:
+    house.add_spoke("Bedroom PC", journal)
+    token = house.json("tokens", "add", "node-red", "--scope", "chat")["token"]
+    refused = house.cli("call", "Bedroom PC", "JournalSkill.write", "text=x", STRAWBERRY_TOKEN=token)
+    assert refused.returncode == 1
+    assert "call" in refused.stderr
+    assert house.cli("devices", "add", "Another", STRAWBERRY_TOKEN=token).returncode == 1
+
+
+def test_a_revoked_device_is_out_at_once_and_stays_out(house: House, journal: dict[str, str]) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    house.json("devices", "revoke", pc.id)
+    assert all(row["id"] != pc.id or row["state"] != "online" for row in house.json("devices", "list"))
+    done = house.cli("call", pc.id, "JournalSkill.write", "text=x")
+    assert done.returncode == 1
+    house.kill("broker")
+    house.start_broker()
+    assert house.cli("call", pc.id, "JournalSkill.write", "text=x").returncode == 1
+    assert pc.journal() == []
+
+
+def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: ScriptedModel) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    program = house.json("tokens", "add", "node-red", "--scope", "chat,call")["token"]
+    model.script = [Says(text="Hello.")]
+    house.cli("chat", "hello", STRAWBERRY_TOKEN=program)
+    house.json("devices", "revoke", pc.id)
+    enrolment = json.loads((pc.home / "spoke" / "enrolment.json").read_text())
+    secrets = {
+        pc.token,
+        program,
+        (house.home / "hub" / "cli.token").read_text().strip(),
+        *re.findall(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", json.dumps(enrolment)),
+    }
+    for key in (house.home / "hub" / "key.pem", pc.home / "spoke" / "key.pem"):
+        secrets.add("".join(line for line in key.read_text().splitlines() if "---" not in line))
+    assert len(secrets) == 6
+    for log in house.directory.glob("*.log"):
+        text = log.read_text(errors="replace")
+        assert text, f"{log.name} says nothing at debug level"
+        for secret in secrets:
+            assert secret not in text, log.name
+            # The signature alone makes a token whole again for who knows the rest.
+            assert secret.rpartition(".")[2] not in text, log.name
+
+
+def test_doctor_looks_at_everything_a_user_can_mend(house: House) -> None:
+    checks = {row["check"]: row for row in house.json("doctor")}
+    assert checks["hub"]["ok"]
+    assert checks["sandbox"]["ok"]
+    assert all(row["ok"] or row["hint"] for row in checks.values())
+
+
+def test_every_command_explains_itself() -> None:
+    environment = {**os.environ, "COLUMNS": "100"}
+    for words in (
+        [],
+        ["up"],
+        ["broker"],
+        ["broker", "run"],
+        ["hub"],
+        ["spoke", "run"],
+        ["chat"],
+        ["call"],
+        ["exec"],
+        ["devices"],
+        ["devices", "add"],
+        ["tokens", "add"],
+        ["skills"],
+        ["skills", "search"],
+        ["doctor"],
+    ):
+        done = subprocess.run(
+            [*CALLABLE, *words, "--help"], capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.returncode == 0
+        assert done.stdout.startswith("usage: strawberry")

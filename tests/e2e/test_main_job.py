@@ -1,0 +1,174 @@
+"""A person types a request, and real code runs on a spoke in another process."""
+
+import signal
+
+from agent_core.testing import Fails, Says, ScriptedModel, SeenRequest, calls
+from tests.e2e.house import House, wait_for
+
+
+def test_a_request_runs_real_skill_code_on_a_spoke(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    model.script = [
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('hello')"),
+        Says(text="It is written."),
+    ]
+
+    answer = house.json("chat", "write hello")
+
+    assert answer["answer"] == "It is written."
+    assert answer["mode"] == "online"
+    assert pc.journal() == ["hello"]
+    assert "wrote hello" in model.requests[1].results[0]
+    assert [event["path"] for event in answer["events"] if event["kind"] == "skill"][:1] == [
+        "devices.bedroom_pc.JournalSkill.write"
+    ]
+
+
+def test_a_model_that_knows_nothing_searches_describes_and_then_acts(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+
+    def script(seen: SeenRequest) -> Says:
+        match seen.number:
+            case 0:
+                return calls("search_skills", query="write a line into the journal")
+            case 1:
+                assert "devices.bedroom_pc.JournalSkill.write" in seen.results[0]
+                return calls("describe_function", path="devices.bedroom_pc.JournalSkill.write")
+            case 2:
+                assert "def write(text: str) -> str" in seen.results[1]
+                return calls("python_exec", code="print(devices.bedroom_pc.JournalSkill.write(text='found'))")
+            case _:
+                return Says(text=f"Done: {seen.results[2][:200]}")
+
+    model.script = script
+
+    assert "wrote found" in house.json("chat", "keep this in mind")["answer"]
+    assert pc.journal() == ["found"]
+
+
+def test_one_program_acts_on_two_devices(house: House, model: ScriptedModel, journal: dict[str, str]) -> None:
+    one, two = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
+    program = (
+        "a = devices.bedroom_pc.JournalSkill.write('both')\nb = devices.kitchen_pi.JournalSkill.write(a)\nb"
+    )
+    model.script = [calls("python_exec", code=program), Says(text="Both.")]
+
+    house.json("chat", "write on both")
+
+    assert (one.journal(), two.journal()) == (["both"], ["wrote both"])
+
+
+def test_a_skill_that_fails_is_told_to_the_model_which_goes_on(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    model.script = [
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.fail('page')"),
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('page')"),
+        Says(text="The second try worked."),
+    ]
+
+    answer = house.json("chat", "write page")
+
+    assert "no page left for page" in model.requests[1].results[0]
+    assert "Traceback" not in model.requests[1].results[0].partition("no page left")[2]
+    assert answer["answer"] == "The second try worked."
+    assert pc.journal() == ["page failed", "page"]
+
+
+def test_an_offline_device_is_named_at_once_with_where_else_the_skill_is(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    pc, pi = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
+    house.kill(pc.id)
+    wait_for(lambda: house.state_of(pc) == "offline", what="the will of the spoke")
+    model.script = [
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('x')"),
+        Says(text="It is off."),
+    ]
+
+    house.json("chat", "write x in the bedroom")
+
+    told = model.requests[1].results[0]
+    assert "Bedroom PC" in told
+    assert "offline" in told
+    assert "kitchen_pi" in told
+    assert pi.journal() == []
+
+
+def test_any_device_serves_where_one_is_frozen_and_its_late_word_is_ignored(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    one, two = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
+    for spoke in (one, two):
+        house.json("call", "hub", "AnywhereSkill.write", "text=warm")
+        if one.journal() or two.journal():
+            break
+    first, other = (one, two) if one.journal() else (two, one)
+    house.send(first.id, signal.SIGSTOP)
+    model.script = [
+        calls("python_exec", code="devices.hub.AnywhereSkill.write('once')"),
+        Says(text="Done."),
+    ]
+
+    house.json("chat", "write once")
+    house.send(first.id, signal.SIGCONT)
+    house.json("call", first.id, "JournalSkill.write", "text=awake")
+
+    assert other.journal() == ["anywhere once"]
+    assert first.journal() == ["anywhere warm", "awake"]
+
+
+def test_a_call_that_was_started_never_runs_on_another_device(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    one, two = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
+    model.script = [
+        calls("python_exec", code="devices.hub.AnywhereSkill.slowly('job', seconds=60)"),
+        Says(text="Nobody knows."),
+    ]
+    chat = house.begin("chat", "do the job", "--json")
+    wait_for(lambda: one.journal() or two.journal(), what="the job to begin")
+    first, other = (one, two) if one.journal() else (two, one)
+
+    house.kill(first.id)
+    chat.communicate(timeout=90)
+
+    assert "outcome_unknown" in model.requests[1].results[0]
+    assert first.journal() == ["anywhere job begun"]
+    assert other.journal() == []
+
+
+def test_a_renamed_device_is_called_by_its_new_name(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    house.json("devices", "rename", "Bedroom PC", "Study PC")
+    model.script = [
+        calls("python_exec", code="devices.study_pc.JournalSkill.write('moved')"),
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('old')"),
+        Says(text="Done."),
+    ]
+
+    house.json("chat", "write moved")
+
+    assert pc.journal() == ["moved"]
+    assert "study_pc" in model.requests[2].results[1], "the old name is an error that lists the nearest"
+    assert pc.id == "bedroom_pc"
+
+
+def test_a_model_that_fails_gives_a_clear_error_and_the_house_goes_on(
+    house: House, model: ScriptedModel
+) -> None:
+    model.script = lambda seen: Fails(status=500, message="out of order")
+
+    done = house.cli("chat", "hello")
+
+    assert done.returncode == 1
+    assert "out of order" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert house.json("skills", "list") == []
