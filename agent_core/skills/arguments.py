@@ -1,0 +1,232 @@
+"""Arguments checked by a method's contract alone, where the skill's own code is not at hand."""
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from referencing import Registry
+
+from agent_core.skills.nearest import suggestion
+from contracts.errors import CallError, ErrorCode
+from contracts.registration import Method
+from contracts.wire import Json
+
+_TRUE: Final = frozenset({"true", "yes", "on", "1", "t", "y"})
+_FALSE: Final = frozenset({"false", "no", "off", "0", "f", "n"})
+_SCALARS: Final = frozenset({"integer", "number", "boolean"})
+_MAX_DEPTH: Final = 32
+_LONGEST_MESSAGE: Final = 300
+
+
+def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
+    """Make the error for arguments that do not fit; without another hint it shows the signature."""
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}…"
+    return CallError(
+        ErrorCode.BAD_ARGUMENTS, f"{method.name}: {message}", hint=hint or f"it is {method.signature}"
+    )
+
+
+def bind(method: Method, args: Sequence[Json], kwargs: Mapping[str, Json]) -> dict[str, Json]:
+    """Give each argument the name of its parameter.
+
+    Raises:
+        CallError: ``bad_arguments`` for too many, unknown, missing or doubly given ones.
+    """
+    properties = method.parameters.get("properties", {})
+    if len(args) > len(method.positional):
+        raise bad_arguments(
+            method, f"takes at most {len(method.positional)} arguments by position, got {len(args)}"
+        )
+    bound = dict(zip(method.positional, args, strict=False))
+    for name, value in kwargs.items():
+        if name in bound:
+            raise bad_arguments(method, f"got {name!r} by position and by name")
+        if name not in properties:
+            raise _unknown(method, name)
+        bound[name] = value
+    missing = [name for name in method.parameters.get("required", ()) if name not in bound]
+    if missing:
+        raise bad_arguments(method, f"needs {', '.join(map(repr, missing))}")
+    return bound
+
+
+def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, Json]) -> dict[str, Json]:
+    """Bind arguments to names and check them against the JSON Schema of the method.
+
+    Numbers and booleans may be given as text, as the skill's own coercion takes them.
+
+    Returns:
+        The arguments by name, scalars converted.
+
+    Raises:
+        CallError: ``bad_arguments``, naming the parameter.
+    """
+    with _distrusted(method):
+        bound = bind(method, args, kwargs)
+        properties = method.parameters.get("properties", {})
+        loosened = {
+            name: _loosened(value, properties[name], method.parameters) for name, value in bound.items()
+        }
+        _validate(method, method.parameters, loosened)
+    return loosened
+
+
+def check_result(method: Method, value: Json) -> None:
+    """Check a result against the schema that the author's annotation gave, if there is one.
+
+    Raises:
+        CallError: ``skill_error`` when the method returned something else than it declares.
+    """
+    if method.result is None:
+        return
+    try:
+        with _distrusted(method):
+            _validate(method, method.result, value)
+    except CallError as error:
+        raise CallError(
+            ErrorCode.SKILL_ERROR,
+            f"the result does not fit its declaration: {error.message}",
+            hint="the skill's return annotation is wrong, or the skill is",
+        ) from error
+
+
+def parse_text_arguments(method: Method, texts: Mapping[str, str]) -> dict[str, Json]:
+    """Convert ``key=value`` texts of a command line, as the schema asks.
+
+    Text stays text where the schema takes text; numbers and booleans are parsed, objects and lists are
+    JSON, ``null`` is null where nothing else fits.
+
+    Raises:
+        CallError: ``bad_arguments``, naming the parameter.
+    """
+    parsed: dict[str, Json] = {}
+    with _distrusted(method):
+        properties = method.parameters.get("properties", {})
+        for name, text in texts.items():
+            if name not in properties:
+                raise _unknown(method, name)
+            parsed[name] = _from_text(method, name, text, properties[name])
+    return parsed
+
+
+@contextlib.contextmanager
+def _distrusted(method: Method) -> Iterator[None]:
+    """Let nothing through that the schema cannot vouch for: it comes from a device, and may be anything."""
+    try:
+        yield
+    except CallError:
+        raise
+    except Exception as error:
+        raise bad_arguments(method, f"its schema cannot be used ({type(error).__name__})") from error
+
+
+def _unknown(method: Method, name: str) -> CallError:
+    hint = suggestion(name, method.parameters.get("properties", {})) or "it takes no arguments"
+    return bad_arguments(method, f"has no parameter {name!r}", hint=hint)
+
+
+def _from_text(method: Method, name: str, text: str, schema: Json) -> Json:
+    kinds = _kinds(schema, method.parameters)
+    if "string" in kinds:
+        return text
+    converted = _loosened(text, schema, method.parameters)
+    if converted is not text:
+        return converted
+    if not kinds or kinds & {"object", "array", "null"}:
+        try:
+            return json.loads(text)
+        except ValueError:
+            if kinds & {"object", "array"}:
+                raise bad_arguments(method, f"{name} is JSON, and {text!r} is not") from None
+    return text
+
+
+def _loosened(value: Json, schema: Json, root: Mapping[str, Json], depth: int = 0) -> Json:
+    """Convert text to the number or boolean that a schema asks for; leave everything else as it is."""
+    if depth > _MAX_DEPTH:
+        return value
+    schema = _resolved(schema, root)
+    if isinstance(value, str):
+        kinds = _kinds(schema, root)
+        return value if "string" in kinds else _scalar(value, kinds)
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        return {
+            key: _loosened(item, properties.get(key, others), root, depth + 1) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_loosened(item, schema.get("items"), root, depth + 1) for item in value]
+    if isinstance(value, bool) and "boolean" not in (kinds := _kinds(schema, root)) and kinds & _SCALARS:
+        return int(value)
+    if value in (0, 1) and isinstance(value, (int, float)) and _kinds(schema, root) & _SCALARS == {"boolean"}:
+        return bool(value)
+    return value
+
+
+def _scalar(text: str, kinds: set[str]) -> Json:
+    stripped = text.strip()
+    if "integer" in kinds or "number" in kinds:
+        try:
+            number = float(stripped.replace("_", "")) if "number" in kinds else int(stripped)
+            if "number" in kinds and stripped.lstrip("+-").isdigit():
+                number = int(stripped)
+        except ValueError:
+            pass
+        else:
+            return number
+    if "boolean" in kinds and stripped.lower() in _TRUE | _FALSE:
+        return stripped.lower() in _TRUE
+    return text
+
+
+def _kinds(schema: Json, root: Mapping[str, Json], depth: int = 0) -> set[str]:
+    """The JSON types that a schema takes, as far as it says; empty means anything."""
+    schema = _resolved(schema, root)
+    kinds: set[str] = set()
+    declared = schema.get("type")
+    kinds.update([declared] if isinstance(declared, str) else declared or ())
+    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
+        kinds.add("string" if isinstance(value, str) else "other")
+    if depth < _MAX_DEPTH:
+        for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+            kinds |= _kinds(branch, root, depth + 1)
+    return kinds
+
+
+def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
+    """Follow references into ``$defs``; what cannot be followed is a schema that says nothing."""
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(schema, dict):
+            return {}
+        reference = schema.get("$ref")
+        if reference is None:
+            return schema
+        schema = root.get("$defs", {}).get(str(reference).removeprefix("#/$defs/"))
+    return {}
+
+
+def _validate(method: Method, schema: Mapping[str, Json], value: Json) -> None:
+    validator = _validator(json.dumps(schema, sort_keys=True))
+    worst = best_match(validator.iter_errors(value))
+    if worst is not None:
+        raise bad_arguments(method, _explained(worst))
+
+
+def _explained(error: ValidationError) -> str:
+    path = ""
+    for step in error.absolute_path:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    message = error.message if len(error.message) <= 200 else f"does not fit {error.validator!r}"
+    return f"{path.lstrip('.')}: {message}" if path else message
+
+
+@functools.lru_cache(maxsize=2_048)
+def _validator(schema: str) -> Draft202012Validator:
+    # An empty registry, because the default one fetches references from the network.
+    return Draft202012Validator(json.loads(schema), registry=Registry())

@@ -1,0 +1,211 @@
+"""Skills found in folders.
+
+Each of these is a skill, in any of the folders given::
+
+    skills/lamp.py
+    skills/Lamp/__init__.py
+    skills/Lamp/lamp.py         also skills/LampSkill/lamp_skill.py
+    skills/Lamp/skill.py
+    skills/Lamp/main.py
+
+Names that begin with ``_`` or ``.`` are left alone, so helpers may lie beside skills. A file may hold
+several skills. What is broken is reported, and everything else loads.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from agent_core.skills.loaded import LoadedSkill, LoadProblem, expose
+from agent_core.skills.skill import Skill, SkillContext, attach
+from contracts.errors import ConfigError
+from contracts.names import HUB_SKILLS
+
+_CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
+
+ContextFactory = Callable[[str], SkillContext]
+"""Makes the context of a skill from the name of its class."""
+
+
+@dataclass(frozen=True)
+class LoadedSkills:
+    """What the folders gave.
+
+    Attributes:
+        skills: In the order of the folders, then by name of their files.
+        problems: What did not load.
+    """
+
+    skills: list[LoadedSkill]
+    problems: list[LoadProblem]
+
+
+def load_skills(
+    directories: Iterable[Path], *, make_context: ContextFactory, reserved: Collection[str] = HUB_SKILLS
+) -> LoadedSkills:
+    """Load every skill of some folders. Loading again picks up what changed in the files.
+
+    This imports the files, so it blocks and it runs their code.
+
+    Args:
+        directories: Folders; one that does not exist is a problem.
+        make_context: Called for each class that inherits from ``Skill``, before its constructor.
+        reserved: Class names that no skill may take.
+    """
+    importlib.invalidate_caches()
+    found = LoadedSkills([], [])
+    origins: dict[str, Path] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            found.problems.append(LoadProblem(str(directory), "there is no such folder"))
+            continue
+        for entry in sorted(directory.iterdir()):
+            if not _holds_skills(entry):
+                continue
+            try:
+                owners = _classes(entry.resolve())
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
+                found.problems.append(LoadProblem(str(entry), _explained(error, entry)))
+                continue
+            if not owners:
+                hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
+                found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
+            for owner in owners:
+                _add(found, owner, entry, origins=origins, make_context=make_context, reserved=reserved)
+    return found
+
+
+def _add(
+    found: LoadedSkills,
+    owner: type,
+    entry: Path,
+    *,
+    origins: dict[str, Path],
+    make_context: ContextFactory,
+    reserved: Collection[str],
+) -> None:
+    name, path = owner.__name__, str(entry)
+    if not _CLASS_NAME.match(name):
+        hint = "letters, digits and '_', at most 64, a letter first"
+        found.problems.append(LoadProblem(path, f"{name} cannot be the name of a skill", hint))
+        return
+    if name in reserved:
+        hint = "give the class another name"
+        found.problems.append(LoadProblem(path, f"{name} is the name of a skill of the hub", hint))
+        return
+    if name in origins:
+        message = f"{name} is there already, from {origins[name]}"
+        found.problems.append(LoadProblem(path, message, "give one of them another name"))
+        return
+    try:
+        skill, problems = expose(_instance(owner, make_context), source=path)
+    except ConfigError as error:
+        found.problems.append(LoadProblem(path, error.message, error.hint))
+        return
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a constructor is the author's code
+        found.problems.append(LoadProblem(path, f"{name}() failed: {_explained(error, entry)}"))
+        return
+    origins[name] = entry
+    found.skills.append(skill)
+    found.problems.extend(problems)
+
+
+def _instance(owner: type, make_context: ContextFactory) -> object:
+    if not issubclass(owner, Skill):
+        return owner()
+    # In two steps, so that a constructor has its folder without having to pass anything on.
+    skill = owner.__new__(owner)
+    attach(skill, make_context(owner.__name__))
+    owner.__init__(skill)
+    return skill
+
+
+def _holds_skills(entry: Path) -> bool:
+    if entry.name.startswith(("_", ".")):
+        return False
+    return any(entry.glob("*.py")) if entry.is_dir() else entry.suffix == ".py"
+
+
+def _classes(entry: Path) -> list[type]:
+    """Import a file or a folder and return the skills it defines."""
+    # The path is part of the name: two folders may both have a lamp.py.
+    digest = hashlib.sha256(str(entry).encode()).hexdigest()[:12]
+    name = f"_skill_{digest}_{re.sub(r'[^A-Za-z0-9_]', '_', entry.stem)}"
+    _forget(name)
+    try:
+        for module in _modules(entry, name):
+            if owners := list(_skills_of(module, name)):
+                return owners
+    except BaseException:
+        _forget(name)
+        raise
+    return []
+
+
+def _modules(entry: Path, name: str) -> Iterator[ModuleType]:
+    """Import the modules of an entry that may hold its skills, one by one, most likely first."""
+    if entry.is_file():
+        yield _executed(importlib.util.spec_from_file_location(name, entry))
+        return
+    init = entry / "__init__.py"
+    if init.is_file():
+        locations = [str(entry)]
+        spec = importlib.util.spec_from_file_location(name, init, submodule_search_locations=locations)
+        yield _executed(spec)
+    else:
+        package = ModuleSpec(name, None, is_package=True)
+        package.submodule_search_locations = [str(entry)]
+        sys.modules[name] = importlib.util.module_from_spec(package)
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", entry.name).lower()
+    wanted = [entry.name, entry.name.lower(), snake, snake.removesuffix("_skill"), "skill", "main"]
+    present = {path.stem for path in entry.glob("*.py")}
+    for stem in dict.fromkeys(wanted):
+        if stem in present:
+            yield importlib.import_module(f"{name}.{stem}")
+
+
+def _executed(spec: ModuleSpec | None) -> ModuleType:
+    if spec is None or spec.loader is None:
+        raise ImportError("it cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    # Relative imports, dataclasses and pickling look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _skills_of(module: ModuleType, name: str) -> Iterator[type]:
+    classes = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
+    for value in classes:
+        if value.__name__.startswith("_") or inspect.isabstract(value):
+            continue
+        is_own = value.__module__ == name or value.__module__.startswith(f"{name}.")
+        if is_own and (issubclass(value, Skill) or value.__name__.endswith("Skill")):
+            yield value
+
+
+def _forget(name: str) -> None:
+    for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+        del sys.modules[module]
+
+
+def _explained(error: BaseException, entry: Path) -> str:
+    """One line with the kind of the error and the line of the skill's file that it comes from."""
+    if isinstance(error, SyntaxError):
+        return f"{Path(error.filename or entry).name}, line {error.lineno}: {error.msg}"
+    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+    root = str(entry.resolve())
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(root):
+            return f"{Path(frame.filename).name}, line {frame.lineno}: {text}"
+    return text

@@ -1,0 +1,35 @@
+"""Names that somebody may have meant."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
+    """Return the known names most like the given one, best first; perhaps none.
+
+    Case and underscores do not count: ``setvolume`` finds ``set_volume``, and ``volume`` finds it too.
+    """
+    wanted = _folded(name)
+    by_folded: dict[str, str] = {}
+    for candidate in known:
+        by_folded.setdefault(_folded(candidate), candidate)
+    similar = difflib.get_close_matches(wanted, by_folded, n=limit, cutoff=0.6)
+    if len(wanted) > 2:
+        similar += sorted(folded for folded in by_folded if wanted in folded and folded not in similar)
+    return [by_folded[folded] for folded in similar[:limit]]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint that lists the nearest names, or the first known ones where none is near."""
+    known = sorted(known)
+    if not known:
+        return ""
+    near = nearest(name, known)
+    if near:
+        return f"nearest: {', '.join(near)}"
+    shown = ", ".join(known[:5])
+    return f"there are: {shown}" + (f" and {len(known) - 5} more" if len(known) > 5 else "")
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "").replace(" ", "")

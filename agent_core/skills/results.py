@@ -1,0 +1,54 @@
+"""What skills return, as JSON.
+
+Dataclasses and pydantic models become objects; enums their values; dates, times and durations ISO 8601
+text; tuples and sets lists; ``Decimal``, ``Path`` and ``UUID`` text. ``bytes`` become URL-safe base64 text,
+and a parameter of type ``bytes`` takes that text back. Numbers that JSON does not have (NaN, infinities)
+become null.
+"""
+
+from typing import Final
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_json as encode_json
+
+from contracts.errors import CallError, ErrorCode
+from contracts.wire import Json
+
+MAX_RESULT_BYTES: Final = 256 * 1024
+"""What one result may have: well below the packet limit of the brokers (1 MiB), and far more than a
+program in the sandbox can show a model."""
+
+
+def to_json(value: object, *, max_bytes: int = MAX_RESULT_BYTES, what: str = "the value") -> Json:
+    """Convert a Python value to a JSON value.
+
+    Args:
+        value: What a skill returned, yielded or published.
+        max_bytes: Refuse what is longer as JSON text.
+        what: How an error names the value.
+
+    Raises:
+        CallError: ``skill_error`` if it holds something that JSON cannot express, ``too_large``.
+    """
+    try:
+        plain = to_jsonable_python(
+            value, by_alias=True, bytes_mode="base64", inf_nan_mode="null", timedelta_mode="iso8601"
+        )
+        text = encode_json(plain)
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise CallError(
+            ErrorCode.SKILL_ERROR,
+            f"{what} cannot be sent: {_first_line(error)}",
+            hint="return plain data, a dataclass or a pydantic model",
+        ) from error
+    if len(text) > max_bytes:
+        raise CallError(
+            ErrorCode.TOO_LARGE,
+            f"{what} has {len(text):,} bytes, more than the {max_bytes:,} that can be sent",
+            hint="ask for less, or in parts",
+        )
+    return plain
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

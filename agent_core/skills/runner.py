@@ -1,0 +1,322 @@
+"""Calls executed: limits, time, confirmation, cancellation."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from agent_core.skills.execution import (
+    Execution,
+    Failed,
+    Invocation,
+    Outcome,
+    ProgressSink,
+    Returned,
+    Stopped,
+    is_async,
+)
+from agent_core.skills.loaded import LoadedMethod, LoadedSkill, LoadProblem
+from agent_core.skills.nearest import suggestion
+from agent_core.skills.results import MAX_RESULT_BYTES
+from agent_core.skills.skill import Skill
+from agent_core.skills.workers import Workers
+from contracts.errors import CallError, ErrorCode
+from contracts.wire import Json
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunnerSettings:
+    """Bounds of a runner.
+
+    Attributes:
+        max_result_bytes: What a result, and each yielded value, may have as JSON.
+        max_waiting: How many calls of one skill may wait for their turn; the next one is ``busy``.
+        max_threads: How many plain methods run at the same time, of all skills together.
+        stop_grace_s: How long a method that was cancelled or timed out may take to stop.
+        setup_timeout_s: How long a skill may take to set up, and to close.
+    """
+
+    max_result_bytes: int = MAX_RESULT_BYTES
+    max_waiting: int = 256
+    max_threads: int = 64
+    stop_grace_s: float = 2.0
+    setup_timeout_s: float = 30.0
+
+
+class NotCancelled(asyncio.CancelledError):
+    """The caller gave up, but the method did not stop for it: it came to its end, or it still runs.
+
+    Whoever answers for the call must not say that it was cancelled. ``result`` is the honest answer.
+    """
+
+    def __init__(self, path: str, outcome: Outcome | None) -> None:
+        super().__init__(path)
+        self._path = path
+        self._outcome = outcome
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the method had not ended when its time to stop was over."""
+        return self._outcome is None
+
+    def result(self) -> Json:
+        """Return what the method returned all the same.
+
+        Raises:
+            CallError: What it failed with; ``outcome_unknown`` while it still runs.
+        """
+        if self._outcome is None:
+            raise CallError(
+                ErrorCode.OUTCOME_UNKNOWN,
+                f"{self._path} was asked to stop and still runs",
+                hint="a plain method stops only where it calls check_cancelled()",
+            )
+        return _unwrapped(self._path, self._outcome)
+
+
+class _Gate:
+    """Lets so many in at a time, and so many wait."""
+
+    def __init__(self, name: str, *, running: int, waiting: int) -> None:
+        self._name = name
+        self._places = asyncio.Semaphore(running)
+        self._running = running
+        self._max_waiting = waiting
+        self._waiting = 0
+
+    async def enter(self, deadline: float) -> None:
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        if self._waiting >= self._max_waiting:
+            raise self._busy()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._places.acquire()
+        except TimeoutError:
+            raise self._busy() from None
+        finally:
+            self._waiting -= 1
+
+    def leave(self) -> None:
+        self._places.release()
+
+    def _busy(self) -> CallError:
+        calls = "1 call" if self._running == 1 else f"{self._running} calls"
+        message = f"{self._name} is busy with {calls}; this one did not run"
+        return CallError(ErrorCode.BUSY, message, hint="try again later")
+
+
+class SkillRunner:
+    """Runs methods of skills. As a context it sets the skills up and closes them again.
+
+    Attributes:
+        skills: What can be called, by name; known once the context is entered.
+        problems: Skills whose set-up failed; they cannot be called.
+    """
+
+    def __init__(self, skills: Iterable[LoadedSkill], *, settings: RunnerSettings | None = None) -> None:
+        self.skills: dict[str, LoadedSkill] = {skill.name: skill for skill in skills}
+        self.problems: list[LoadProblem] = []
+        self._settings = settings or RunnerSettings()
+        self._tasks = asyncio.TaskGroup()
+        self._workers = Workers("skill")
+        self._gates: dict[str, _Gate] = {}
+        self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
+        self._running: set[Execution] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        for skill in list(self.skills.values()):
+            await self._set_up(skill)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for execution in list(self._running):
+            execution.stop()
+        try:
+            # Without the error: it is the caller's own, and must not come back inside a group.
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            for skill in self.skills.values():
+                await self._close(skill)
+            self._workers.close()
+
+    async def run(
+        self,
+        skill: str,
+        method: str,
+        args: Sequence[Json] = (),
+        kwargs: Mapping[str, Json] | None = None,
+        *,
+        confirmed: bool = False,
+        progress: ProgressSink | None = None,
+        timeout_s: float | None = None,
+    ) -> Json:
+        """Call a method.
+
+        A generator's yielded values are its progress; its result is what it returns, or else what it
+        yielded last. Beyond the concurrency of the method and of the skill, calls wait for their turn.
+
+        Cancelling it stops an ``async`` method at its next ``await``, a generator at its next ``yield``
+        and a plain method where it calls ``check_cancelled()``.
+
+        Args:
+            skill: Name of the skill.
+            method: Name of the method.
+            args: JSON values by position.
+            kwargs: JSON values by name.
+            confirmed: Whether a person confirmed exactly this call.
+            progress: Takes what a generator yields.
+            timeout_s: Less time than the method itself allows.
+
+        Returns:
+            The result as JSON.
+
+        Raises:
+            CallError: ``unknown_skill``, ``bad_arguments``, ``needs_confirmation``, ``busy``, ``timeout``,
+                ``too_large``, ``skill_error``, or what the method itself raised as one.
+            CancelledError: The caller gave up and the method stopped, or had not begun.
+            NotCancelled: The caller gave up and the method did not stop for it.
+        """
+        owner, called = self.find(skill, method)
+        path = f"{skill}.{method}"
+        if called.contract.flags.confirm and not confirmed:
+            raise CallError(
+                ErrorCode.NEEDS_CONFIRMATION,
+                f"{path} runs only when a person confirmed it",
+                hint="call it where somebody can be asked",
+            )
+        positional, named = called.schema.coerce(args, kwargs or {})
+        allowed = called.contract.timeout_ms / 1000
+        allowed = allowed if timeout_s is None else min(allowed, timeout_s)
+        deadline = asyncio.get_running_loop().time() + allowed
+        call = Invocation(path, called, positional, named, progress, self._settings.max_result_bytes)
+        execution = await self._started(call, owner, deadline)
+        return await self._ended(path, execution, deadline=deadline, allowed=allowed)
+
+    def find(self, skill: str, method: str) -> tuple[LoadedSkill, LoadedMethod]:
+        """Look a method up.
+
+        Raises:
+            CallError: ``unknown_skill``, with the nearest names.
+        """
+        owner = self.skills.get(skill)
+        if owner is None:
+            hint = suggestion(skill, self.skills)
+            raise CallError(ErrorCode.UNKNOWN_SKILL, f"there is no skill {skill!r}", hint=hint)
+        called = owner.methods.get(method)
+        if called is None:
+            hint = suggestion(method, owner.methods)
+            raise CallError(ErrorCode.UNKNOWN_SKILL, f"{skill} has no method {method!r}", hint=hint)
+        return owner, called
+
+    async def _started(self, call: Invocation, owner: LoadedSkill, deadline: float) -> Execution:
+        entered: list[_Gate] = []
+        execution = Execution(call, log=logging.getLogger(f"strawberry.skills.{owner.name}"))
+        try:
+            for gate in self._gates_of(call, owner):
+                await gate.enter(deadline)
+                entered.append(gate)
+            execution.start(self._tasks, self._workers)
+        except BaseException:
+            for gate in entered:
+                gate.leave()
+            raise
+        self._running.add(execution)
+
+        def leave(_: asyncio.Future[Outcome]) -> None:
+            # Not before: a method that cannot be stopped keeps its place until it ends by itself.
+            self._running.discard(execution)
+            for gate in entered:
+                gate.leave()
+
+        execution.work.add_done_callback(leave)
+        return execution
+
+    def _gates_of(self, call: Invocation, owner: LoadedSkill) -> list[_Gate]:
+        """The narrowest first, so that whoever waits there holds no place of the others."""
+        gates: list[_Gate] = []
+        if call.method.concurrency is not None:
+            gates.append(self._gate(call.path, call.method.concurrency))
+        gates.append(self._gate(owner.name, owner.concurrency))
+        if not is_async(call.method):
+            gates.append(self._threads)
+        return gates
+
+    def _gate(self, name: str, running: int) -> _Gate:
+        gate = self._gates.get(name)
+        if gate is None:
+            gate = self._gates[name] = _Gate(name, running=running, waiting=self._settings.max_waiting)
+        return gate
+
+    async def _ended(self, path: str, execution: Execution, *, deadline: float, allowed: float) -> Json:
+        try:
+            left = deadline - asyncio.get_running_loop().time()
+            await asyncio.wait({execution.work}, timeout=max(left, 0.0))
+            if execution.outcome is None:
+                execution.stop()
+                await asyncio.wait({execution.work}, timeout=self._settings.stop_grace_s)
+                if execution.outcome is None or isinstance(execution.outcome, Stopped):
+                    raise _timed_out(path, allowed, is_stopped=execution.outcome is not None)
+        except asyncio.CancelledError:
+            execution.stop()
+            with contextlib.suppress(asyncio.CancelledError):  # asked twice: it says now what it knows
+                await asyncio.wait({execution.work}, timeout=self._settings.stop_grace_s)
+            if isinstance(execution.outcome, Stopped):
+                raise
+            raise NotCancelled(path, execution.outcome) from None
+        return _unwrapped(path, execution.outcome)
+
+    async def _set_up(self, skill: LoadedSkill) -> None:
+        try:
+            await self._hook(skill, "setup")
+        except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
+            _LOG.warning("%s could not be set up", skill.name, exc_info=error)
+            del self.skills[skill.name]
+            text = f"{type(error).__name__}: {error}".rstrip(": ")
+            self.problems.append(LoadProblem(skill.name, f"its set-up failed: {text}"))
+
+    async def _close(self, skill: LoadedSkill) -> None:
+        try:
+            await self._hook(skill, "close")
+        except Exception as error:  # noqa: BLE001 - the author's code; the other skills are closed too
+            _LOG.warning("%s could not be closed", skill.name, exc_info=error)
+
+    async def _hook(self, skill: LoadedSkill, name: str) -> None:
+        if not isinstance(skill.instance, Skill):
+            return
+        async with asyncio.timeout(self._settings.setup_timeout_s):
+            hook: Any = getattr(skill.instance, name)
+            outcome = hook()
+            # Authors forget the "async", and mean no harm.
+            if inspect.isawaitable(outcome):
+                await outcome
+
+
+def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:
+    state = "was stopped" if is_stopped else "cannot be stopped: it still runs"
+    return CallError(
+        ErrorCode.TIMEOUT,
+        f"{path} took longer than {allowed:g} s and {state}",
+        hint="the skill's author can allow more with timeout_s",
+    )
+
+
+def _unwrapped(path: str, outcome: Outcome | None) -> Json:
+    match outcome:
+        case Returned(value):
+            return value
+        case Failed(error):
+            raise error
+        case _:
+            raise CallError(ErrorCode.CANCELLED, f"{path} was stopped", hint="the skills are being closed")

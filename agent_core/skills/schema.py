@@ -1,0 +1,227 @@
+"""From a method's signature and type hints to its contract, and from arguments back to Python values."""
+
+import inspect
+import typing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any, Final, Optional
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError
+from pydantic_core import to_json as encode_json
+
+from agent_core.skills.arguments import bad_arguments, bind
+from agent_core.skills.signature import EMPTY, signature_text
+from agent_core.skills.skill import MethodOptions
+from contracts.errors import StrawberryError
+from contracts.registration import Method
+from contracts.wire import Json
+
+_ADAPTER_CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_GENERATORS: Final = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
+_LONGEST_VALUE: Final = 60
+
+
+class SchemaError(StrawberryError):
+    """A method whose signature cannot be expressed as JSON."""
+
+
+class _PlainJsonSchema(GenerateJsonSchema):
+    """JSON Schema without titles: they repeat the names, and a model pays for each word."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """No titles of fields."""
+        return False
+
+    def _update_class_schema(self, json_schema: dict[str, Any], cls: type[Any], config: Any) -> None:
+        super()._update_class_schema(json_schema, cls, config)
+        json_schema.pop("title", None)
+
+
+@dataclass(frozen=True)
+class MethodSchema:
+    """A method's contract together with what is needed to honour it.
+
+    Attributes:
+        contract: What is registered.
+        adapters: How the value of each parameter is read.
+        positional_only: Parameters that Python takes by position only, with their defaults.
+    """
+
+    contract: Method
+    adapters: Mapping[str, TypeAdapter[Any]]
+    positional_only: Mapping[str, Any]
+
+    def coerce(self, args: Sequence[Json], kwargs: Mapping[str, Json]) -> tuple[list[Any], dict[str, Any]]:
+        """Turn JSON arguments into the Python values that the method's hints ask for.
+
+        Returns:
+            Arguments by position and by name, ready for the call; defaults are left to the method.
+
+        Raises:
+            CallError: ``bad_arguments``, in one line that names the parameter.
+        """
+        bound = bind(self.contract, args, kwargs)
+        values = {name: self._read(name, value) for name, value in bound.items()}
+        by_position: list[Any] = []
+        if any(name in values for name in self.positional_only):
+            # One that was left out before one that was given cannot be left to Python.
+            by_position = [values.pop(name, default) for name, default in self.positional_only.items()]
+        return by_position, values
+
+    def _read(self, name: str, value: Json) -> Any:
+        try:
+            return self.adapters[name].validate_json(encode_json(value, inf_nan_mode="constants"))
+        except ValidationError as error:
+            raise bad_arguments(self.contract, _explained(name, value, error)) from error
+        except PydanticSerializationError as error:
+            raise bad_arguments(self.contract, f"{name} is no JSON value") from error
+
+
+def method_schema(function: Callable[..., Any], name: str, options: MethodOptions) -> MethodSchema:
+    """Read the contract of a method.
+
+    A parameter without a hint takes any JSON value; a method without a return hint promises nothing.
+
+    Args:
+        function: The method, bound: its signature has no ``self``.
+        name: The name under which it is offered.
+        options: What the decorator says.
+
+    Raises:
+        SchemaError: It has ``*args`` or ``**kwargs``, or a hint that JSON cannot express.
+    """
+    signature = inspect.signature(function)
+    hints = _hints(function)
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise SchemaError(
+                f"*{parameter.name} cannot be described", hint="name every parameter, or take a list"
+            )
+    adapters = {each: _adapter(each, hints.get(each, Any)) for each in signature.parameters}
+    parameters = list(signature.parameters.values())
+    contract = Method(
+        name=name,
+        signature=signature_text(name, signature, hints)[:2_000],
+        doc=(inspect.getdoc(function) or "")[:8_000],
+        parameters=_object_schema(signature, adapters),
+        positional=[each.name for each in parameters if each.kind != each.KEYWORD_ONLY],
+        result=_result_schema(hints),
+        flags=options.flags,
+        timeout_ms=round(options.timeout_s * 1000),
+        progress=is_generator(function),
+        sentences={language: list(templates) for language, templates in options.sentences.items()},
+    )
+    return MethodSchema(
+        contract=contract,
+        adapters=adapters,
+        positional_only={each.name: each.default for each in parameters if each.kind == each.POSITIONAL_ONLY},
+    )
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives values one after the other."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(inspect.unwrap(function), include_extras=True)
+    except Exception as error:
+        # A hint is an expression of the author's and may raise anything.
+        raise SchemaError(f"a type hint cannot be resolved: {error}") from error
+
+
+def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
+    try:
+        try:
+            return TypeAdapter(hint, config=_ADAPTER_CONFIG)
+        except PydanticUserError as error:
+            if error.code != "type-adapter-config-unused":
+                raise
+            return TypeAdapter(hint)  # a model has its own configuration
+    except (PydanticUserError, TypeError, NameError) as error:
+        raise SchemaError(f"{name}: its type cannot be expressed as JSON", hint=_first_line(error)) from error
+
+
+def _object_schema(signature: inspect.Signature, adapters: Mapping[str, TypeAdapter[Any]]) -> dict[str, Json]:
+    try:
+        schemas, shared = TypeAdapter.json_schemas(
+            [(name, "validation", adapter) for name, adapter in adapters.items()],
+            schema_generator=_PlainJsonSchema,
+        )
+    except PydanticUserError as error:
+        raise SchemaError("a parameter cannot be expressed as JSON", hint=_first_line(error)) from error
+    properties: dict[str, Json] = {}
+    for name, parameter in signature.parameters.items():
+        properties[name] = dict(schemas[name, "validation"])
+        if parameter.default is not EMPTY:
+            try:
+                properties[name]["default"] = adapters[name].dump_python(
+                    parameter.default, mode="json", warnings="error"
+                )
+            except (PydanticSerializationError, UnicodeDecodeError):
+                # A default that its own hint does not cover still works in Python; it is just not shown.
+                continue
+    required = [name for name, each in signature.parameters.items() if each.default is EMPTY]
+    schema: dict[str, Json] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    if "$defs" in shared:
+        schema["$defs"] = shared["$defs"]
+    return schema
+
+
+def _result_schema(hints: Mapping[str, Any]) -> dict[str, Json] | None:
+    if "return" not in hints:
+        return None
+    hint = _result_hint(hints["return"])
+    if hint is Any:
+        return None
+    adapter = _adapter("the result", hint)
+    try:
+        return adapter.json_schema(mode="serialization", schema_generator=_PlainJsonSchema)
+    except PydanticUserError as error:
+        raise SchemaError("the result cannot be expressed as JSON", hint=_first_line(error)) from error
+
+
+def _result_hint(hint: Any) -> Any:
+    """The type of a call's result: for a generator what it returns, else what it yields last."""
+    if typing.get_origin(hint) not in _GENERATORS:
+        return hint
+    arguments = typing.get_args(hint)
+    if len(arguments) == 3 and arguments[2] not in (None, type(None)):
+        return arguments[2]
+    # It may have yielded nothing at all.
+    return Optional[arguments[0]]  # noqa: UP045 - built at run time, from any type
+
+
+def _explained(name: str, value: Json, error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    path = name
+    for step in first["loc"]:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    message = first["msg"]
+    message = message[0].lower() + message[1:]
+    given = repr(first.get("input", value))
+    if len(given) > _LONGEST_VALUE:
+        given = f"{given[:_LONGEST_VALUE]}…"
+    if message.startswith("input "):
+        return f"{path} {message.removeprefix('input ')}, got {given}"
+    return f"{path}: {message.removeprefix('value error, ')}, got {given}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,261 @@
+"""The base class of skills and the decorator of their methods."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from agent_core.skills.results import to_json
+from contracts.registration import MethodFlags
+from contracts.wire import Json
+
+_OPTIONS: Final = "__skill_method__"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
+
+_CANCEL_FLAG: ContextVar[threading.Event | None] = ContextVar("cancel_flag", default=None)
+"""Set by the runner for the time of a call, so that a skill need not be handed it."""
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+MAX_TIMEOUT_S: Final = 900.0
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class SkillSink(Protocol):
+    """Where a skill's states and events go.
+
+    Both functions may be called from any thread and must neither block nor raise for a bus that is away.
+    """
+
+    def publish_state(
+        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
+    ) -> None:
+        """Make a value known that stays until the next one."""
+
+    def publish_event(self, skill: str, name: str, payload: Json) -> None:
+        """Tell that something happened."""
+
+
+class SkillCancelled(Exception):
+    """The caller gave up, and the method stopped where it could."""
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """What an author says about a method beyond its signature.
+
+    Attributes:
+        flags: What the method may do.
+        timeout_s: How long one call may run, in seconds.
+        concurrency: How many calls of this method run at the same time; None leaves it to the skill.
+        sentences: Sentence templates by language (BCP 47).
+    """
+
+    flags: MethodFlags = field(default_factory=MethodFlags)
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    concurrency: int | None = None
+    sentences: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SkillContext:
+    """What a host gives a skill.
+
+    Attributes:
+        data_dir: The skill's own folder; made when it is first asked for.
+        sink: Where states and events go.
+    """
+
+    data_dir: Path
+    sink: SkillSink
+
+
+def skill_method(
+    *,
+    read_only: bool = False,
+    idempotent: bool = False,
+    destructive: bool = False,
+    open_world: bool = False,
+    confirm: bool = False,
+    untrusted_output: bool = False,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    concurrency: int | None = None,
+    sentences: Mapping[str, Sequence[str]] | None = None,
+) -> Callable[[Method], Method]:
+    """Say what a method of a skill may do. A method without it gets the defaults.
+
+    Args:
+        read_only: It changes nothing, anywhere.
+        idempotent: Doing it twice is the same as doing it once.
+        destructive: It can lose something that cannot be had back.
+        open_world: It reaches outside the home.
+        confirm: A person confirms each call.
+        untrusted_output: It returns text that strangers wrote: web pages, mail, feeds.
+        timeout_s: How long one call may run, in seconds; at most 900.
+        concurrency: How many calls of it run at the same time; by default what the skill allows.
+        sentences: Sentence templates by language; a spoken or typed sentence that matches one runs the
+            method without a model: ``{"en": ["turn on [the] lamp"]}``.
+
+    Raises:
+        ValueError: The timeout or the concurrency is out of range.
+    """
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(f"timeout_s is more than 0 and at most {MAX_TIMEOUT_S:g}, not {timeout_s}")
+    if concurrency is not None and concurrency < 1:
+        raise ValueError(f"concurrency is at least 1, not {concurrency}")
+    options = MethodOptions(
+        flags=MethodFlags(
+            read_only=read_only,
+            idempotent=idempotent,
+            destructive=destructive,
+            open_world=open_world,
+            confirm=confirm,
+            untrusted_output=untrusted_output,
+        ),
+        timeout_s=timeout_s,
+        concurrency=concurrency,
+        sentences={language: tuple(templates) for language, templates in (sentences or {}).items()},
+    )
+
+    def mark(method: Method) -> Method:
+        function = method.__func__ if isinstance(method, (staticmethod, classmethod)) else method
+        setattr(function, _OPTIONS, options)
+        return method
+
+    return mark
+
+
+def options_of(owner: type, name: str) -> MethodOptions:
+    """Return the options of a method; an override without a decorator keeps those of its base class.
+
+    An override that silently lost ``confirm`` would be a hole.
+    """
+    for base in owner.__mro__:
+        member = vars(base).get(name)
+        options = getattr(getattr(member, "__func__", member), _OPTIONS, None)
+        if isinstance(options, MethodOptions):
+            return options
+    return MethodOptions()
+
+
+class Skill:
+    """Base class of skills.
+
+    Every public method that the class itself defines can be called. Methods of its base classes cannot;
+    ``play = Player.play`` in the class body offers one on purpose.
+
+    Attributes:
+        device_agnostic: Any device with this skill serves as well as another.
+        area: Where the skill acts, if that is not where the device stands.
+        concurrency: How many calls of this skill run at the same time; further ones wait.
+    """
+
+    device_agnostic: ClassVar[bool] = False
+    area: ClassVar[str | None] = None
+    concurrency: ClassVar[int] = 8
+
+    _context: SkillContext | None = None
+
+    async def setup(self) -> None:
+        """Prepare; runs once before the first call. A skill whose set-up fails is not offered."""
+
+    async def close(self) -> None:
+        """Release what ``setup`` took."""
+
+    @property
+    def data_dir(self) -> Path:
+        """The skill's own folder, readable by its owner only."""
+        folder = self._given.data_dir
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def log(self) -> logging.Logger:
+        """The skill's log."""
+        return logging.getLogger(f"strawberry.skills.{type(self).__name__}")
+
+    def state(
+        self, name: str, value: object, *, unit: str | None = None, device_class: str | None = None
+    ) -> None:
+        """Publish a value that stays until the next one.
+
+        Args:
+            name: Letters, digits, ``_``, ``-`` and ``.``.
+            value: Anything that a method may return.
+            unit: Unit of measurement, for example ``°C``.
+            device_class: What kind of value it is, in the words of Home Assistant: ``temperature``.
+
+        Raises:
+            ValueError: The name cannot stand in a topic.
+            CallError: The value cannot be sent.
+        """
+        self._given.sink.publish_state(
+            type(self).__name__, _topic_level(name), to_json(value), unit=unit, device_class=device_class
+        )
+
+    def emit(self, name: str, payload: object = None) -> None:
+        """Tell the bus that something happened; nobody is told later.
+
+        Raises:
+            ValueError: The name cannot stand in a topic.
+            CallError: The payload cannot be sent.
+        """
+        self._given.sink.publish_event(type(self).__name__, _topic_level(name), to_json(payload))
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller of the running method gave up. Long loops in plain methods ask."""
+        flag = _CANCEL_FLAG.get()
+        return flag is not None and flag.is_set()
+
+    def check_cancelled(self, wait_s: float = 0.0) -> None:
+        """Stop the running method if its caller gave up.
+
+        Args:
+            wait_s: Wait so long for that, in place of ``time.sleep``. For plain methods; an ``async``
+                one uses ``asyncio.sleep``.
+
+        Raises:
+            SkillCancelled: The caller gave up. Let it pass.
+        """
+        flag = _CANCEL_FLAG.get()
+        if flag is None:
+            # Called from no call (a test, the set-up): there is nobody to give up, the wait remains.
+            flag = threading.Event()
+        if flag.wait(wait_s) if wait_s else flag.is_set():
+            raise SkillCancelled
+
+    @property
+    def _given(self) -> SkillContext:
+        if self._context is None:
+            raise RuntimeError(f"{type(self).__name__} is not hosted: it has no folder and no bus yet")
+        return self._context
+
+
+HOOKS: Final = frozenset({"setup", "close"})
+"""Methods that a skill may override and that are never exposed."""
+
+FRAMEWORK_NAMES: Final = frozenset(name for name in vars(Skill) if not name.startswith("_")) - HOOKS
+"""Names that a skill must leave alone."""
+
+
+def attach(skill: Skill, context: SkillContext) -> None:
+    """Give a skill its folder and its sink."""
+    skill._context = context
+
+
+def set_cancel_flag(flag: threading.Event) -> None:
+    """Say, in the context of a call, which flag tells that its caller gave up."""
+    _CANCEL_FLAG.set(flag)
+
+
+def _topic_level(name: str) -> str:
+    if not _NAME.match(name):
+        raise ValueError(
+            f"{name!r} cannot be a name on the bus: letters, digits, '_', '-' and '.', at most 64"
+        )
+    return name

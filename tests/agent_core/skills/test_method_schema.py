@@ -1,0 +1,323 @@
+"""Signatures as contracts, and arguments coerced back; on the spoke and by the contract alone."""
+
+import datetime as dt
+import decimal
+import enum
+import math
+import pathlib
+from collections.abc import AsyncIterator, Generator, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from agent_core.skills.arguments import check_arguments, check_result, parse_text_arguments
+from agent_core.skills.results import to_json
+from agent_core.skills.schema import method_schema
+from agent_core.skills.skill import MethodOptions, options_of, skill_method
+from contracts.errors import CallError, ErrorCode
+from contracts.registration import Method
+
+
+class Mode(enum.Enum):
+    ECO = "eco"
+    BOOST = "boost"
+
+
+@dataclass
+class Song:
+    title: str
+    seconds: int = 180
+    cover: bytes = b""
+
+
+class Alarm(BaseModel):
+    at: dt.datetime
+    title: str = "Alarm"
+
+
+class KitchenSkill:
+    def set_volume(self, level: int = 30, *, fade: float | None = None) -> None:
+        """Set the volume.
+
+        Args:
+            level: In per cent.
+        """
+
+    def everything(
+        self,
+        when: dt.datetime,
+        songs: list[Song],
+        mode: Mode = Mode.ECO,
+        *,
+        alarm: Alarm | None = None,
+        power: Literal["on", "off"] = "on",
+        where: pathlib.Path = pathlib.Path("x"),
+        price: decimal.Decimal = decimal.Decimal("1.5"),
+        picture: bytes = b"",
+        percent: Annotated[int, Field(ge=0, le=100)] = 4,
+        quiet: bool = False,
+        extra=None,
+    ) -> list[Song]: ...
+
+    def by_place(self, first: int = 1, second: int = 2, /, third: int = 3) -> int: ...
+
+    def shadowing(self, schema: str = "s", copy: int = 1, model_config: int = 2) -> str: ...
+
+    def count(self) -> Iterator[int]: ...
+
+    def work(self) -> Generator[int, None, Song]: ...
+
+    async def watch(self) -> AsyncIterator[str]: ...
+
+    def free(self): ...
+
+
+def schema_of(name):
+    return method_schema(getattr(KitchenSkill(), name), name, MethodOptions())
+
+
+def test_the_contract_shows_signature_summary_and_schema():
+    contract = schema_of("set_volume").contract
+    assert contract.signature == "set_volume(level: int = 30, *, fade: float | None = None) -> None"
+    assert contract.summary == "Set the volume."
+    assert contract.parameters == {
+        "type": "object",
+        "properties": {
+            "level": {"type": "integer", "default": 30},
+            "fade": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
+        },
+        "additionalProperties": False,
+    }
+    assert contract.positional == ["level"]
+    assert contract.result == {"type": "null"}
+    assert Method.model_validate_json(contract.model_dump_json()) == contract
+
+
+def test_types_are_written_without_their_modules():
+    assert schema_of("everything").contract.signature.startswith(
+        "everything(when: datetime, songs: list[Song], mode: Mode = Mode.ECO, *, alarm: Alarm | None = None, "
+        "power: Literal['on', 'off'] = 'on'"
+    )
+    assert schema_of("by_place").contract.signature == (
+        "by_place(first: int = 1, second: int = 2, /, third: int = 3) -> int"
+    )
+
+
+def test_json_becomes_what_the_hints_ask_for():
+    args, kwargs = schema_of("everything").coerce(
+        ["2026-01-01T10:00:00Z", [{"title": "a", "seconds": "4", "cover": "_w=="}]],
+        {
+            "mode": "boost",
+            "alarm": {"at": "2026-01-02T10:00:00Z"},
+            "where": "/tmp/x",
+            "price": "9.99",
+            "picture": "_w==",
+            "percent": "30",
+            "quiet": "yes",
+            "extra": {"any": [1]},
+        },
+    )
+    assert args == []
+    assert kwargs == {
+        "when": dt.datetime(2026, 1, 1, 10, tzinfo=dt.UTC),
+        "songs": [Song("a", 4, b"\xff")],
+        "mode": Mode.BOOST,
+        "alarm": Alarm(at=dt.datetime(2026, 1, 2, 10, tzinfo=dt.UTC)),
+        "where": pathlib.Path("/tmp/x"),
+        "price": decimal.Decimal("9.99"),
+        "picture": b"\xff",
+        "percent": 30,
+        "quiet": True,
+        "extra": {"any": [1]},
+    }
+
+
+def test_what_is_positional_only_stays_in_place_when_one_is_left_out():
+    assert schema_of("by_place").coerce([], {"second": 5, "third": 6}) == ([1, 5], {"third": 6})
+    assert schema_of("by_place").coerce([], {}) == ([], {})
+
+
+def test_parameters_may_have_the_names_of_pydantic_attributes():
+    assert schema_of("shadowing").coerce(["x"], {"copy": 3, "model_config": 4})[1] == {
+        "schema": "x",
+        "copy": 3,
+        "model_config": 4,
+    }
+
+
+WHEN = "2026-01-01T10:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "named", "hint"),
+    [
+        (["x", []], {}, "when", "it is everything("),
+        ([WHEN, [{"titel": "a"}]], {}, "songs[0]", "it is everything("),
+        ([WHEN, [{"title": "a", "seconds": "x"}]], {}, "songs[0].seconds", "it is everything("),
+        ([WHEN, [], "max"], {}, "mode", "it is everything("),
+        ([WHEN, []], {"percent": 101}, "percent", "it is everything("),
+        ([WHEN, []], {"percent": "lots"}, "percent", "it is everything("),
+        ([WHEN, []], {"powr": "on"}, "'powr'", "nearest: power"),
+        ([WHEN], {}, "'songs'", "it is everything("),
+        ([WHEN, [], "eco", 4], {}, "at most 3", "it is everything("),
+        ([WHEN, []], {"when": WHEN}, "'when' by position and by name", "it is everything("),
+    ],
+)
+def test_wrong_arguments_get_one_line_that_names_the_parameter_on_both_sides(args, kwargs, named, hint):
+    schema = schema_of("everything")
+    readers = [schema.coerce]
+    if named != "when":  # what a date looks like is for the spoke to say: JSON Schema does not
+        readers.append(lambda args, kwargs: check_arguments(schema.contract, args, kwargs))
+    for reader in readers:
+        with pytest.raises(CallError) as caught:
+            reader(args, kwargs)
+        assert caught.value.code is ErrorCode.BAD_ARGUMENTS
+        assert named in caught.value.message
+        assert "\n" not in caught.value.message
+        assert caught.value.hint.startswith(hint)
+
+
+def test_the_hub_takes_numbers_and_booleans_in_text_as_the_spoke_does():
+    contract = schema_of("everything").contract
+    assert check_arguments(
+        contract, [WHEN, [{"title": "30", "seconds": "4"}]], {"percent": "30", "quiet": "off", "extra": "1"}
+    ) == {
+        "when": WHEN,
+        "songs": [{"title": "30", "seconds": 4}],
+        "percent": 30,
+        "quiet": False,
+        "extra": "1",
+    }
+    assert check_arguments(schema_of("set_volume").contract, [], {"fade": "1.5"}) == {"fade": 1.5}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": {"x": {"$ref": "http://127.0.0.1:1/schema"}}},
+        {"properties": {"x": {"$ref": "#/$defs/nowhere"}}},
+        {"properties": {"x": {"$ref": "#/properties/x"}}},
+        {"properties": {"x": {"type": "no such type"}}},
+        {"properties": {"x": {"pattern": "("}}},
+        {"properties": {"x": 7}},
+        {"properties": ["x"]},
+    ],
+)
+def test_a_registered_schema_that_cannot_be_used_lets_nothing_through(parameters):
+    contract = Method(name="m", signature="m(x)", parameters=parameters, positional=["x"])
+    with pytest.raises(CallError, match="cannot be used"):
+        check_arguments(contract, ["text"], {})
+
+
+def test_text_of_a_command_line_is_read_as_the_schema_asks():
+    assert parse_text_arguments(
+        schema_of("everything").contract,
+        {
+            "when": WHEN,
+            "songs": '[{"title": "a"}]',
+            "percent": "30",
+            "quiet": "true",
+            "mode": "eco",
+            "alarm": "null",
+            "extra": "just text",
+        },
+    ) == {
+        "when": WHEN,
+        "songs": [{"title": "a"}],
+        "percent": 30,
+        "quiet": True,
+        "mode": "eco",
+        "alarm": None,
+        "extra": "just text",
+    }
+    assert parse_text_arguments(schema_of("shadowing").contract, {"schema": "30"}) == {"schema": "30"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"), [({"songs": "a, b"}, "songs is JSON"), ({"sons": "[]"}, "'sons'")]
+)
+def test_text_that_cannot_be_read_names_the_parameter(texts, message):
+    with pytest.raises(CallError, match=message):
+        parse_text_arguments(schema_of("everything").contract, texts)
+
+
+def test_generators_are_marked_and_have_the_type_of_their_result():
+    assert schema_of("count").contract.result == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    work = schema_of("work").contract.result
+    assert work is not None
+    assert work["properties"]["title"] == {"type": "string"}
+    assert schema_of("free").contract.result is None
+
+
+def test_a_result_is_checked_against_its_declaration():
+    contract = schema_of("by_place").contract
+    check_result(contract, 3)
+    check_result(schema_of("free").contract, "anything")
+    with pytest.raises(CallError, match="does not fit its declaration") as caught:
+        check_result(contract, "three")
+    assert caught.value.code is ErrorCode.SKILL_ERROR
+
+
+def test_the_decorator_says_flags_time_and_sentences():
+    class LampSkill:
+        @skill_method(read_only=True, timeout_s=2, sentences={"en": ["is the lamp on"]})
+        def status(self) -> bool: ...
+
+    contract = method_schema(LampSkill().status, "status", options_of(LampSkill, "status")).contract
+    assert contract.flags.read_only
+    assert not contract.flags.idempotent
+    assert contract.timeout_ms == 2000
+    assert contract.sentences == {"en": ["is the lamp on"]}
+
+
+def test_an_override_keeps_the_flags_of_what_it_overrides():
+    class Base:
+        @skill_method(confirm=True)
+        def erase(self) -> None: ...
+
+    class DiskSkill(Base):
+        def erase(self) -> None: ...
+
+    assert options_of(DiskSkill, "erase").flags.confirm
+
+
+@pytest.mark.parametrize("options", [{"timeout_s": 0}, {"timeout_s": 901}, {"concurrency": 0}])
+def test_the_decorator_refuses_impossible_bounds(options):
+    with pytest.raises(ValueError, match="not"):
+        skill_method(**options)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Song("a", cover=b"\xff\xfe"), {"title": "a", "seconds": 180, "cover": "__4="}),
+        (Alarm(at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)), {"at": "2026-01-01T00:00:00Z", "title": "Alarm"}),
+        ({"when": dt.date(2026, 1, 1), 3: Mode.ECO}, {"when": "2026-01-01", "3": "eco"}),
+        ((1, "two", None), [1, "two", None]),
+        ({7}, [7]),
+        (dt.timedelta(minutes=90), "PT1H30M"),
+        ([math.nan, math.inf, 1.5], [None, None, 1.5]),
+        (decimal.Decimal("1.20"), "1.20"),
+        (pathlib.Path("a"), "a"),
+        (range(3).__iter__(), [0, 1, 2]),
+    ],
+)
+def test_results_become_json(value, expected):
+    assert to_json(value) == expected
+
+
+def test_results_that_json_cannot_express_are_refused():
+    circle: list[object] = []
+    circle.append(circle)
+    for value in (object(), circle, {"x": lambda: None}):
+        with pytest.raises(CallError, match="cannot be sent") as caught:
+            to_json(value)
+        assert caught.value.code is ErrorCode.SKILL_ERROR
+
+
+def test_a_result_that_is_too_large_says_so():
+    with pytest.raises(CallError, match="more than the 100") as caught:
+        to_json("x" * 200, max_bytes=100)
+    assert caught.value.code is ErrorCode.TOO_LARGE
