@@ -45,7 +45,7 @@ class PublicKey:
         if "d" in jwk:
             raise InvalidMessage("the key carries its private part", hint="Make a new key and send only 'x'.")
         try:
-            raw = base64.b64decode(jwk["x"] + "==", altchars=b"-_", validate=True)
+            raw = base64.b64decode(jwk["x"] + "=" * (-len(jwk["x"]) % 4), altchars=b"-_", validate=True)
             return cls(Ed25519PublicKey.from_public_bytes(raw))
         except (binascii.Error, ValueError):
             raise InvalidMessage("the key is not an Ed25519 JWK") from None

@@ -1,0 +1,75 @@
+"""What can be set about the registry; frozen, and passed in by whoever starts it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.names import InstanceName
+
+_DAY_S = 24 * 60 * 60
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DeviceBounds(_Settings):
+    """What one device may put on the bus; what exceeds it is refused and shown to its owner.
+
+    Attributes:
+        skills: Skills in one manifest.
+        methods: Methods of all its skills together.
+        status_bytes: Size of one status.
+        registration_bytes: Size of one registration.
+        heartbeat_bytes: Size of one heartbeat.
+        statuses: Statuses it may send at once; one more is allowed each second.
+        registrations: Registrations it may send at once; ten more are allowed each second.
+        heartbeats: Heartbeats it may send at once; two more are allowed each second.
+    """
+
+    skills: Annotated[int, Field(gt=0)] = 128
+    methods: Annotated[int, Field(gt=0)] = 1_000
+    status_bytes: Annotated[int, Field(gt=0)] = 64 * 1024
+    # 256 methods with long docstrings and schemas come to a few hundred KiB.
+    registration_bytes: Annotated[int, Field(gt=0)] = 512 * 1024
+    heartbeat_bytes: Annotated[int, Field(gt=0)] = 4 * 1024
+    statuses: Annotated[int, Field(gt=0)] = 60
+    # A spoke sends all its skills at each session of the hub: twice the skills lets two follow closely.
+    registrations: Annotated[int, Field(gt=0)] = 256
+    heartbeats: Annotated[int, Field(gt=0)] = 60
+
+
+class TokenLifetimes(_Settings):
+    """How long what the hub issues is good for, in seconds."""
+
+    enrolment_s: Annotated[int, Field(gt=0)] = 10 * 60
+    device_s: Annotated[int, Field(gt=0)] = 365 * _DAY_S
+    user_s: Annotated[int, Field(gt=0)] = 365 * _DAY_S
+
+
+class RegistrySettings(_Settings):
+    """Settings of the registry.
+
+    Attributes:
+        database: SQLite file, made owner-only.
+        instance: The stable name of this hub process.
+        brokers: Addresses under which spokes reach the broker, as they are told when they join.
+        topic_prefix: Stands in front of every topic of the bus.
+        skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
+        removal_wait_s: How long removing a connected device waits for its last will.
+        heartbeat_flush_s: How often signs of life are written to the database.
+        enrolment_failures: Wrong enrolment tokens that one address may try a minute.
+    """
+
+    database: Path
+    instance: InstanceName = "main"
+    brokers: tuple[str, ...] = ()
+    topic_prefix: str = ""
+    skill_expiry_s: Annotated[float, Field(gt=0)] = 30 * 60
+    removal_wait_s: Annotated[float, Field(ge=0)] = 5
+    # Only expiry after a restart reads them, and that counts in half hours.
+    heartbeat_flush_s: Annotated[float, Field(gt=0)] = 30
+    enrolment_failures: Annotated[int, Field(gt=0)] = 10
+    bounds: DeviceBounds = DeviceBounds()
+    lifetimes: TokenLifetimes = TokenLifetimes()

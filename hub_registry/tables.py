@@ -1,0 +1,184 @@
+"""The registry's tables. Moments are stored as RFC 3339 text in UTC, so that they also sort as text."""
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import JSON, BigInteger, Column, String, TypeDecorator
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import registry
+from sqlmodel import Field, SQLModel
+
+from contracts.wire import Json, rfc3339
+
+Role = Literal["admin", "member", "guest"]
+
+
+def now() -> datetime:
+    """Give the present moment, in UTC and to the millisecond, as the database keeps it."""
+    moment = datetime.now(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A point in time as RFC 3339 text."""
+
+    impl = String(24)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Write the moment as text."""
+        return None if value is None else rfc3339(value)
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+        """Read the text back."""
+        return None if value is None else datetime.fromisoformat(value)
+
+
+class Table(SQLModel, registry=registry()):
+    """The base of these tables: with a registry of its own, so that other stores keep theirs apart."""
+
+
+class HubRow(Table, table=True):
+    """The identity of this hub: one row."""
+
+    __tablename__ = "hub"
+
+    id: str = Field(primary_key=True)
+    created_at: datetime = Field(sa_type=Moment)
+
+
+class UserRow(Table, table=True):
+    """A person. ``language`` and ``time_zone`` are None where the household's apply."""
+
+    __tablename__ = "user"
+
+    id: str = Field(primary_key=True)
+    display_name: str
+    role: str
+    language: str | None = None
+    time_zone: str | None = None
+    created_at: datetime = Field(sa_type=Moment)
+
+
+class DeviceRow(Table, table=True):
+    """A device, enrolled (it has a public key) or still awaited.
+
+    ``epoch``, ``connection`` and ``seq`` are the highest of any status accepted from its present key;
+    ``ended`` says that this connection has said ``offline``, which is final.
+    """
+
+    __tablename__ = "device"
+
+    id: str = Field(primary_key=True)
+    owner: str = Field(foreign_key="user.id", index=True)
+    display_name: str
+    key: str = Field(unique=True)
+    aliases: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    area: str | None = None
+    floor: str | None = None
+    public_key: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    key_id: str | None = None
+    epoch: int = Field(default=0, sa_type=BigInteger)
+    connection: int = 0
+    seq: int = 0
+    ended: bool = False
+    last_seen: datetime | None = Field(default=None, sa_type=Moment)
+    revoked_at: datetime | None = Field(default=None, sa_type=Moment)
+    created_at: datetime = Field(sa_type=Moment)
+
+
+class RetiredDeviceRow(Table, table=True):
+    """The id of a removed device, which is never given out again."""
+
+    __tablename__ = "retired_device"
+
+    id: str = Field(primary_key=True)
+    retired_at: datetime = Field(sa_type=Moment)
+
+
+class TokenRow(Table, table=True):
+    """A token that was issued; the token itself is nowhere stored.
+
+    ``replaces`` is the token that this one renews, which is revoked when this one is first used.
+    """
+
+    __tablename__ = "token"
+
+    jti: str = Field(primary_key=True)
+    kind: str
+    subject: str = Field(index=True)
+    owner: str
+    name: str = ""
+    scope: str
+    issued_at: datetime = Field(sa_type=Moment)
+    expires_at: datetime = Field(sa_type=Moment)
+    used_at: datetime | None = Field(default=None, sa_type=Moment)
+    revoked_at: datetime | None = Field(default=None, sa_type=Moment)
+    replaces: str | None = None
+
+
+class EnrolmentRow(Table, table=True):
+    """A right to join once; of the secret only its SHA-256 is kept."""
+
+    __tablename__ = "enrolment"
+
+    locator: str = Field(primary_key=True)
+    digest: str
+    device_id: str = Field(foreign_key="device.id", index=True)
+    created_at: datetime = Field(sa_type=Moment)
+    expires_at: datetime = Field(sa_type=Moment)
+    used_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class RegistrationRow(Table, table=True):
+    """A skill of a device: what its methods have in common.
+
+    ``digest`` is the SHA-256 of the registration's payload, as the device's manifest lists it.
+    """
+
+    __tablename__ = "registration"
+
+    device_id: str = Field(primary_key=True, foreign_key="device.id")
+    class_name: str = Field(primary_key=True)
+    docstring: str
+    area: str | None = None
+    digest: str
+
+
+class SkillRow(Table, table=True):
+    """One method of one skill on one device."""
+
+    __tablename__ = "skill"
+
+    device_id: str = Field(primary_key=True, foreign_key="device.id")
+    class_name: str = Field(primary_key=True)
+    function_name: str = Field(primary_key=True)
+    position: int
+    signature: str
+    docstring: str
+    device_agnostic: bool
+    last_heartbeat: datetime = Field(sa_type=Moment)
+    parameters: Json = Field(sa_column=Column(JSON, nullable=False))
+    positional: Json = Field(sa_column=Column(JSON, nullable=False))
+    result: Json = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    flags: Json = Field(sa_column=Column(JSON, nullable=False))
+    timeout_ms: int
+    progress: bool
+    sentences: Json = Field(sa_column=Column(JSON, nullable=False))
+
+
+class AuditRow(Table, table=True):
+    """One call, with the hash of its arguments and never the arguments themselves."""
+
+    __tablename__ = "audit"
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = Field(sa_type=Moment, index=True)
+    call: str
+    user: str
+    actor: Json = Field(sa_column=Column(JSON, nullable=False))
+    device_id: str
+    class_name: str
+    function_name: str
+    arguments: str
+    outcome: str

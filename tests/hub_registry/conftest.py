@@ -1,0 +1,68 @@
+"""A registry on a fresh database."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from broker.keys import KeyPair
+from hub_registry.accounts import Accounts, User
+from hub_registry.devices import Devices
+from hub_registry.enrolment import Enrolment
+from hub_registry.rates import FailureLimit
+from hub_registry.store import Store, open_store
+from hub_registry.tokens import TokenAuthority
+
+
+@dataclass
+class Clock:
+    """Seconds that pass only when told."""
+
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class House:
+    """The parts of a registry without a bus."""
+
+    store: Store
+    accounts: Accounts
+    devices: Devices
+    authority: TokenAuthority
+    enrolment: Enrolment
+    admin: User
+    clock: Clock = field(default_factory=Clock)
+
+    async def joined(self, name: str) -> tuple[str, KeyPair, str]:
+        """Add and enrol a device; gives its id, its key and its token."""
+        device = await self.devices.add(name, owner=self.admin.id)
+        key = KeyPair.generate()
+        invitation = await self.enrolment.invite(device.id, lifetime_s=600)
+        done = await self.enrolment.enrol(invitation.token, key.public.jwk())
+        return device.id, key, done.token
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "hub" / "hub.db"
+
+
+@pytest.fixture
+async def store(database: Path) -> AsyncIterator[Store]:
+    async with open_store(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def house(store: Store) -> House:
+    accounts = Accounts(store)
+    clock = Clock()
+    authority = TokenAuthority(store, hub_id=await accounts.hub_id(), key=KeyPair.generate())
+    enrolment = Enrolment(
+        store, authority, device_token_s=3600, failures=FailureLimit(per_minute=5, clock=clock)
+    )
+    return House(store, accounts, Devices(store), authority, enrolment, await accounts.first_admin(), clock)

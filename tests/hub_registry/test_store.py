@@ -1,0 +1,107 @@
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+from sqlmodel import select
+
+from contracts.errors import ConfigError
+from hub_registry.accounts import Accounts
+from hub_registry.store import open_store
+from hub_registry.tables import Table, UserRow, now
+
+
+async def test_the_migrations_make_exactly_the_tables_of_the_models(database: Path):
+    async with open_store(database):
+        pass
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.connect() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), Table.metadata)
+    engine.dispose()
+    assert differences == []
+
+
+async def test_the_skill_table_has_the_columns_of_the_data_contract(database: Path):
+    async with open_store(database):
+        pass
+    with sqlite3.connect(database) as connection:
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(skill)")}
+    connection.close()
+    assert columns >= {
+        "device_id",
+        "class_name",
+        "function_name",
+        "signature",
+        "docstring",
+        "device_agnostic",
+        "last_heartbeat",
+    }
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+async def test_only_the_owner_may_read_the_database_and_its_journal(database: Path):
+    async with open_store(database) as store:
+        await Accounts(store).first_admin()
+        modes = {path.name: path.stat().st_mode & 0o777 for path in database.parent.iterdir()}
+        assert database.parent.stat().st_mode & 0o777 == 0o700
+    assert set(modes) == {"hub.db", "hub.db-wal", "hub.db-shm"}
+    assert set(modes.values()) == {0o600}
+
+
+async def test_what_was_written_is_there_after_opening_again(database: Path):
+    async with open_store(database) as store:
+        first = await Accounts(store).hub_id()
+    async with open_store(database) as store:
+        assert await Accounts(store).hub_id() == first
+
+
+async def test_a_failed_piece_of_work_stores_nothing(store):
+    def work(session):
+        session.add(UserRow(id="x", display_name="X", role="member", created_at=now()))
+        session.flush()
+        raise ConfigError("no")
+
+    with pytest.raises(ConfigError):
+        await store.write(work)
+    assert await store.read(lambda session: session.exec(select(UserRow)).all()) == []
+
+
+async def test_two_processes_can_write_to_one_database(database: Path):
+    async with open_store(database) as one, open_store(database) as two:
+        admin = await Accounts(one).first_admin()
+        assert await Accounts(two).first_admin() == admin
+        await Accounts(two).add("Ada", role="member")
+        assert [user.display_name for user in await Accounts(one).users()] == ["Admin", "Ada"]
+
+
+async def test_moments_are_stored_as_rfc3339_in_utc(database: Path):
+    async with open_store(database) as store:
+        await Accounts(store).first_admin()
+    connection = sqlite3.connect(database)
+    (text,) = connection.execute("SELECT created_at FROM user").fetchone()
+    connection.close()
+    assert text.endswith("Z")
+    assert len(text) == len("2026-01-01T00:00:00.000Z")
+
+
+async def test_a_file_that_is_no_database_is_refused_with_its_name(database: Path):
+    database.parent.mkdir(parents=True)
+    database.write_bytes(b"not a database at all, but long enough to look at" * 100)  # noqa: ASYNC240
+    with pytest.raises(ConfigError, match=r"hub\.db"):
+        async with open_store(database):
+            pass
+
+
+async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Path):
+    async with open_store(database):
+        pass
+    connection = sqlite3.connect(database)
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match="another version"):
+        async with open_store(database):
+            pass
