@@ -1,0 +1,349 @@
+"""One sandbox process: started, spoken to line by line, and killed."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import psutil
+
+from contracts.errors import CallError, ErrorCode, InvalidMessage, SandboxError
+from sandbox_host import messages
+from sandbox_host.calls import CallHandler, Calls
+from sandbox_host.install import Installed, private_cache
+from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.messages import Answer, Call, Done, Output, Ready, Run
+from sandbox_host.result import RunResult, RunStatus
+from sandbox_host.tasks import background
+
+_log = logging.getLogger(__name__)
+
+START_SECONDS: Final = 60.0
+"""A start takes a third of a second; a Raspberry Pi under load may need much longer."""
+_MAX_LINE: Final = 4 * 1024 * 1024
+_MAX_UNSENT: Final = 64 * 1024 * 1024
+_MAX_STRAYS: Final = 16
+"""Lines of a run that is over which are let pass: a call that was under way when it ended."""
+_MAX_REPORT: Final = 256 * 1024
+"""The guest cuts text and traceback at 16,000 characters; as escaped JSON that is less than this."""
+_MEMORY_CHECK_SECONDS: Final = 0.1
+_STDERR_KEPT: Final = 40
+
+
+@asynccontextmanager
+async def open_interpreter(installed: Installed) -> AsyncIterator["Interpreter"]:
+    """Start a sandbox process; it is killed when the block ends.
+
+    Yields:
+        An interpreter that is ready to run programs.
+
+    Raises:
+        SandboxError: If it does not start.
+    """
+    with private_cache(installed) as cache:
+        process = await asyncio.create_subprocess_exec(
+            *installed.command(parent=os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=installed.environment(cache),
+            limit=_MAX_LINE,
+            # A Ctrl-C in the terminal is for the program that owns this process.
+            start_new_session=sys.platform != "win32",
+        )
+        interpreter = Interpreter(process)
+        try:
+            async with background(
+                reader=interpreter.read_lines(),
+                writer=interpreter.write_lines(),
+                log=interpreter.read_log(),
+            ):
+                await interpreter.wait_ready()
+                yield interpreter
+        finally:
+            interpreter.end("it was closed")
+            # What is left in the pipes has to be read, or they are never closed.
+            await process.communicate()
+
+
+class Interpreter:
+    """A running sandbox process. It runs one program at a time and keeps its variables between them.
+
+    Attributes:
+        gone: Set once the process has ended.
+        reason: Why it ended, in a few words.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
+        self._wake_writer = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._stderr: deque[str] = deque(maxlen=_STDERR_KEPT)
+        self._running: _Running | None = None
+        self._strays = 0
+        self.gone = asyncio.Event()
+        self.reason = ""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run another program."""
+        return not self.reason
+
+    def kill(self, reason: str) -> None:
+        """End the process now.
+
+        Args:
+            reason: Why, in a few words; the first one given is kept.
+        """
+        self.reason = self.reason or reason
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def run(
+        self, code: str, handler: CallHandler, *, limits: RunLimits, deadline: Deadline | None = None
+    ) -> RunResult:
+        """Run one program.
+
+        A run that is cancelled, or does not keep its limits, takes the process with it.
+
+        Args:
+            code: Python source; ``await`` may stand at its top level.
+            handler: Makes the program's calls.
+            limits: What it may use.
+            deadline: Its clock; by default one of ``limits.seconds``.
+
+        Returns:
+            How it ended, with what it printed until then.
+
+        Raises:
+            SandboxError: If a program is running already, or the process has ended.
+        """
+        if self._running is not None or not self.alive:
+            raise SandboxError("the sandbox process cannot run a program now", hint="open another session")
+        if len(code.encode("utf-8", "replace")) > limits.code_bytes:
+            problem = f"the program is larger than {limits.code_bytes} bytes"
+            return RunResult(RunStatus.ERROR, problem=problem)
+        clock = deadline or Deadline(limits.seconds)
+        clock.start()
+        finished = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                calls = Calls(handler, limits=limits, tasks=tasks, answer=self._send)
+                running = self._running = _Running(limits, calls)
+                self._send(
+                    Run(
+                        run=running.id,
+                        code=code,
+                        output=limits.output_bytes,
+                        value=limits.value_bytes,
+                        arguments=limits.argument_bytes,
+                    )
+                )
+                watchers = [
+                    tasks.create_task(self._watch_clock(running, clock), name="sandbox clock"),
+                    tasks.create_task(self._watch_memory(running), name="sandbox memory"),
+                ]
+                try:
+                    result = await running.result
+                finally:
+                    for watcher in watchers:
+                        watcher.cancel()
+                    calls.cancel()
+            finished = True
+            return result
+        finally:
+            self._running = None
+            if not finished:
+                self.kill("the last run was cancelled")
+
+    def end(self, reason: str) -> None:
+        """Kill the process, if it is still there, and tell everybody who waits for it."""
+        self.kill(reason)
+        self._ready.set()
+        self.gone.set()
+        if self._running is not None:
+            problem = "the interpreter died; os._exit, a very deep recursion or very deep data end it"
+            self._running.stop(RunStatus.CRASHED, problem)
+
+    async def wait_ready(self) -> None:
+        """Wait until the process can run programs.
+
+        Raises:
+            SandboxError: If it ends first, or takes too long.
+        """
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._ready.wait()
+        except TimeoutError:
+            self.kill("it did not start in time")
+        if not self.alive:
+            _log.error("the sandbox did not start: %s\n%s", self.reason, "\n".join(self._stderr))
+            last = self._stderr[-1] if self._stderr else self.reason
+            raise SandboxError(f"the sandbox did not start: {last}", hint="run `strawberry doctor`")
+
+    async def read_lines(self) -> None:
+        """Take in what the process says, until it ends."""
+        assert self._process.stdout is not None
+        try:
+            while line := await self._process.stdout.readline():
+                self._take(line)
+        except ValueError:
+            self._abuse(f"a line of more than {_MAX_LINE} bytes")
+        except InvalidMessage as error:
+            self._abuse(error.message)
+        self.end("the interpreter died")
+
+    async def write_lines(self) -> None:
+        """Hand over what was queued for the process, until it ends.
+
+        Apart from the reader: with both in one loop, a process that waits until its output is read
+        and we, who wait until our input is read, would wait for ever.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await self._wake_writer.wait()
+                self._wake_writer.clear()
+                while self._unsent:
+                    piece = b"".join(self._unsent)
+                    self._unsent.clear()
+                    self._unsent_bytes = 0
+                    self._process.stdin.write(piece)
+                    await self._process.stdin.drain()
+
+    async def read_log(self) -> None:
+        """Keep the last lines that Deno itself writes, for the day it does not start."""
+        assert self._process.stderr is not None
+        while piece := await self._process.stderr.read(4096):
+            self._stderr.extend(piece.decode(errors="replace").splitlines())
+
+    def _send(self, message: Run | Answer) -> None:
+        line = messages.write(message)
+        self._unsent.append(line)
+        self._unsent_bytes += len(line)
+        self._wake_writer.set()
+        if self._unsent_bytes > _MAX_UNSENT:
+            self._abuse("it does not take the answers to its calls")
+
+    def _take(self, line: bytes) -> None:
+        message = messages.read(line)
+        running = self._running
+        if isinstance(message, Ready):
+            if self._ready.is_set():
+                raise InvalidMessage("it said ready twice")
+            self._ready.set()
+        elif running is None or not secrets.compare_digest(message.run.encode(), running.id.encode()):
+            self._refuse_stray(message)
+        elif isinstance(message, Call):
+            running.calls.accept(message, len(line))
+        elif isinstance(message, Output):
+            running.add_output(message)
+        else:
+            self._finish(running, message, len(line))
+
+    def _refuse_stray(self, message: Call | Output | Done) -> None:
+        """Deal with a line of a run that is over, or never was."""
+        self._strays += 1
+        if self._strays > _MAX_STRAYS:
+            raise InvalidMessage("it goes on calling after its run")
+        if isinstance(message, Call):
+            refusal = CallError(ErrorCode.REFUSED, "the run of this call is over")
+            _log.warning("refused %.100s: it belongs to no run", message.path)
+            self._send(Answer(id=message.id, body=messages.error_body(refusal)))
+
+    def _finish(self, running: "_Running", done: Done, size: int) -> None:
+        if size > running.limits.value_bytes + _MAX_REPORT:
+            raise InvalidMessage(f"a report of {size} bytes")
+        if done.left_over:
+            self.kill("tasks of the last run could not be stopped")
+        running.finish(done)
+
+    def _abuse(self, what: str) -> None:
+        _log.warning("sandbox process %d killed: %s", self.pid, what)
+        self.kill("the last run broke the rules of the bridge")
+        if self._running is not None:
+            self._running.stop(RunStatus.ABUSE, f"the run was stopped: {what}")
+
+    async def _watch_clock(self, running: "_Running", deadline: Deadline) -> None:
+        await deadline.expired()
+        self.kill("the last run was stopped at its time limit")
+        running.stop(RunStatus.TIMEOUT, f"the run was stopped after {deadline.seconds:g} s")
+
+    async def _watch_memory(self, running: "_Running") -> None:
+        # The interpreter's own memory is capped by V8; this is for what lies outside of it, such as
+        # buffers of the JavaScript engine and files in the in-memory file system.
+        limit = running.limits.memory_bytes
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            while not self.gone.is_set():
+                if process.memory_info().rss > limit:
+                    self.kill("the last run was stopped at its memory limit")
+                    running.stop(RunStatus.MEMORY, f"the run was stopped at {limit // 2**20} MB of memory")
+                    return
+                await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+
+
+class _Running:
+    """The program that is running now."""
+
+    def __init__(self, limits: RunLimits, calls: Calls) -> None:
+        # Lines of another run cannot carry it: it is new for each run, and cannot be guessed.
+        self.id = secrets.token_hex(8)
+        self.limits = limits
+        self.calls = calls
+        self.result: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self._output: list[str] = []
+        self._output_bytes = 0
+        self._cut = False
+
+    def add_output(self, output: Output) -> None:
+        """Keep a piece of what was printed.
+
+        Raises:
+            InvalidMessage: If it is more than the process was allowed to send.
+        """
+        self._output_bytes += len(output.text.encode())
+        # A character cut in two at the cap comes as a replacement character of three bytes.
+        if self._output_bytes > self.limits.output_bytes + 3:
+            raise InvalidMessage(f"more output than the {self.limits.output_bytes} bytes of the cap")
+        self._output.append(output.text)
+        self._cut = self._cut or output.cut
+
+    def finish(self, done: Done) -> None:
+        """Give the result of a program that ran to its end."""
+        self._settle(
+            RunResult(
+                RunStatus(done.status),
+                stdout=self._stdout(),
+                value=done.value,
+                repr=done.repr,
+                plain=done.plain,
+                traceback=done.traceback,
+                truncated=done.cut or self._cut,
+            )
+        )
+
+    def stop(self, status: RunStatus, problem: str) -> None:
+        """Give the result of a program that was stopped."""
+        self._settle(RunResult(status, stdout=self._stdout(), problem=problem, truncated=self._cut))
+
+    def _settle(self, result: RunResult) -> None:
+        if not self.result.done():
+            self.result.set_result(result)
+
+    def _stdout(self) -> str:
+        text = "".join(self._output)
+        return f"{text}\n[output cut at {self.limits.output_bytes} bytes]\n" if self._cut else text

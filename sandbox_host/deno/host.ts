@@ -1,0 +1,193 @@
+// One sandbox process: a Python interpreter with no permissions, driven over stdin and stdout.
+// Usage: host.ts IMAGE PARENT_PID
+//
+// Every line is one JSON object. In come {type: "run"} and {type: "answer"}; out go "ready", "output",
+// "call" and "done". The guest can forge all that goes out, so nothing here is a gate: the Python program
+// at the other end checks every line.
+
+import { loadPyodide } from "pyodide";
+
+interface Run {
+  type: "run";
+  run: string;
+  code: string;
+  output: number;
+  value: number;
+  arguments: number;
+}
+
+interface Answer {
+  type: "answer";
+  id: number;
+  body: string;
+}
+
+interface Waiter {
+  resolve(body: string): void;
+}
+
+// What reaches out of the realm, or keeps something for another process. Function stays: Pyodide needs it,
+// and V8 compiles no text with it (--disallow-code-generation-from-strings).
+const REMOVED = (
+  "localStorage sessionStorage caches indexedDB Worker SharedWorker BroadcastChannel fetch WebSocket " +
+  "WebSocketStream EventSource WebTransport Deno process global console navigator close alert confirm " +
+  "prompt reportError name"
+).split(" ");
+
+// Taken before the realm is emptied below.
+const { stdin, stdout, exit } = Deno;
+const encoder = new TextEncoder();
+const parse = JSON.parse;
+const stringify = JSON.stringify;
+const now = performance.now.bind(performance);
+
+/** Ask Linux to kill this process when its parent dies; a busy guest would not see stdin close. */
+function dieWithParent(parent: number): void {
+  if (Deno.build.os !== "linux") return;
+  const signalOnParentDeath = 1; // PR_SET_PDEATHSIG
+  const sigkill = 9n;
+  const libc = Deno.dlopen("libc.so.6", {
+    prctl: { parameters: ["i32", "u64", "u64", "u64", "u64"], result: "i32" },
+  });
+  const refused = libc.symbols.prctl(signalOnParentDeath, sigkill, 0n, 0n, 0n);
+  libc.close();
+  // A parent that died before the call above sends no signal any more.
+  if (refused !== 0 || Deno.ppid !== parent) exit(1);
+}
+
+function writeAll(bytes: Uint8Array): void {
+  for (let sent = 0; sent < bytes.length;) sent += stdout.writeSync(bytes.subarray(sent));
+}
+
+/** Collects what the guest prints, up to the run's cap, and sends it on in pieces. */
+class Output {
+  #run = "";
+  #room = 0;
+  #cut = false;
+  #eager = 0;
+  #held: string[] = [];
+  #heldBytes = 0;
+  #sentAt = 0;
+  #decoder = new TextDecoder();
+
+  begin(run: string, room: number): void {
+    this.#run = run;
+    this.#room = room;
+    this.#cut = false;
+    // The first prints go out at once, so that a run that is killed has still shown them; later ones
+    // are batched, since a line for every print would cost more than the print.
+    this.#eager = 200;
+    this.#decoder = new TextDecoder();
+  }
+
+  end(): void {
+    this.flush();
+    this.#run = "";
+  }
+
+  write(bytes: Uint8Array): number {
+    if (this.#run === "" || this.#cut) return bytes.length;
+    const kept = bytes.subarray(0, this.#room);
+    this.#room -= kept.length;
+    this.#cut = kept.length < bytes.length;
+    this.#held.push(this.#decoder.decode(kept, { stream: true }));
+    this.#heldBytes += kept.length;
+    if (this.#cut || this.#eager-- > 0 || this.#heldBytes > 4096 || now() - this.#sentAt > 50) this.flush();
+    return bytes.length;
+  }
+
+  flush(): void {
+    if (this.#held.length === 0) return;
+    const text = this.#held.join("");
+    this.#held = [];
+    this.#heldBytes = 0;
+    this.#sentAt = now();
+    writeAll(encoder.encode(stringify({ type: "output", run: this.#run, text, cut: this.#cut }) + "\n"));
+  }
+}
+
+async function* lines(): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest: string[] = [];
+  for await (const chunk of stdin.readable) {
+    const pieces = decoder.decode(chunk, { stream: true }).split("\n");
+    while (pieces.length > 1) {
+      rest.push(pieces.shift()!);
+      yield rest.join("");
+      rest = [];
+    }
+    rest.push(pieces[0]);
+  }
+}
+
+const [imageFile, parent] = Deno.args;
+dieWithParent(Number(parent));
+
+const options = {
+  jsglobals: {},
+  env: {},
+  _loadSnapshot: Deno.readFileSync(imageFile),
+};
+const pyodide = await loadPyodide(options);
+const output = new Output();
+const waiting = new Map<number, Waiter>();
+
+const sink = { write: (bytes: Uint8Array) => output.write(bytes), isatty: false };
+pyodide.setStdout(sink);
+pyodide.setStderr(sink);
+pyodide.setStdin({ error: true });
+
+/** Write one line of the guest, after all that it printed before. */
+function send(line: string): void {
+  output.flush();
+  writeAll(encoder.encode(line + "\n"));
+}
+
+/** Write one call of the guest; the promise holds the body of its answer. */
+function call(id: number, line: string): Promise<string> {
+  return new Promise((resolve) => {
+    waiting.set(id, { resolve });
+    send(line);
+  });
+}
+
+const guest = pyodide.pyimport("strawberry_guest");
+const execute = guest.start(send, call);
+guest.destroy();
+
+// Nothing below needs a permission, and the guest must not find a way to ask for one.
+for (const name of ["read", "ffi"] as const) Deno.permissions.revokeSync({ name });
+const realm = globalThis as unknown as Record<string, unknown>;
+for (const name of REMOVED) delete realm[name];
+
+async function run(message: Run): Promise<void> {
+  output.begin(message.run, message.output);
+  waiting.clear();
+  try {
+    const done: string = await execute.callPromising(
+      message.run,
+      message.code,
+      message.value,
+      message.arguments,
+    );
+    send(done);
+  } catch {
+    // The interpreter itself has failed (os._exit, a stack overflow): it cannot be used again.
+    output.flush();
+    exit(70);
+  }
+  output.end();
+}
+
+send(stringify({ type: "ready" }));
+for await (const line of lines()) {
+  const message = parse(line) as Run | Answer;
+  if (message.type === "run") {
+    void run(message);
+  } else {
+    const waiter = waiting.get(message.id);
+    waiting.delete(message.id);
+    waiter?.resolve(message.body);
+  }
+}
+exit(0);

@@ -1,0 +1,320 @@
+"""Puts the sandbox's files in place: Pyodide, our two programs, and the memory image.
+
+Layout under the given directory; ``<version>`` is a hash of everything that goes in, so that another
+version never meets the files of this one::
+
+    <version>/host.ts, guest.py, mksnap.ts, import_map.json
+    <version>/pyodide/…        as published, checked by Deno against the frozen lock file
+    <version>/image.bin        the memory image
+    <version>/sums.json        SHA-256 of each of these files
+    <version>/cache/           compiled JavaScript; every process gets a copy of its own
+    processes/<pid>-<random>/  these copies
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import psutil
+from deno import find_deno_bin
+
+from contracts.errors import SandboxError
+
+Progress = Callable[[str], None]
+"""Is told, in a few words, what the installation does now."""
+
+PYODIDE: Final = "314.0.7"
+WASM_PAGES: Final = 4096
+"""256 MB: pages of 64 KB that the interpreter's memory may have."""
+
+_SOURCES: Final = Path(__file__).parent / "deno"
+_PROGRAMS: Final = ("host.ts", "guest.py", "mksnap.ts")
+_LOCKED: Final = ("deno.json", "deno.lock")
+_PYODIDE_FILES: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
+_IMAGE: Final = "image.bin"
+_SUMS: Final = "sums.json"
+_CACHE: Final = "cache"
+_DOWNLOAD_SECONDS: Final = 600
+_BUILD_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The sandbox's files, in place and checked.
+
+    Attributes:
+        home: The directory of this version.
+        processes: Where processes have their private caches.
+    """
+
+    home: Path
+    processes: Path
+
+    def command(self, *, parent: int) -> list[str]:
+        """Give the command line of a sandbox process.
+
+        Args:
+            parent: Id of the process whose end shall end it.
+        """
+        flags = ["--deny-import", f"--allow-read={self.home}"]
+        if sys.platform == "linux":
+            flags.append("--allow-ffi")  # given back once it is tied to its parent
+        flags.append(f"--v8-flags=--disallow-code-generation-from-strings,--wasm-max-mem-pages={WASM_PAGES}")
+        return [*_run(self.home, *flags), str(self.home / "host.ts"), str(self.home / _IMAGE), str(parent)]
+
+    def environment(self, cache: Path) -> dict[str, str]:
+        """Give the whole environment of a sandbox process; nothing of ours gets into it."""
+        return _bare_environment(cache)
+
+
+async def install(directory: Path, *, progress: Progress | None = None) -> Installed:
+    """Put the sandbox's files in place; does nothing where they are and are intact.
+
+    Several processes may do it at the same time. Nothing incomplete is ever seen under a final name.
+
+    Args:
+        directory: Owner-only home of the sandbox.
+        progress: Is told about each step.
+
+    Returns:
+        The files.
+
+    Raises:
+        SandboxError: If they cannot be fetched or built.
+    """
+    return await asyncio.to_thread(_install, directory, progress or (lambda _: None))
+
+
+async def find(directory: Path) -> Installed:
+    """Give the files that ``install`` put in place, after a check of their hashes.
+
+    Raises:
+        SandboxError: If they are not there, or not as they were.
+    """
+    return await asyncio.to_thread(_find, directory)
+
+
+@contextmanager
+def private_cache(installed: Installed) -> Iterator[Path]:
+    """Give a cache directory that one process has for itself; it is deleted afterwards.
+
+    What a process leaves in its cache is run by the next one that uses the same, so none may share.
+    """
+    cache = installed.processes / f"{os.getpid()}-{secrets.token_hex(6)}"
+    with contextlib.suppress(FileNotFoundError):  # it makes a start faster, and is not needed for one
+        shutil.copytree(installed.home / _CACHE, cache)
+    cache.mkdir(parents=True, mode=0o700, exist_ok=True)
+    try:
+        yield cache
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def sweep(installed: Installed) -> None:
+    """Delete the caches of processes whose owner was killed before it could."""
+    if not installed.processes.is_dir():
+        return
+    for left in installed.processes.iterdir():
+        owner = left.name.partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _version() -> str:
+    whole = hashlib.sha256(f"{PYODIDE} {WASM_PAGES} {version('deno')}".encode())
+    for name in (*_PROGRAMS, *_LOCKED):
+        whole.update((_SOURCES / name).read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def _find(directory: Path) -> Installed:
+    home = directory.absolute() / _version()
+    try:
+        sums: dict[str, str] = json.loads((home / _SUMS).read_text())
+        changed = [name for name, sum_ in sums.items() if _sha256(home / name) != sum_]
+    except FileNotFoundError:
+        raise SandboxError("the sandbox is not installed", hint="run `make run` or `strawberry up`") from None
+    except (OSError, ValueError) as error:
+        raise SandboxError(f"the sandbox cannot be read: {error}", hint=f"delete {home}") from None
+    if changed:
+        raise SandboxError(f"the sandbox was changed: {', '.join(changed)}", hint=f"delete {home}")
+    return Installed(home, home.parent / "processes")
+
+
+def _install(directory: Path, progress: Progress) -> Installed:
+    try:
+        installed = _find(directory)
+    except SandboxError:
+        _build(directory, progress)
+        installed = _find(directory)
+    if not (installed.home / _CACHE).is_dir():
+        progress("Compiling the sandbox")
+        _compile(installed)
+    return installed
+
+
+def _build(directory: Path, progress: Progress) -> None:
+    """Make the files under a name of their own, then give them the final name in one step."""
+    directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+    home = directory.absolute() / _version()
+    with _staging(directory) as staging:
+        for name in (*_PROGRAMS, *_LOCKED):
+            shutil.copyfile(_SOURCES / name, staging / name)
+        progress(f"Fetching Pyodide {PYODIDE} (14 MB)")
+        _fetch(staging)
+        progress("Building the sandbox's memory image (a few seconds, once)")
+        _make_image(staging)
+        names = [*_PROGRAMS, "import_map.json", _IMAGE, *(f"pyodide/{name}" for name in _PYODIDE_FILES)]
+        sums = {name: _sha256(staging / name) for name in names}
+        (staging / _SUMS).write_text(json.dumps(sums, indent=2))
+        _put_in_place(staging, home)
+
+
+@contextmanager
+def _staging(directory: Path) -> Iterator[Path]:
+    staging = directory.absolute() / f".new-{secrets.token_hex(6)}"
+    staging.mkdir(mode=0o700)
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _put_in_place(staging: Path, home: Path) -> None:
+    """Rename a finished directory; where an intact one stands already, it stays."""
+    with contextlib.suppress(SandboxError):
+        _find(home.parent)
+        return
+    # A damaged one is moved away first: a directory cannot be renamed over one that is not empty.
+    damaged = staging.with_name(f"{staging.name}-damaged")
+    with contextlib.suppress(FileNotFoundError):
+        home.rename(damaged)
+    shutil.rmtree(damaged, ignore_errors=True)
+    try:
+        staging.rename(home)
+    except OSError:
+        _find(home.parent)  # another process was faster; what it made has to be right
+
+
+def _fetch(staging: Path) -> None:
+    deno_dir = staging / "deno"
+    environment = {**os.environ, **_registry(os.environ), "DENO_DIR": str(deno_dir), "NO_COLOR": "1"}
+    environment.setdefault("DENO_TLS_CA_STORE", "mozilla,system")
+    command = [find_deno_bin(), "cache", "--quiet", "--frozen", "--config", str(staging / "deno.json")]
+    _call(
+        [*command, str(staging / "host.ts")],
+        environment=environment,
+        seconds=_DOWNLOAD_SECONDS,
+        failure="Pyodide could not be fetched",
+        hint="check the network and the npm registry settings (npm config get registry)",
+    )
+    found = next(deno_dir.glob(f"npm/**/pyodide/{PYODIDE}/pyodide.mjs"), None)
+    if found is None:
+        raise SandboxError("Pyodide is not in what was fetched", hint="report this: Deno's cache has changed")
+    (staging / "pyodide").mkdir()
+    for name in (*_PYODIDE_FILES, "pyodide-lock.json"):
+        shutil.copyfile(found.with_name(name), staging / "pyodide" / name)
+    imports = {"imports": {"pyodide": "./pyodide/pyodide.mjs"}}
+    (staging / "import_map.json").write_text(json.dumps(imports))
+    # With these gone, nothing is left that would make Deno look for npm packages.
+    shutil.rmtree(deno_dir)
+    for name in _LOCKED:
+        (staging / name).unlink()
+
+
+def _registry(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give Deno the npm registry that npm itself would use.
+
+    Deno reads the variable in capitals and the user's ``.npmrc``; npm also reads the variable in
+    small letters and the machine's configuration.
+    """
+    if environment.get("NPM_CONFIG_REGISTRY"):
+        return {}
+    registry = environment.get("npm_config_registry", "")
+    npm = shutil.which("npm")
+    if not registry and npm:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            asked = subprocess.run(
+                [npm, "config", "get", "registry"], capture_output=True, text=True, timeout=30, check=True
+            )
+            registry = asked.stdout.strip()
+    return {"NPM_CONFIG_REGISTRY": registry} if registry.startswith(("http://", "https://")) else {}
+
+
+def _make_image(staging: Path) -> None:
+    cache = staging / "build-cache"
+    command = _run(staging, f"--allow-read={staging}", f"--allow-write={staging}")
+    _call(
+        [*command, str(staging / "mksnap.ts"), str(staging / "guest.py"), str(staging / _IMAGE)],
+        environment=_bare_environment(cache),
+        seconds=_BUILD_SECONDS,
+        failure="the sandbox's memory image could not be built",
+        hint="it needs about 500 MB of memory and 100 MB of disk",
+    )
+    shutil.rmtree(cache, ignore_errors=True)
+
+
+def _compile(installed: Installed) -> None:
+    """Start once and keep the compiled JavaScript, which takes a third off every later start."""
+    with _staging(installed.home.parent) as staging:
+        # The first start compiles, and only the second one stores the result.
+        for _ in range(2):
+            _call(
+                installed.command(parent=os.getpid()),
+                environment=_bare_environment(staging),
+                seconds=_BUILD_SECONDS,
+                failure="the sandbox does not start",
+                hint="run `strawberry doctor`",
+            )
+        with contextlib.suppress(OSError):  # another process was faster
+            staging.rename(installed.home / _CACHE)
+
+
+def _run(home: Path, *flags: str) -> list[str]:
+    offline = ["--quiet", "--no-prompt", "--no-remote", "--no-npm", "--no-config", "--cached-only"]
+    return [find_deno_bin(), "run", *offline, f"--import-map={home / 'import_map.json'}", *flags]
+
+
+def _bare_environment(cache: Path) -> dict[str, str]:
+    environment = {"DENO_DIR": str(cache), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+    if "SYSTEMROOT" in os.environ:
+        environment["SYSTEMROOT"] = os.environ["SYSTEMROOT"]  # no Windows program starts without it
+    return environment
+
+
+def _call(
+    command: list[str], *, environment: dict[str, str], seconds: float, failure: str, hint: str
+) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxError(f"{failure}: {error}", hint=hint) from None
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise SandboxError(f"{failure}: {lines[0][:300]}", hint=hint)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

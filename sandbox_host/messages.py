@@ -1,0 +1,115 @@
+"""The lines between this program and a sandbox process: one JSON object each.
+
+What comes from the process is hostile. ``read`` is the only way in, and checks all of it.
+"""
+
+import json
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic_core import from_json
+
+from contracts.errors import CallError, InvalidMessage
+from contracts.wire import Json
+
+_DOTTED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*){1,5}")
+_MAX_PATH: Final = 200
+_MAX_ID: Final = 2**53 - 1
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Ready(_Line):
+    """The process can run programs now."""
+
+    type: Literal["ready"]
+
+
+class Output(_Line):
+    """A piece of what the run printed."""
+
+    type: Literal["output"]
+    run: str
+    text: str
+    cut: bool
+
+
+class Call(_Line):
+    """The program calls a method; the run and the id say which answer is its own."""
+
+    type: Literal["call"]
+    run: str
+    id: int = Field(ge=1, le=_MAX_ID)
+    path: str
+    given: tuple[list[Json], dict[str, Json]] = Field(strict=False)
+
+    @property
+    def names_a_method(self) -> bool:
+        """Whether the path has the form of one: two to six dotted names, none of them private."""
+        return len(self.path) <= _MAX_PATH and _DOTTED.fullmatch(self.path) is not None
+
+
+class Done(_Line):
+    """The run came to its end."""
+
+    type: Literal["done"]
+    run: str
+    status: Literal["ok", "error", "memory"]
+    value: Json = None
+    repr: str
+    plain: bool
+    traceback: str
+    cut: bool
+    left_over: int = Field(ge=0)
+
+
+FromGuest = Annotated[Ready | Output | Call | Done, Field(discriminator="type")]
+_FROM_GUEST: Final[TypeAdapter[FromGuest]] = TypeAdapter(FromGuest)
+
+
+def read(line: bytes) -> FromGuest:
+    """Check one line of a sandbox process.
+
+    Raises:
+        InvalidMessage: If honest code could not have sent it.
+    """
+    try:
+        return _FROM_GUEST.validate_python(from_json(line, allow_inf_nan=False))
+    except ValueError as error:
+        raise InvalidMessage(f"a line that the bridge does not know: {str(error)[:200]}") from None
+
+
+class Run(_Line):
+    """Start a program. The numbers are bounds that the process keeps for honest code."""
+
+    type: Literal["run"] = "run"
+    run: str
+    code: str
+    output: int
+    value: int
+    arguments: int
+
+
+class Answer(_Line):
+    """What a call gave; ``body`` is JSON of ``{"value": …}`` or ``{"error": {…}}``."""
+
+    type: Literal["answer"] = "answer"
+    id: int
+    body: str
+
+
+ToGuest = Run | Answer
+
+
+def write(message: ToGuest) -> bytes:
+    """Give a message as the line that goes to the process."""
+    return message.model_dump_json().encode() + b"\n"
+
+
+def error_body(error: CallError) -> str:
+    """Give the body of an answer that says why a call gave no result."""
+    fields = {"code": error.code.value, "message": error.message, "hint": error.hint, "device": error.device}
+    return json.dumps({"error": fields}, ensure_ascii=False)

@@ -1,0 +1,323 @@
+"""Sandbox processes for many conversations: one each, a few at a time, the next one warm."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import SandboxError
+from sandbox_host.calls import CallHandler
+from sandbox_host.client import Interpreter, open_interpreter
+from sandbox_host.install import Installed, find, sweep
+from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.result import RunResult
+from sandbox_host.tasks import background
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 10_000
+"""Conversations of which we know that they had variables; one takes some 500 bytes."""
+_RETRY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """How many sandbox processes there may be, and for how long.
+
+    Attributes:
+        directory: Where ``install`` put the sandbox's files.
+        processes: Conversations that can have a process at the same time; a process has 200 to 450 MB.
+        spares: Processes kept ready for the next conversation, on top of those; 0 saves their memory.
+        idle_seconds: How long a conversation keeps its process without running anything.
+    """
+
+    directory: Path
+    processes: int = 4
+    spares: int = 1
+    idle_seconds: float = 600.0
+
+
+@asynccontextmanager
+async def open_pool(settings: PoolSettings) -> AsyncIterator["Pool"]:
+    """Open a pool; all its processes are killed when the block ends.
+
+    Yields:
+        A pool. Its spares are still starting; a run that comes sooner waits for one.
+
+    Raises:
+        SandboxError: If the sandbox's files are not in place, or were changed.
+    """
+    installed = await find(settings.directory)
+    await asyncio.to_thread(sweep, installed)
+    async with asyncio.TaskGroup() as processes:
+        pool = Pool(settings, installed, processes)
+        try:
+            async with background(spares=pool.keep_spares(), idle=pool.close_idle()):
+                yield pool
+        finally:
+            pool.close()
+
+
+class Session:
+    """The interpreter of one conversation, through all the processes it has. Made by ``Pool.session``.
+
+    Attributes:
+        conversation: The conversation's id.
+        used: When the last run ended, on the monotonic clock.
+    """
+
+    def __init__(self, pool: "Pool", conversation: str) -> None:
+        self._pool = pool
+        self._process: _Process | None = None
+        self._one_run = asyncio.Lock()
+        self._ran_before = False
+        self._lost = ""
+        self.conversation = conversation
+        self.used = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs, or waits to run."""
+        return self._one_run.locked()
+
+    @property
+    def resting(self) -> bool:
+        """Whether it has a process that could be taken from it."""
+        return self._process is not None and not self.busy
+
+    async def run(
+        self,
+        code: str,
+        call_handler: CallHandler,
+        *,
+        limits: RunLimits | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult:
+        """Run one program; a second one waits until the first has ended.
+
+        Args:
+            code: Python source; ``await`` may stand at its top level.
+            call_handler: Makes the calls of this run, and is the gate for them: it gets every path that
+                the program asks for, and all that is checked by then is that it has the form of one.
+            limits: What the run may use.
+            deadline: Its clock; by default one of ``limits.seconds``. Waiting for a process is not counted.
+
+        Returns:
+            How it ended. ``fresh`` and ``lost`` say whether variables of earlier runs were there.
+
+        Raises:
+            SandboxError: If no process can be started.
+        """
+        async with self._one_run:
+            if self._process is not None and not self._process.usable:
+                self.drop(self._process.reason)
+            fresh = self._process is None
+            if self._process is None:
+                self._process = await self._pool.seat(self)
+            lost = self._lost if fresh and self._ran_before else ""
+            self._ran_before = True
+            try:
+                interpreter = self._process.interpreter
+                result = await interpreter.run(
+                    code, call_handler, limits=limits or RunLimits(), deadline=deadline
+                )
+            finally:
+                self.used = time.monotonic()
+                if not self._process.usable:
+                    self.drop(self._process.reason)
+        self._pool.room_changed()
+        return replace(result, fresh=fresh, lost=lost)
+
+    def drop(self, reason: str) -> None:
+        """Give up the process and with it all variables; the next run gets another one.
+
+        Args:
+            reason: Why, in a few words; the next run's result says it.
+        """
+        if self._process is not None:
+            self._process.close(reason)
+            self._process = None
+            self._lost = reason
+        self._pool.leave(self)
+
+
+class Pool:
+    """Gives every conversation its own interpreter. Made by ``open_pool``."""
+
+    def __init__(self, settings: PoolSettings, installed: Installed, tasks: asyncio.TaskGroup) -> None:
+        self._settings = settings
+        self._installed = installed
+        self._tasks = tasks
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._seated: set[Session] = set()
+        self._spares: list[_Process] = []
+        self._spares_wanted = asyncio.Event()
+        self._room = asyncio.Event()
+
+    async def session(self, conversation: str) -> Session:
+        """Give the session of a conversation; its process starts with its first run.
+
+        Args:
+            conversation: Any id. Conversations never see each other's variables.
+        """
+        session = self._sessions.get(conversation)
+        if session is None:
+            session = self._sessions[conversation] = Session(self, conversation)
+        self._sessions.move_to_end(conversation)
+        if len(self._sessions) > _REMEMBERED:
+            self._forget()
+        return session
+
+    async def seat(self, session: Session) -> "_Process":
+        """Give a process to a session, if need be that of the session that rests longest.
+
+        Waits while as many sessions as there may be processes are all running something.
+
+        Raises:
+            SandboxError: If the process does not start.
+        """
+        while len(self._seated) >= self._settings.processes and not self._evict():
+            self._room.clear()
+            await self._room.wait()
+        self._seated.add(session)
+        process = self._take_spare() or self._start()
+        try:
+            await process.ready()
+        except BaseException:
+            process.close("it was not needed any more")
+            self.leave(session)
+            raise
+        return process
+
+    def leave(self, session: Session) -> None:
+        """Take back the seat of a session that gave up its process."""
+        self._seated.discard(session)
+        self.room_changed()
+
+    def room_changed(self) -> None:
+        """Let sessions that wait for a seat look again."""
+        self._room.set()
+
+    async def keep_spares(self) -> None:
+        """Keep as many processes ready as the settings say."""
+        while True:
+            self._spares_wanted.clear()
+            self._spares = [spare for spare in self._spares if spare.usable]
+            while len(self._spares) < self._settings.spares:
+                spare = self._start()
+                self._spares.append(spare)
+                try:
+                    await spare.ready()
+                except SandboxError as error:
+                    _log.error("no spare sandbox process: %s", error.message)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    self._spares = [spare for spare in self._spares if spare.usable]
+            await self._spares_wanted.wait()
+
+    async def close_idle(self) -> None:
+        """Close the processes of sessions that rest too long."""
+        limit = self._settings.idle_seconds
+        while True:
+            await asyncio.sleep(min(limit / 4, 15.0))
+            for session in self._sessions.values():
+                if session.resting and session.used < time.monotonic() - limit:
+                    session.drop(f"nothing was run for {limit:g} s")
+
+    def close(self) -> None:
+        """Kill every process."""
+        for session in self._sessions.values():
+            session.drop("the pool was closed")
+        for spare in self._spares:
+            spare.close("the pool was closed")
+
+    def _evict(self) -> bool:
+        resting = [session for session in self._seated if session.resting]
+        if not resting:
+            return False
+        min(resting, key=lambda session: session.used).drop("other conversations needed its room")
+        return True
+
+    def _forget(self) -> None:
+        oldest = next(iter(self._sessions.values()))
+        if not oldest.busy:
+            oldest.drop("it was not used for long")
+            del self._sessions[oldest.conversation]
+
+    def _take_spare(self) -> "_Process | None":
+        self._spares_wanted.set()
+        while self._spares:
+            spare = self._spares.pop(0)
+            if spare.usable:
+                return spare
+        return None
+
+    def _start(self) -> "_Process":
+        process = _Process(self._installed)
+        process.task = self._tasks.create_task(process.keep(), name="sandbox process")
+        return process
+
+
+class _Process:
+    """A sandbox process from its start to its end, which one task of the pool sees through."""
+
+    def __init__(self, installed: Installed) -> None:
+        self._installed = installed
+        self._interpreter: Interpreter | None = None
+        self._settled = asyncio.Event()
+        self._failure: SandboxError | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it runs programs, or will soon."""
+        if self._interpreter is None:
+            return not self._settled.is_set()
+        return self._interpreter.alive
+
+    @property
+    def reason(self) -> str:
+        """Why it ended."""
+        return self._interpreter.reason if self._interpreter is not None else "it did not start"
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """The interpreter, once ``ready`` has returned."""
+        assert self._interpreter is not None
+        return self._interpreter
+
+    async def ready(self) -> None:
+        """Wait until it runs programs.
+
+        Raises:
+            SandboxError: If it does not start.
+        """
+        await self._settled.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def keep(self) -> None:
+        """Start it and stay until it has ended."""
+        try:
+            async with open_interpreter(self._installed) as interpreter:
+                self._interpreter = interpreter
+                self._settled.set()
+                await interpreter.gone.wait()
+        except SandboxError as error:
+            self._failure = error
+        except Exception as error:  # noqa: BLE001 - one bad process must not take the others with it
+            _log.exception("a sandbox process failed")
+            self._failure = SandboxError(f"the sandbox failed: {error}", hint="run `strawberry doctor`")
+        finally:
+            self._settled.set()
+
+    def close(self, reason: str) -> None:
+        """End it, whatever it does."""
+        if self._interpreter is not None:
+            self._interpreter.kill(reason)
+        elif self.task is not None:
+            self.task.cancel()

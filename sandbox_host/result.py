@@ -1,0 +1,55 @@
+"""What a run gives back."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from contracts.wire import Json
+
+
+class RunStatus(StrEnum):
+    """How a run ended. After the last four the process, and all variables, are gone."""
+
+    OK = "ok"
+    ERROR = "error"
+    """The program raised; see the traceback."""
+    MEMORY = "memory"
+    """It wanted more memory than it may have."""
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    """The interpreter died: os._exit, or a recursion too deep for it."""
+    ABUSE = "abuse"
+    """It sent what honest code cannot send, or flooded the bridge, and was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run gives back.
+
+    Attributes:
+        status: How it ended.
+        stdout: What it printed, standard error included, in order; ends with a note where it was cut.
+        value: The last expression as plain data; None also where it is not plain data, or too large.
+        repr: The last expression as Python writes it, cut where it is long; empty for None.
+        plain: Whether ``value`` is the last expression.
+        traceback: The user's frames and the error; empty where nothing was raised.
+        problem: One line about a run that was stopped; empty otherwise.
+        truncated: Whether output, value or traceback were cut.
+        fresh: Whether the run began without any variables of earlier runs.
+        lost: Why the variables of this conversation's earlier runs were gone; empty if they were not.
+    """
+
+    status: RunStatus
+    stdout: str = ""
+    value: Json = None
+    repr: str = ""
+    plain: bool = True
+    traceback: str = ""
+    problem: str = ""
+    truncated: bool = False
+    fresh: bool = False
+    lost: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the program ran to its end."""
+        return self.status is RunStatus.OK

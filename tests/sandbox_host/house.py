@@ -1,0 +1,30 @@
+"""The house that the programs in these tests call."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from contracts.errors import CallError, ErrorCode
+
+
+class House:
+    """Answers calls as devices would, and remembers them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[Any], dict[str, Any]]] = []
+        self.answers: dict[str, Callable[..., Awaitable[Any]]] = {}
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _, _ in self.calls]
+
+    async def __call__(self, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        self.calls.append((path, args, kwargs))
+        if path not in self.answers:
+            raise CallError(ErrorCode.UNKNOWN_SKILL, f"nothing is called {path}", hint="search for it")
+        return await self.answers[path](*args, **kwargs)
+
+    def knows(self, path: str, value: Any) -> None:
+        async def answer(*args: Any, **kwargs: Any) -> Any:
+            return value
+
+        self.answers[path] = answer
