@@ -1,0 +1,389 @@
+"""amqtt's broker, made strict: what it leaves open is closed here.
+
+amqtt 0.12.1 brings the packet codecs, the sessions, the plugins and the life cycle. Its routing, its
+session table and its loops are replaced, because the faults lie there: retained messages past the ACL, no
+keepalive, a session table that anybody can touch before logging in, no limits.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from amqtt.broker import Broker
+from amqtt.contexts import Action, BrokerConfig, ListenerConfig
+from amqtt.mqtt.connect import ConnectPacket
+from amqtt.session import Session
+
+from broker.amqtt_connection import Connection
+from broker.amqtt_frames import (
+    MAX_LEVELS,
+    FrameBuffer,
+    MalformedPacket,
+    Publication,
+    UnsupportedProtocol,
+    is_filter,
+    read_connect,
+)
+from broker.amqtt_limits import Limits, Refusals
+from broker.amqtt_peers import Peer
+from broker.amqtt_plugins import Gate, Login, TokenLogin
+from broker.amqtt_retained import Retained, RetainedStore
+from broker.amqtt_revocations import Revocations
+from broker.amqtt_topics import TopicTree
+from contracts import topics
+from contracts.errors import InvalidMessage, Unauthorized
+from contracts.presence import Revocation
+
+_log = logging.getLogger("broker.embedded")
+
+_ACCEPTED: Final = 0
+_WRONG_VERSION: Final = 1
+_NOT_AUTHORISED: Final = 5
+
+_CONTROL: Final = topics.BROKER_CONTROL.template
+_LOGIN_PLUGIN: Final = f"{TokenLogin.__module__}.{TokenLogin.__qualname__}"
+
+_WATCH_S: Final = 1.0
+"""Seconds between two looks for the silent and the expired: a keepalive of ours is 15 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What was granted: the QoS, and whether each message must be checked before it is delivered."""
+
+    qos: int
+    filtered: bool
+
+
+class StrictBroker(Broker):
+    """The embedded broker without its sockets: log in, route, retain, revoke."""
+
+    def __init__(
+        self, *, gate: Gate, limits: Limits, retained: RetainedStore, tasks: asyncio.TaskGroup
+    ) -> None:
+        nowhere = {"default": ListenerConfig(bind=None)}
+        super().__init__(BrokerConfig(listeners=nowhere, plugins={_LOGIN_PLUGIN: {"gate": gate}}))
+        self.refusals = Refusals()
+        self._limits = limits
+        self._revocations: Revocations = gate.revocations
+        self._revocations_lock = asyncio.Lock()
+        self._store = retained
+        self._tasks = tasks
+        self._filters: TopicTree[dict[Connection, Subscription]] = TopicTree()
+        self._peers: set[Peer] = set()
+        self._strangers = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+
+    # ---- connections
+
+    async def serve(self, peer: Peer) -> None:
+        """Serve one connection from its first byte to its last."""
+        if self._stopping or len(self._peers) >= self._limits.connections:
+            self.refusals.report("a connection", "there are too many", peer.address)
+            peer.abort()
+            return
+        if self._strangers >= self._limits.strangers:
+            self.refusals.report("a connection", "too many others have not logged in yet", peer.address)
+            peer.abort()
+            return
+        self._peers.add(peer)
+        self._idle.clear()
+        connection: Connection | None = None
+        try:
+            connection = await self._welcome(peer)
+            if connection is not None:
+                await connection.run()
+        except MalformedPacket as error:
+            self.refusals.report(connection.name if connection else peer.address, error.message)
+        except Exception:  # noqa: BLE001 - a fault in serving one client must not end the broker for all
+            _log.exception("serving %s failed", connection.name if connection else peer.address)
+        finally:
+            if connection is not None:
+                self._part(connection)
+            self._peers.discard(peer)
+            if not self._peers:
+                self._idle.set()
+            await peer.close()
+
+    async def _welcome(self, peer: Peer) -> Connection | None:
+        """Let a client log in; None where it may not, or does not say a word."""
+        frames = FrameBuffer(self._limits.connect_bytes)
+        self._strangers += 1
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout_s):
+                while (frame := frames.take()) is None:
+                    data = await peer.read()
+                    if not data:
+                        return None
+                    frames.feed(data)
+            session = await self._log_in(await read_connect(frame))
+        except TimeoutError:
+            self.refusals.report("a connection", "it sent no CONNECT in time", peer.address)
+        except UnsupportedProtocol:
+            # Not worth a log line: a client of MQTT 5 tries it first and falls back at once.
+            peer.write(_connack(_WRONG_VERSION))
+        except Unauthorized as error:
+            self.refusals.report(peer.address.rpartition(":")[0], error.message)
+            peer.write(_connack(_NOT_AUTHORISED))
+        else:
+            frames.limit = self._limits.packet_bytes
+            return self._enter(session, peer, frames)
+        finally:
+            self._strangers -= 1
+        return None
+
+    async def _log_in(self, connect: ConnectPacket) -> Session:
+        """Check a CONNECT before anything of the broker's is touched.
+
+        Raises:
+            Unauthorized: If the login, or the will that comes with it, is refused.
+        """
+        session = Session()
+        session.client_id = connect.client_id
+        if connect.client_id_is_random and connect.username:
+            session.client_id = f"{connect.username}-{connect.client_id}"
+        session.username = connect.username
+        session.password = connect.password
+        # Sessions are not kept, whatever the client asks for; see RetainedStore.
+        session.clean_session = True
+        session.keep_alive = connect.keep_alive
+        session.will_flag = connect.will_flag
+        session.will_topic = connect.will_topic
+        session.will_message = connect.will_message
+        session.will_qos = connect.will_qos
+        session.will_retain = connect.will_retain_flag
+        await self.plugins_manager.map_plugin_auth(session=session)
+        login = Login.of(session)
+        if session.will_flag and not (session.will_topic and login.rights.may_publish(session.will_topic)):
+            raise Unauthorized(f"the will of {login.name} is on a topic that it may not publish on")
+        return session
+
+    def _enter(self, session: Session, peer: Peer, frames: FrameBuffer) -> Connection:
+        """Put a client that has logged in into the table; an older connection of the same one leaves it."""
+        login = Login.of(session)
+        # Names of different kinds of principals may be the same; their sessions never are.
+        key = f"{login.principal.kind}/{login.principal.id}/{session.client_id}"
+        session.client_id = key
+        older = self._sessions.get(key)
+        if older is not None:
+            assert isinstance(older[1], Connection)
+            self.drop(older[1], "a new connection takes its place")
+        connection = Connection(
+            self.plugins_manager, session, hub=self, peer=peer, frames=frames, limits=self._limits
+        )
+        session.transitions.connect()
+        self._sessions[key] = (session, connection)
+        peer.write(_connack(_ACCEPTED))
+        return connection
+
+    def drop(self, connection: Connection, reason: str) -> None:
+        """Disconnect a client at once; its will is published."""
+        if not connection.gone:
+            _log.info("disconnected %s: %s", connection.name, reason)
+            self._part(connection)
+            connection.peer.abort()
+
+    def _part(self, connection: Connection) -> None:
+        """Take a client out of the table and publish its will, once."""
+        connection.gone = True
+        session = connection.session
+        if session is None or session.client_id is None:
+            return
+        held = self._sessions.get(session.client_id)
+        if held is None or held[1] is not connection:
+            return
+        del self._sessions[session.client_id]
+        for filter_ in list(connection.filters):
+            self.unsubscribe(connection, filter_)
+        session.transitions.disconnect()
+        if connection.will is not None:
+            self.receive(connection, connection.will, lambda: None)
+
+    def _connections(self) -> list[Connection]:
+        return [each for _, each in self._sessions.values() if isinstance(each, Connection)]
+
+    # ---- messages
+
+    def receive(
+        self, connection: Connection, publication: Publication, acknowledge: Callable[[], None]
+    ) -> None:
+        """Take a message in: refuse it, obey it, or route it.
+
+        A refused message is acknowledged too: MQTT 3.1.1 knows no other answer, and without one the client
+        would send it again.
+        """
+        refusal = self._refusal(connection, publication)
+        if refusal is not None:
+            self.refusals.report(connection.name, refusal, publication.topic)
+            acknowledge()
+        elif publication.topic == _CONTROL:
+            self._obey(connection, publication.payload, acknowledge)
+        else:
+            self._route(publication)
+            if publication.retain:
+                self._store.put(_retained(connection, publication), acknowledge)
+            else:
+                acknowledge()
+
+    def _refusal(self, connection: Connection, publication: Publication) -> str | None:
+        payload = publication.payload
+        if connection.messages is not None and not connection.messages.take(1):
+            return "it sends too many messages"
+        if connection.bytes is not None and not connection.bytes.take(len(payload)):
+            return "it sends too many bytes"
+        if not connection.login.rights.may_publish(publication.topic):
+            return "it may not publish on this topic"
+        if publication.topic.count("/") >= MAX_LEVELS:
+            return "the topic has too many levels"
+        # The hub is the one to clean up after others, and holds what concerns all of them.
+        if publication.retain and payload and connection.login.principal.kind != "hub":
+            share = self._store.share_with(_retained(connection, publication))
+            if share.topics > self._limits.retained_topics:
+                return "it has too many retained topics"
+            if share.size > self._limits.retained_bytes:
+                return "its retained messages are too large together"
+        return None
+
+    def _route(self, publication: Publication) -> None:
+        topic, payload = publication.topic, publication.payload
+        receivers: dict[Connection, int] = {}
+        for subscribers in self._filters.of_topic(topic):
+            for connection, subscription in subscribers.items():
+                if subscription.filtered and not connection.login.rights.may_receive(topic):
+                    continue
+                # Overlapping subscriptions make one message, with the highest QoS of them.
+                receivers[connection] = max(receivers.get(connection, 0), subscription.qos)
+        if not receivers:
+            return
+        encoded = topic.encode()
+        for connection, qos in receivers.items():
+            connection.deliver(encoded, payload, qos=min(qos, publication.qos))
+
+    # ---- subscriptions
+
+    def subscribe(self, connection: Connection, filter_: str, qos: int) -> bool:
+        """Enter a subscription; False where it is refused."""
+        refusal = None
+        if not is_filter(filter_):
+            refusal = "the filter is malformed"
+        elif not connection.login.rights.may_subscribe(filter_):
+            refusal = "it may not subscribe to this"
+        elif len(connection.filters) >= self._limits.subscriptions and filter_ not in connection.filters:
+            refusal = "it has too many subscriptions"
+        if refusal is not None:
+            self.refusals.report(connection.name, refusal, filter_)
+            return False
+        connection.filters[filter_] = qos
+        subscribers = self._filters.get(filter_)
+        if subscribers is None:
+            self._filters.set(filter_, subscribers := {})
+        filtered = not connection.login.rights.may_receive_all(filter_)
+        subscribers[connection] = Subscription(qos, filtered)
+        return True
+
+    def unsubscribe(self, connection: Connection, filter_: str) -> None:
+        """Drop a subscription."""
+        connection.filters.pop(filter_, None)
+        subscribers = self._filters.get(filter_)
+        if subscribers is not None:
+            subscribers.pop(connection, None)
+            if not subscribers:
+                self._filters.remove(filter_)
+
+    def retained(self, connection: Connection, filter_: str) -> list[str]:
+        """Give the topics of the retained messages that a new subscription is to get."""
+        may_receive = connection.login.rights.may_receive
+        return [message.topic for message in self._store.matching(filter_) if may_receive(message.topic)]
+
+    def retained_on(self, topic: str) -> Retained | None:
+        """Give the message that is retained on a topic right now."""
+        return self._store.get(topic)
+
+    # ---- revoking
+
+    def _obey(self, connection: Connection, payload: bytes, acknowledge: Callable[[], None]) -> None:
+        """Do what the hub says on the control topic; acknowledged when it will outlive a restart."""
+        try:
+            revocation = topics.BROKER_CONTROL.parse(payload)
+        except InvalidMessage as error:
+            self.refusals.report(connection.name, error.message)
+            acknowledge()
+            return
+        assert isinstance(revocation, Revocation)
+        self._revocations.add(revocation)
+        for each in self._connections():
+            if self._revocations.covers(each.login.claims):
+                self.drop(each, "its token has been revoked")
+        self._tasks.create_task(self._store_revocations(acknowledge), name="store revocations")
+
+    async def _store_revocations(self, acknowledge: Callable[[], None]) -> None:
+        async with self._revocations_lock:
+            try:
+                await asyncio.to_thread(self._revocations.save)
+            except OSError as error:
+                _log.error("revocations hold until this broker stops; they could not be stored: %s", error)
+                return
+        acknowledge()
+
+    # ---- life cycle
+
+    async def watch(self) -> None:
+        """Disconnect whoever is silent beyond its keepalive or whose token expires, until cancelled."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now, moment = self._loop.time(), time.time()
+            for connection in self._connections():
+                limit = connection.silence_s
+                if limit is not None and now - connection.heard > limit:
+                    self.drop(connection, "it was silent for longer than its keepalive")
+                elif moment >= connection.login.claims.exp:
+                    self.drop(connection, "its token has expired")
+
+    async def stop(self) -> None:
+        """Disconnect everybody, publish their wills, end."""
+        self._stopping = True
+        for connection in self._connections():
+            self.drop(connection, "the broker stops")
+        for peer in list(self._peers):
+            peer.abort()
+        await self._idle.wait()
+        await self.shutdown()
+
+    async def _start_listeners(self) -> None:
+        """Listening is the business of ``open_embedded``, which knows ports, TLS and who may come."""
+
+    async def _session_monitor(self) -> None:
+        """Nothing to do: a session ends with its connection."""
+
+    async def _broadcast_loop(self) -> None:
+        """Nothing to do: messages are routed as they come, and not queued in between."""
+
+    async def _topic_filtering(self, session: Session, topic: str, action: Action) -> bool:
+        rights = Login.of(session).rights
+        match action:
+            case Action.PUBLISH:
+                return rights.may_publish(topic)
+            case Action.SUBSCRIBE:
+                return rights.may_subscribe(topic)
+            case Action.RECEIVE:
+                return rights.may_receive(topic)
+        return False
+
+
+def _connack(code: int) -> bytes:
+    return bytes((0x20, 2, 0, code))
+
+
+def _retained(connection: Connection, publication: Publication) -> Retained:
+    login = connection.login
+    return Retained(
+        publication.topic,
+        publication.payload,
+        publication.qos,
+        f"{login.principal.kind}/{login.principal.id}",
+    )

@@ -1,0 +1,278 @@
+"""One client that has logged in: its packets in, its messages out."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from amqtt.mqtt import packet
+from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
+from amqtt.mqtt.suback import SubackPacket
+from amqtt.plugins.manager import PluginManager
+from amqtt.session import Session
+
+from broker.amqtt_frames import (
+    Frame,
+    FrameBuffer,
+    MalformedPacket,
+    Publication,
+    read_filters,
+    read_packet_id,
+    read_publish,
+    write_publish,
+)
+from broker.amqtt_limits import Allowance, Limits
+from broker.amqtt_peers import Peer
+from broker.amqtt_plugins import Login
+from broker.amqtt_retained import Retained
+
+if TYPE_CHECKING:
+    from amqtt.broker import BrokerContext
+
+_PINGRESP: Final = b"\xd0\x00"
+_REFUSED: Final = 0x80
+_MAX_QOS: Final = 1
+"""Granted to subscribers: nothing on the bus is sent with more (MQTT 3.1.1, 3.9.3 permits less)."""
+
+_IDS: Final = 65_535
+_AHEAD: Final = 1_000
+"""Retained messages a client may have unacknowledged before it gets more of them."""
+
+
+class Hub(Protocol):
+    """What a connection needs of the broker."""
+
+    def receive(
+        self, connection: "Connection", publication: Publication, acknowledge: Callable[[], None]
+    ) -> None:
+        """Take a message in, and acknowledge it when it is safe."""
+
+    def subscribe(self, connection: "Connection", filter_: str, qos: int) -> bool:
+        """Enter a subscription; False where it is refused."""
+
+    def unsubscribe(self, connection: "Connection", filter_: str) -> None:
+        """Drop a subscription."""
+
+    def retained(self, connection: "Connection", filter_: str) -> list[str]:
+        """Give the topics of the retained messages that a new subscription is to get."""
+
+    def retained_on(self, topic: str) -> Retained | None:
+        """Give the message that is retained on a topic right now."""
+
+    def drop(self, connection: "Connection", reason: str) -> None:
+        """Disconnect it; its will is published."""
+
+
+class Connection(BrokerProtocolHandler):
+    """The broker's side of one client that has logged in.
+
+    amqtt's handler starts a task for every packet and waits for each acknowledgement in another one. Here
+    packets are handled in the order in which they come, and what goes out waits in one bounded place.
+
+    Attributes:
+        session: amqtt's record of the client.
+        login: Who it is and what it may do.
+        filters: Its subscriptions: filter and granted QoS.
+        gone: Whether the broker has parted with it.
+        heard: When bytes last came, in the event loop's time.
+    """
+
+    def __init__(
+        self,
+        plugins: "PluginManager[BrokerContext]",
+        session: Session,
+        *,
+        hub: Hub,
+        peer: Peer,
+        frames: FrameBuffer,
+        limits: Limits,
+    ) -> None:
+        super().__init__(plugins, session)
+        self.login = Login.of(session)
+        self.will = _will_of(session)
+        self.peer = peer
+        self.filters: dict[str, int] = {}
+        self.gone = False
+        self.heard = self._loop.time()
+        is_hub = self.login.principal.kind == "hub"
+        self.messages = Allowance(limits.messages_per_s, limits.burst_s) if not is_hub else None
+        self.bytes = Allowance(limits.bytes_per_s, limits.burst_s) if not is_hub else None
+        self._most_waiting = limits.hub_outgoing_bytes if is_hub else limits.outgoing_bytes
+        self._hub = hub
+        self._frames = frames
+        self._limits = limits
+        self._last_id = 0
+        self._unacknowledged: set[int] = set()
+        self._received: set[int] = set()
+        self._fresh_filters: dict[str, int] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """How it is called in logs."""
+        return self.login.name
+
+    @property
+    def silence_s(self) -> float | None:
+        """Seconds without a byte after which it counts as gone; None where it asked for no keepalive."""
+        return self.session.keep_alive * 1.5 if self.session and self.session.keep_alive else None
+
+    async def run(self) -> None:
+        """Handle the client's packets until it leaves or is dropped.
+
+        Raises:
+            MalformedPacket: If it breaks the protocol.
+        """
+        broken: MalformedPacket | None = None
+        async with asyncio.TaskGroup() as tasks:
+            helpers = (
+                tasks.create_task(self.peer.pump(), name=f"send to {self.name}"),
+                tasks.create_task(self._send_retained(), name=f"retained for {self.name}"),
+            )
+            try:
+                await self._read()
+            except MalformedPacket as error:
+                broken = error
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+        if broken is not None:
+            raise broken
+
+    def deliver(self, topic: bytes, payload: bytes, *, qos: int, retain: bool = False) -> None:
+        """Send a message; a client that lets too much pile up is dropped instead."""
+        if self.gone:
+            return
+        packet_id = self._next_id() if qos else 0
+        if packet_id is None:
+            self._give_up("it acknowledges nothing")
+            return
+        self.peer.write(write_publish(topic, payload, qos=qos, retain=retain, packet_id=packet_id))
+        if self.peer.waiting > self._most_waiting:
+            self._give_up(f"it does not read: over {self._most_waiting} bytes wait for it")
+
+    async def _read(self) -> None:
+        while not self.gone:
+            while not self.gone and (frame := self._frames.take()) is not None:
+                self._handle(frame)
+            # One busy client must not keep the others waiting.
+            await asyncio.sleep(0)
+            data = await self.peer.read()
+            if not data:
+                return
+            self.heard = self._loop.time()
+            self._frames.feed(data)
+
+    def _handle(self, frame: Frame) -> None:
+        match frame.type:
+            case packet.PUBLISH:
+                self._published(frame)
+            case packet.PUBACK:
+                self._acknowledged(read_packet_id(frame))
+            case packet.PINGREQ:
+                self.peer.write(_PINGRESP)
+            case packet.SUBSCRIBE:
+                self._subscribe(frame)
+            case packet.UNSUBSCRIBE:
+                self._unsubscribe(frame)
+            case packet.PUBREL:
+                self._received.discard(packet_id := read_packet_id(frame))
+                self.peer.write(_acknowledgement(packet.PUBCOMP, packet_id))
+            case packet.DISCONNECT:
+                self.will = None
+                self.gone = True
+            case _:
+                raise MalformedPacket(f"a packet of type {frame.type} was not expected")
+
+    def _published(self, frame: Frame) -> None:
+        publication = read_publish(frame)
+        packet_id = publication.packet_id
+        if publication.qos == 0:
+            self._hub.receive(self, publication, _nothing)
+        elif publication.qos == 1:
+            self._hub.receive(
+                self, publication, lambda: self._answer(_acknowledgement(packet.PUBACK, packet_id))
+            )
+        else:
+            if packet_id not in self._received:
+                self._received.add(packet_id)
+                self._hub.receive(self, publication, _nothing)
+            self.peer.write(_acknowledgement(packet.PUBREC, packet_id))
+
+    def _answer(self, data: bytes) -> None:
+        if not self.gone:
+            self.peer.write(data)
+
+    def _acknowledged(self, packet_id: int) -> None:
+        self._unacknowledged.discard(packet_id)
+        if self._fresh_filters and len(self._unacknowledged) < _AHEAD:
+            self._wake.set()
+
+    def _subscribe(self, frame: Frame) -> None:
+        packet_id, filters = read_filters(frame, with_qos=True)
+        codes = []
+        for filter_, asked in filters:
+            qos = min(asked, _MAX_QOS)
+            granted = self._hub.subscribe(self, filter_, qos)
+            codes.append(qos if granted else _REFUSED)
+            if granted:
+                self._fresh_filters[filter_] = qos
+        self.peer.write(bytes(SubackPacket.build(packet_id, codes).to_bytes()))
+        self._wake.set()
+
+    def _unsubscribe(self, frame: Frame) -> None:
+        packet_id, filters = read_filters(frame, with_qos=False)
+        for filter_, _ in filters:
+            self._hub.unsubscribe(self, filter_)
+            self._fresh_filters.pop(filter_, None)
+        self.peer.write(_acknowledgement(packet.UNSUBACK, packet_id))
+
+    async def _send_retained(self) -> None:
+        """Send what is retained to each new subscription, no faster than the client takes it."""
+        while True:
+            self._wake.clear()
+            for filter_, qos in list(self._fresh_filters.items()):
+                for topic in self._hub.retained(self, filter_):
+                    await self._make_room()
+                    # What was published meanwhile went out already: what is sent now is never older.
+                    message = self._hub.retained_on(topic)
+                    if message is not None and filter_ in self._fresh_filters:
+                        self.deliver(topic.encode(), message.payload, qos=min(qos, message.qos), retain=True)
+                self._fresh_filters.pop(filter_, None)
+            if not self._fresh_filters:
+                await self._wake.wait()
+
+    async def _make_room(self) -> None:
+        if self.peer.waiting > self._most_waiting // 4:
+            await self.peer.drain()
+        while len(self._unacknowledged) >= _AHEAD:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _next_id(self) -> int | None:
+        """Give a packet id that is not in use; None where none of the last ones was acknowledged."""
+        if len(self._unacknowledged) >= _IDS - 1:
+            return None
+        while True:
+            self._last_id = self._last_id % _IDS + 1
+            if self._last_id not in self._unacknowledged:
+                self._unacknowledged.add(self._last_id)
+                return self._last_id
+
+    def _give_up(self, reason: str) -> None:
+        # Later, and not in the middle of sending a message to everybody.
+        self._loop.call_soon(self._hub.drop, self, reason)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _acknowledgement(packet_type: int, packet_id: int) -> bytes:
+    return bytes((packet_type << 4, 2, packet_id >> 8, packet_id & 0xFF))
+
+
+def _will_of(session: Session) -> Publication | None:
+    if not session.will_flag or session.will_topic is None:
+        return None
+    payload = bytes(session.will_message or b"")
+    return Publication(session.will_topic, payload, session.will_qos or 0, bool(session.will_retain))

@@ -1,0 +1,152 @@
+"""Who may log in to the embedded broker, and with what rights: the login plugin of amqtt."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, cast
+
+from amqtt.contexts import BaseContext
+from amqtt.plugins.base import BaseAuthPlugin
+from amqtt.session import Session
+
+from broker import tokens
+from broker.amqtt_revocations import Revocations
+from broker.keys import PublicKey
+from contracts import access
+from contracts.access import Action, Principal, Right
+from contracts.claims import Claims
+from contracts.errors import Unauthorized
+
+_CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")
+
+_LOGIN: Final = "strawberry.login"
+"""Where a session keeps its :class:`Login`."""
+
+
+class CompiledRights:
+    """The rights of one session in a form that answers in one step per message."""
+
+    def __init__(self, rights: Iterable[Right]) -> None:
+        self._rights = tuple(rights)
+        self._publish = _pattern(self._rights, "publish")
+        self._receive = _pattern(self._rights, "receive")
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether a message may be published on the topic."""
+        return self._publish.fullmatch(topic) is not None
+
+    def may_receive(self, topic: str) -> bool:
+        """Whether a message on the topic may be delivered."""
+        return self._receive.fullmatch(topic) is not None
+
+    def may_subscribe(self, filter_: str) -> bool:
+        """Whether the whole of the filter lies within one right."""
+        return access.allowed(self._rights, "subscribe", filter_)
+
+    def may_receive_all(self, filter_: str) -> bool:
+        """Whether everything the filter matches may be delivered, so that nothing need be checked later."""
+        return access.allowed(self._rights, "receive", filter_)
+
+
+def _pattern(rights: Iterable[Right], action: Action) -> re.Pattern[str]:
+    """Give the pattern of the topics that ``access.allowed`` permits; it matches nothing for no right."""
+    filters = [_filter_pattern(right.filter) for right in rights if right.action == action]
+    return re.compile("|".join(filters) or r"(?!)")
+
+
+def _filter_pattern(filter_: str) -> str:
+    first, *rest = filter_.split("/")
+    # A wildcard in the first place does not reach topics of the broker's own (MQTT 3.1.1, 4.7.2).
+    pattern = {"#": r"(?!\$)[\s\S]*", "+": r"(?!\$)[^/]*"}.get(first, re.escape(first))
+    for level in rest:
+        pattern += {"#": r"(?:/[\s\S]*)?", "+": "/[^/]*"}.get(level, "/" + re.escape(level))
+    return f"(?:{pattern})"
+
+
+@dataclass(frozen=True)
+class Login:
+    """A principal that has logged in with a valid token."""
+
+    principal: Principal
+    claims: Claims
+
+    @cached_property
+    def rights(self) -> CompiledRights:
+        """What it may do."""
+        return CompiledRights(access.rights(self.principal))
+
+    @property
+    def name(self) -> str:
+        """How it is called in logs."""
+        return f"{self.principal.kind} {self.principal.id}"
+
+    @staticmethod
+    def of(session: Session) -> "Login":
+        """Give the login of a session that the plugin has let in."""
+        login: Login = session.attributes[_LOGIN]
+        return login
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a login is checked against."""
+
+    hub_id: str
+    hub_key: PublicKey
+    revocations: Revocations
+
+    def admit(self, *, username: str | None, client_id: str | None, password: str | None) -> Login:
+        """Check a login.
+
+        The username is the principal's id. A device's client id is that id too, so that a device is there
+        once; a hub, user or client may add ``-`` and a suffix, so that several of its programs are.
+
+        Raises:
+            Unauthorized: With the reason.
+        """
+        if not password:
+            raise Unauthorized("no token was given as password")
+        claims = tokens.verify(
+            password, key=self.hub_key, hub_id=self.hub_id, is_revoked=self.revocations.covers
+        )
+        if username != claims.sub:
+            raise Unauthorized("the username is not the one the token is for")
+        if not _fits(client_id or "", claims):
+            raise Unauthorized("the client id is not the one the token is for")
+        return Login(Principal.of(claims), claims)
+
+
+def _fits(client_id: str, claims: Claims) -> bool:
+    if client_id == claims.sub:
+        return True
+    if claims.kind == "device" or not client_id.startswith(claims.sub):
+        return False
+    return _CLIENT_SUFFIX.match(client_id, len(claims.sub)) is not None
+
+
+class TokenLogin(BaseAuthPlugin):
+    """Logs in whoever brings a token of the hub; nobody else, and nobody anonymously."""
+
+    @dataclass
+    class Config:
+        """Settings of the plugin, as amqtt passes them."""
+
+        gate: Gate
+
+    def __init__(self, context: BaseContext) -> None:
+        super().__init__(context)
+        self._gate = cast("TokenLogin.Config", context.config).gate
+
+    async def authenticate(self, *, session: Session) -> bool:
+        """Check the session's username, client id and password; keep its login on it.
+
+        Raises:
+            Unauthorized: With the reason.
+        """
+        login = self._gate.admit(
+            username=session.username, client_id=session.client_id, password=session.password
+        )
+        session.attributes[_LOGIN] = login
+        session.password = None  # it is not needed again, and sessions appear in logs
+        return True

@@ -1,0 +1,78 @@
+"""Listening sockets, and an error that helps where the port is taken."""
+
+import errno
+import socket
+
+import psutil
+
+from contracts.errors import ConfigError
+
+
+def listen(host: str, port: int, *, purpose: str) -> socket.socket:
+    """Bind a TCP socket that listens.
+
+    Args:
+        host: An address or name; an IPv6 address without brackets.
+        port: 0 takes any free one.
+        purpose: What it is for, as it stands in the error, for example ``MQTT``.
+
+    Raises:
+        ConfigError: If it cannot be had; names the process that has it where the system tells.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return _bound(socket.socket(family, kind, protocol), address)
+    except socket.gaierror as error:
+        raise ConfigError(
+            f"cannot listen for {purpose} on {host}: {error.strerror}", hint="Use an address of this machine."
+        ) from None
+    except OSError as error:
+        raise _explained(error, host, port, purpose) from None
+
+
+def _bound(sock: socket.socket, address: tuple[object, ...]) -> socket.socket:
+    try:
+        if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # on Windows SO_REUSEADDR would let two programs share it
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            # Connections of an earlier run that are still closing must not keep the port.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(socket.SOMAXCONN)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _explained(error: OSError, host: str, port: int, purpose: str) -> ConfigError:
+    where = f"{purpose} on {host} port {port}"
+    if error.errno == errno.EADDRINUSE:
+        owner = port_owner(port)
+        return ConfigError(
+            f"cannot listen for {where}: it is in use by {owner or 'another program'}",
+            hint="Stop that program, or choose another port (0 takes any free one).",
+        )
+    if error.errno == errno.EACCES:
+        return ConfigError(f"cannot listen for {where}: not permitted", hint="Choose a port above 1023.")
+    return ConfigError(
+        f"cannot listen for {where}: {error.strerror or error}", hint="Use an address of this machine."
+    )
+
+
+def port_owner(port: int) -> str | None:
+    """Name the process that listens on a TCP port, for example ``mosquitto (pid 812)``.
+
+    Returns:
+        None where nobody does, or the system does not tell this user.
+    """
+    try:
+        for each in psutil.net_connections(kind="tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
+                return f"{psutil.Process(each.pid).name()} (pid {each.pid})"
+    except (psutil.Error, OSError):
+        return None
+    return None
