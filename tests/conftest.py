@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox_host import install
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +19,20 @@ def sandbox_files(pytestconfig: pytest.Config) -> Path:
     directory = Path(chosen) if chosen else pytestconfig.cache.mkdir("strawberry-sandbox")
     asyncio.run(install(directory))
     return directory
+
+
+def require(present: bool, hint: str) -> None:
+    """Skip a test whose server is missing; where everything must be there, fail it."""
+    if present:
+        return
+    if os.environ.get("STRAWBERRY_REQUIRE_ALL") == "1":
+        pytest.fail(hint)
+    pytest.skip(hint)
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A plain Mosquitto on loopback: MQTT 5, no login."""
+    require(find_mosquitto() is not None, HINT)
+    with Mosquitto(tmp_path) as broker:
+        yield broker

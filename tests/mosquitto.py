@@ -1,0 +1,85 @@
+"""A plain Mosquitto on loopback, as a child process."""
+
+import getpass
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+HINT = "Mosquitto is not installed: apt-get install mosquitto"
+
+
+def find_mosquitto() -> str | None:
+    """Give the path of the binary, which Debian keeps out of an ordinary user's PATH."""
+    return shutil.which(
+        "mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
+    )
+
+
+class Mosquitto:
+    """One broker that can be killed and started again on the same port."""
+
+    def __init__(self, directory: Path, *, password_file: Path | None = None) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self._password_file = password_file
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        binary = find_mosquitto()
+        assert binary is not None, HINT
+        config = self.directory / "mosquitto.conf"
+        login = (
+            f"allow_anonymous false\npassword_file {self._password_file}"
+            if self._password_file
+            else "allow_anonymous true"
+        )
+        # As root it would become the user mosquitto, who may not enter a test's directory.
+        config.write_text(
+            f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\n{login}\npersistence false\nset_tcp_nodelay true\n"
+            "max_inflight_messages 0\nmax_packet_size 1048576\nlog_dest none\n"
+        )
+        self._process = subprocess.Popen([binary, "-c", str(config)])
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                    return
+            except OSError:
+                time.sleep(0.02)
+        self.kill()
+        raise AssertionError("Mosquitto did not start")
+
+    def kill(self) -> None:
+        """SIGKILL: no client gets a word."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it, whatever state it is in."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(timeout=10)
+
+
+def free_port() -> int:
+    """Give a loopback port that nobody uses right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
