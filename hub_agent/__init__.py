@@ -1,0 +1,1 @@
+"""The hub's agent: turns over HTTP, calls routed to devices, conversations kept."""

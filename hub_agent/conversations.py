@@ -1,0 +1,172 @@
+"""Turns and conversations, stored: which turn may run, and what was said before it.
+
+A turn is written before its first chunk goes out. Whoever cancels a turn that has not come yet
+writes a tombstone in its place, so that a request that arrives late finds its id taken and does
+not run. Both are one transaction on one primary key: exactly one of them wins.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from sqlalchemy import func
+from sqlmodel import Session, col, select, update
+
+from contracts.errors import Conflict
+from contracts.events import Mode
+from hub_agent.tables import TurnRow, TurnState
+from hub_registry.store import Schema, Store, open_store
+from hub_registry.tables import now
+
+_SCHEMA: Final = Schema(scripts=Path(__file__).parent / "migrations", version_table="agent_version")
+
+
+@dataclass(frozen=True)
+class TurnKey:
+    """Which turn: ids are chosen by clients, and count within one user only."""
+
+    user: str
+    turn: str
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One turn as it is remembered."""
+
+    question: str
+    answer: str
+
+
+class Conversations:
+    """The stored turns of one hub process.
+
+    Args:
+        store: The hub's database.
+        instance: Name of this hub process; turns of another one are left alone.
+    """
+
+    def __init__(self, store: Store, *, instance: str) -> None:
+        self._store = store
+        self._instance = instance
+
+    async def close_abandoned(self) -> int:
+        """Mark turns that an earlier process of this instance left running as cancelled; say how many."""
+
+        def work(session: Session) -> int:
+            left = select(TurnRow).where(TurnRow.instance == self._instance, TurnRow.state == "running")
+            rows = session.exec(left).all()
+            for row in rows:
+                row.state, row.ended_at = "cancelled", now()
+            return len(rows)
+
+        return await self._store.write(work)
+
+    async def begin(self, key: TurnKey, *, conversation: str, question: str, device: str | None) -> None:
+        """Write down that a turn runs, before anything of it happens.
+
+        Raises:
+            Conflict: If this id was used before, or cancelled before it came: it must not run.
+        """
+
+        def work(session: Session) -> TurnRow | None:
+            known = session.get(TurnRow, (key.user, key.turn))
+            if known is None:
+                session.add(
+                    self._row(
+                        session, key, "running", conversation=conversation, question=question, device=device
+                    )
+                )
+            return known
+
+        known = await self._store.write(work)
+        if known is not None and known.state == "not_started":
+            raise Conflict(
+                f"turn {key.turn} was cancelled before it came", hint="Use a new turn id to ask again."
+            )
+        if known is not None:
+            raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
+
+    async def end(self, key: TurnKey, state: TurnState, *, answer: str, mode: Mode | None) -> None:
+        """Write down how a running turn ended and what a person read."""
+
+        def work(session: Session) -> None:
+            ended = {"state": state, "answer": answer, "mode": mode, "ended_at": now()}
+            session.exec(
+                update(TurnRow)
+                .where(
+                    col(TurnRow.user) == key.user,
+                    col(TurnRow.id) == key.turn,
+                    col(TurnRow.state) == "running",
+                )
+                .values(**ended)
+            )
+
+        await self._store.write(work)
+
+    async def bury(self, key: TurnKey) -> TurnState:
+        """Give the state of a turn; one that has not come gets a tombstone and never runs."""
+
+        def work(session: Session) -> TurnState:
+            known = session.get(TurnRow, (key.user, key.turn))
+            if known is None:
+                session.add(self._row(session, key, "not_started"))
+                return "not_started"
+            return cast("TurnState", known.state)
+
+        return await self._store.write(work)
+
+    async def history(self, user: str, conversation: str, *, limit: int) -> list[Exchange]:
+        """Give the last exchanges of a conversation, oldest first."""
+
+        def work(session: Session) -> list[Exchange]:
+            rows = session.exec(
+                select(TurnRow)
+                .where(
+                    TurnRow.user == user,
+                    TurnRow.conversation == conversation,
+                    col(TurnRow.answer).is_not(None),
+                )
+                .order_by(col(TurnRow.position).desc())
+                .limit(limit)
+            )
+            return [Exchange(row.question, row.answer or "") for row in rows][::-1]
+
+        return await self._store.read(work)
+
+    def _row(
+        self,
+        session: Session,
+        key: TurnKey,
+        state: TurnState,
+        *,
+        conversation: str | None = None,
+        question: str = "",
+        device: str | None = None,
+    ) -> TurnRow:
+        last = session.exec(select(func.max(TurnRow.position))).one()
+        return TurnRow(
+            user=key.user,
+            id=key.turn,
+            position=(last or 0) + 1,
+            conversation=conversation,
+            instance=self._instance,
+            device=device,
+            state=state,
+            question=question,
+            started_at=now(),
+        )
+
+
+@asynccontextmanager
+async def open_conversations(database: Path, *, instance: str) -> AsyncIterator[Conversations]:
+    """Open the agent's tables in the hub's database and close what an earlier process left running.
+
+    Raises:
+        ConfigError: If the database cannot be used.
+    """
+    async with open_store(database, schema=_SCHEMA) as store:
+        conversations = Conversations(store, instance=instance)
+        await conversations.close_abandoned()
+        yield conversations

@@ -1,0 +1,140 @@
+"""Errors as JSON: ``{"error": {"code", "message", "hint"}}``, with the status that fits.
+
+Under ``/v1`` the object also has the ``type`` and ``param`` that OpenAI's clients read.
+"""
+
+import logging
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from contracts.errors import (
+    CallError,
+    ConfigError,
+    Conflict,
+    ErrorCode,
+    Forbidden,
+    GatewayError,
+    InvalidMessage,
+    LinkError,
+    NotFound,
+    SandboxError,
+    StrawberryError,
+    Unauthorized,
+)
+
+_log = logging.getLogger(__name__)
+
+_KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
+    (Unauthorized, 401, "unauthorized"),
+    (Forbidden, 403, "forbidden"),
+    (NotFound, 404, "not_found"),
+    (Conflict, 409, "conflict"),
+    (InvalidMessage, 422, "invalid"),
+    (LinkError, 503, "bus_unavailable"),
+    (SandboxError, 503, "sandbox_unavailable"),
+    (GatewayError, 503, "no_model"),
+    (ConfigError, 500, "configuration"),
+)
+
+CALL_STATUS: Final[dict[ErrorCode, int]] = {
+    ErrorCode.OFFLINE: 503,
+    ErrorCode.UNKNOWN_SKILL: 404,
+    ErrorCode.BAD_ARGUMENTS: 422,
+    ErrorCode.REFUSED: 403,
+    ErrorCode.NEEDS_CONFIRMATION: 409,
+    ErrorCode.BUSY: 503,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.EXPIRED: 504,
+    ErrorCode.STALE_EPOCH: 503,
+    ErrorCode.TIMEOUT: 504,
+    ErrorCode.CANCELLED: 409,
+    ErrorCode.SKILL_ERROR: 502,
+    ErrorCode.OUTCOME_UNKNOWN: 504,
+}
+
+_STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+class TooManyRequests(StrawberryError):
+    """A user asks faster than the hub's limit.
+
+    Attributes:
+        retry_after_s: Seconds until the next request is taken.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message, hint=f"Try again in {retry_after_s:.0f} s.")
+        self.retry_after_s = retry_after_s
+
+
+def error_response(
+    path: str,
+    status: int,
+    code: str,
+    message: str,
+    hint: str = "",
+    *,
+    headers: dict[str, str] | None = None,
+    extra: dict[str, Any] | None = None,
+) -> JSONResponse:
+    """Make the response for an error.
+
+    Args:
+        path: Of the request; decides about the shape.
+        extra: Further members next to ``error``.
+    """
+    error: dict[str, Any] = {"code": code, "message": message, "hint": hint}
+    if "/v1/" in path:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        error |= {"type": kind, "param": None}
+    return JSONResponse({"error": error, **(extra or {})}, status_code=status, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make the app answer every error in this shape."""
+    app.add_exception_handler(StrawberryError, _expected)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _expected(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, StrawberryError)
+    path = request.url.path
+    if isinstance(error, CallError):
+        extra = {"device": error.device} if error.device else None
+        return error_response(
+            path, CALL_STATUS[error.code], error.code.value, error.message, error.hint, extra=extra
+        )
+    if isinstance(error, TooManyRequests):
+        headers = {"retry-after": f"{max(1, round(error.retry_after_s))}"}
+        return error_response(path, 429, "rate_limited", error.message, error.hint, headers=headers)
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            # RFC 6750, section 3: a client learns from it that a bearer token is what is missing.
+            headers = {"www-authenticate": 'Bearer realm="strawberry"'} if status == 401 else {}
+            return error_response(path, status, code, error.message, error.hint, headers=headers)
+    return error_response(path, 500, "internal", error.message, error.hint)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    # The first step says body, query or header; a wrong body as a whole has no further one.
+    where = ".".join(str(step) for step in first["loc"][1:]) or str(first["loc"][0])
+    return error_response(request.url.path, 422, "invalid", f"{where}: {first['msg']}")
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = _STATUS_CODES.get(error.status_code, "refused")
+    return error_response(request.url.path, error.status_code, code, str(error.detail))
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(request.url.path, 500, "internal", "the hub failed; its log says more")

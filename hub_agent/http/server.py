@@ -1,0 +1,53 @@
+"""The HTTP server inside the hub's own event loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_GRACE_S = 3
+"""How long requests that are under way may go on when the hub stops; turns are cancelled before."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: the process belongs to whoever opened the hub."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave the signals alone."""
+        yield
+
+
+@asynccontextmanager
+async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve the app on a socket that is bound already, until the block is left."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    server = _Server(config)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve(sockets=[listener]), name="http")
+        try:
+            await server.ready.wait()
+            yield
+        finally:
+            server.should_exit = True

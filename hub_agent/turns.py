@@ -1,0 +1,209 @@
+"""The turns that run: each in a task of its own, told as events, cancelled from anywhere."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
+
+from contracts.errors import Conflict, StrawberryError
+from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
+from hub_agent.conversations import Conversations, TurnKey
+from hub_agent.tables import TurnState
+
+_log = logging.getLogger(__name__)
+
+_CANCEL_S: Final = 5.0
+"""How long a cancel waits for the turn to end; a skill that runs is told, and answers or is given up."""
+_STORE_S: Final = 5.0
+"""How long a turn that is cancelled may take to be written down."""
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """Who asks what.
+
+    Attributes:
+        device: Id of the current device, where there is one.
+        token: ``jti`` of the token it came with; the turn ends when that is revoked.
+    """
+
+    key: TurnKey
+    conversation: str
+    message: str
+    token: str
+    device: str | None = None
+
+
+class Turn:
+    """A turn that runs or waits for its conversation."""
+
+    def __init__(self, request: TurnRequest) -> None:
+        self.request = request
+        self.ended = asyncio.Event()
+        self.cancelled = False
+        self._queue: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> bool:
+        """Take the present task as the one that runs it; false if it was cancelled before.
+
+        A task that is cancelled before its first step never runs at all, not even its clean-up, so it
+        is the task itself that says from when on it can be cancelled.
+        """
+        self._task = asyncio.current_task()
+        return not self.cancelled
+
+    def tell(self, event: TurnEvent) -> None:
+        """Tell whoever follows the turn."""
+        self._queue.put_nowait(event)
+
+    def close(self) -> None:
+        """Say that there is nothing more to tell."""
+        self.ended.set()
+        self._queue.put_nowait(None)
+
+    def cancel(self) -> None:
+        """Stop it, and the skill that it runs; does nothing once it has ended."""
+        self.cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def events(self) -> AsyncGenerator[TurnEvent, None]:
+        """Follow the turn to its end. Whoever stops following it cancels it."""
+        try:
+            while (event := await self._queue.get()) is not None:
+                yield event
+        finally:
+            self.cancel()
+
+
+TurnRun = Callable[[Turn], AsyncGenerator[TurnEvent, None]]
+
+
+class Turns:
+    """All turns of this process.
+
+    Args:
+        tasks: Owns the turns.
+        open_per_user: Turns of one user that run or wait at the same time.
+    """
+
+    def __init__(self, conversations: Conversations, *, tasks: asyncio.TaskGroup, open_per_user: int) -> None:
+        self._conversations = conversations
+        self._tasks = tasks
+        self._open_per_user = open_per_user
+        self._turns: dict[TurnKey, Turn] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def open(self, request: TurnRequest, run: TurnRun) -> Turn:
+        """Write a turn down and start it.
+
+        Turns of one conversation run one after another.
+
+        Args:
+            run: Does the work and yields what happens; closed early when the turn is cancelled.
+
+        Raises:
+            Conflict: If this turn came before, was cancelled before it came, or too many are open.
+        """
+        key = request.key
+        if sum(other.user == key.user for other in self._turns) >= self._open_per_user:
+            raise Conflict("too many turns are open", hint="Wait until one has ended.")
+        if key in self._turns:
+            raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
+        # It stands here before it stands in the database, so that a cancel finds it at any moment.
+        turn = self._turns[key] = Turn(request)
+        try:
+            await self._conversations.begin(
+                key, conversation=request.conversation, question=request.message, device=request.device
+            )
+        except BaseException:
+            del self._turns[key]
+            raise
+        self._tasks.create_task(self._run(turn, run), name=f"turn {key.turn}")
+        return turn
+
+    async def cancel(self, key: TurnKey) -> TurnState:
+        """Stop a turn, or keep one that has not come from ever running.
+
+        Returns:
+            ``not_started`` if it did not run and never will; ``cancelled`` or ``finished`` if it has
+            ended; ``running`` if it has not ended yet, though it was told to.
+        """
+        state = await self._conversations.bury(key)
+        turn = self._turns.get(key)
+        if state != "running" or turn is None:
+            return state
+        turn.cancel()
+        try:
+            async with asyncio.timeout(_CANCEL_S):
+                await turn.ended.wait()
+        except TimeoutError:
+            return "running"
+        return await self._conversations.bury(key)
+
+    def cancel_where(self, concerned: Callable[[TurnRequest], bool]) -> None:
+        """Stop every turn that is concerned."""
+        for turn in tuple(self._turns.values()):
+            if concerned(turn.request):
+                turn.cancel()
+
+    async def _run(self, turn: Turn, run: TurnRun) -> None:
+        request = turn.request
+        record = _Record()
+
+        def tell(event: TurnEvent) -> None:
+            record.add(event)
+            turn.tell(event)
+
+        try:
+            if turn.begin():
+                async with self._lock(request), aclosing(run(turn)) as events:
+                    async for event in events:
+                        tell(event)
+        except StrawberryError as error:
+            tell(TurnError(code="internal", message=error.message, hint=error.hint))
+        except Exception:  # noqa: BLE001  one turn must not end the hub
+            _log.exception("turn %s failed", request.key.turn)
+            tell(TurnError(code="internal", message="the hub failed; its log says more"))
+        finally:
+            try:
+                async with asyncio.timeout(_STORE_S):
+                    await self._conversations.end(
+                        request.key, record.state, answer=record.answer, mode=record.mode
+                    )
+            finally:
+                del self._turns[request.key]
+                if record.state == "cancelled":
+                    turn.tell(TurnError(code="cancelled", message="the turn was cancelled"))
+                turn.close()
+
+    def _lock(self, request: TurnRequest) -> asyncio.Lock:
+        return self._locks.setdefault((request.key.user, request.conversation), asyncio.Lock())
+
+
+class _Record:
+    """What will be remembered of a turn."""
+
+    def __init__(self) -> None:
+        self.state: TurnState = "cancelled"
+        self.mode: Mode | None = None
+        self._text: list[str] = []
+        self._final: str | None = None
+
+    @property
+    def answer(self) -> str:
+        """The answer, or as much of it as came."""
+        return "".join(self._text) if self._final is None else self._final
+
+    def add(self, event: TurnEvent) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._text.append(text)
+            case TurnFinal(answer=answer, mode=mode):
+                self._final, self.mode, self.state = answer, mode, "finished"
+            case TurnError():
+                self.state = "finished"

@@ -1,0 +1,104 @@
+import asyncio
+
+import pytest
+
+from contracts.errors import Conflict, NotFound
+from hub_agent.confirmations import Act, Questions, Slips
+
+
+async def _asked(questions: Questions, *, expires_s: float = 30) -> tuple[str, "asyncio.Task[bool]"]:
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.get_running_loop().create_task(
+        questions.ask("ann", "turn", expires_s=expires_s, tell=told.set_result)
+    )
+    return await told, task
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_the_answer_of_the_person_is_what_counts(approve: bool) -> None:
+    questions = Questions()
+    question, waiting = await _asked(questions)
+    questions.answer("ann", "turn", question, approve=approve)
+    assert await waiting is approve
+
+
+async def test_an_answer_counts_once() -> None:
+    questions = Questions()
+    question, waiting = await _asked(questions)
+    questions.answer("ann", "turn", question, approve=False)
+    with pytest.raises(Conflict):
+        questions.answer("ann", "turn", question, approve=True)
+    assert await waiting is False
+    with pytest.raises(Conflict):
+        questions.answer("ann", "turn", question, approve=True)
+
+
+async def test_nobody_else_can_answer_nor_learn_that_there_is_a_question() -> None:
+    questions = Questions()
+    question, waiting = await _asked(questions)
+    for user, turn in (("bob", "turn"), ("ann", "other")):
+        with pytest.raises(NotFound):
+            questions.answer(user, turn, question, approve=True)
+    questions.answer("ann", "turn", question, approve=False)
+    assert await waiting is False
+    with pytest.raises(NotFound):
+        questions.answer("bob", "turn", question, approve=True)
+
+
+async def test_silence_is_a_no_and_a_late_yes_is_told_so() -> None:
+    questions = Questions()
+    question, waiting = await _asked(questions, expires_s=0.01)
+    assert await waiting is False
+    with pytest.raises(Conflict):
+        questions.answer("ann", "turn", question, approve=True)
+
+
+async def test_a_question_ends_with_its_turn() -> None:
+    questions = Questions()
+    question, waiting = await _asked(questions)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    with pytest.raises(Conflict):
+        questions.answer("ann", "turn", question, approve=True)
+
+
+ACT = Act(user="ann", device="lock", method="LockSkill.unlock", arguments="abc")
+
+
+def test_a_slip_is_good_once() -> None:
+    slips = Slips(expires_s=60)
+    slip = slips.issue(ACT)
+    slips.redeem(slip, ACT)
+    with pytest.raises(Conflict):
+        slips.redeem(slip, ACT)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Act(user="bob", device="lock", method="LockSkill.unlock", arguments="abc"),
+        Act(user="ann", device="safe", method="LockSkill.unlock", arguments="abc"),
+        Act(user="ann", device="lock", method="LockSkill.lock", arguments="abc"),
+        Act(user="ann", device="lock", method="LockSkill.unlock", arguments="xyz"),
+    ],
+)
+def test_a_slip_is_good_for_nothing_else(other: Act) -> None:
+    slips = Slips(expires_s=60)
+    slip = slips.issue(ACT)
+    with pytest.raises(Conflict):
+        slips.redeem(slip, other)
+    slips.redeem(slip, ACT)
+
+
+def test_a_slip_expires() -> None:
+    now = [0.0]
+    slips = Slips(expires_s=60, clock=lambda: now[0])
+    slip = slips.issue(ACT)
+    now[0] = 60.0
+    with pytest.raises(Conflict, match="expired"):
+        slips.redeem(slip, ACT)
+
+
+def test_an_invented_slip_is_worth_nothing() -> None:
+    with pytest.raises(Conflict):
+        Slips(expires_s=60).redeem("invented", ACT)

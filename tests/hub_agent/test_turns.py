@@ -1,0 +1,225 @@
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import Conflict, GatewayError
+from contracts.events import TextDelta, TurnEvent, TurnFinal
+from hub_agent.conversations import Conversations, Exchange, TurnKey, open_conversations
+from hub_agent.turns import Turn, TurnRequest, Turns
+
+ANN, BOB = "ann", "bob"
+
+
+@pytest.fixture
+async def conversations(tmp_path: Path) -> AsyncIterator[Conversations]:
+    async with open_conversations(tmp_path / "hub.db", instance="main") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def turns(conversations: Conversations) -> AsyncIterator[Turns]:
+    async with running(conversations) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def running(conversations: Conversations, *, open_per_user: int = 8) -> AsyncIterator[Turns]:
+    async with asyncio.TaskGroup() as tasks:
+        yield Turns(conversations, tasks=tasks, open_per_user=open_per_user)
+
+
+def asks(
+    turn: str, *, user: str = ANN, conversation: str = "c", token: str = "t", message: str = "hi"
+) -> TurnRequest:
+    return TurnRequest(TurnKey(user, turn), conversation=conversation, message=message, token=token)
+
+
+async def kinds(turn: Turn) -> list[str]:
+    return [event.kind async for event in turn.events()]
+
+
+@dataclass
+class Work:
+    """A turn's work that says a piece, waits to be let go, and ends."""
+
+    begun: list[str] = field(default_factory=list)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+        self.begun.append(turn.request.key.turn)
+        self.started.set()
+        try:
+            yield TextDelta(text="half ")
+            await self.go.wait()
+            yield TextDelta(text="whole")
+            yield TurnFinal(answer="half whole", mode="online")
+        except asyncio.CancelledError:
+            self.stopped.set()
+            raise
+
+
+async def test_a_turn_is_told_as_it_happens_and_remembered(
+    turns: Turns, conversations: Conversations
+) -> None:
+    work = Work()
+    turn = await turns.open(asks("1", message="how much?"), work.run)
+    work.go.set()
+    assert await kinds(turn) == ["text", "text", "final"]
+    assert await conversations.history(ANN, "c", limit=5) == [Exchange("how much?", "half whole")]
+    assert await turns.cancel(TurnKey(ANN, "1")) == "finished"
+
+
+async def test_a_turn_cancelled_before_it_came_never_runs(turns: Turns) -> None:
+    assert await turns.cancel(TurnKey(ANN, "1")) == "not_started"
+    work = Work()
+    with pytest.raises(Conflict, match="cancelled before it came"):
+        await turns.open(asks("1"), work.run)
+    assert await turns.cancel(TurnKey(ANN, "1")) == "not_started"
+    assert work.begun == []
+
+
+async def test_a_cancel_reaches_the_work_and_says_so(turns: Turns, conversations: Conversations) -> None:
+    work = Work()
+    turn = await turns.open(asks("1"), work.run)
+    await work.started.wait()
+    assert await turns.cancel(TurnKey(ANN, "1")) == "cancelled"
+    assert work.stopped.is_set()
+    assert await kinds(turn) == ["text", "error"]
+    assert await conversations.history(ANN, "c", limit=5) == [Exchange("hi", "half ")]
+
+
+async def test_of_a_turn_and_its_cancel_that_come_together_exactly_one_wins(
+    turns: Turns, conversations: Conversations
+) -> None:
+    for number in range(40):
+        work = Work()
+
+        async def begin(work: Work = work, number: int = number) -> Turn | None:
+            try:
+                return await turns.open(asks(str(number)), work.run)
+            except Conflict:
+                return None
+
+        order: list[Callable[[], object]] = [begin, lambda n=number: turns.cancel(TurnKey(ANN, str(n)))]
+        if number % 2:
+            order.reverse()
+        results = await asyncio.gather(*(step() for step in order))  # type: ignore[call-overload]
+        turn = next((result for result in results if isinstance(result, Turn)), None)
+        state = next(result for result in results if isinstance(result, str))
+        if turn is None:
+            assert (state, work.begun) == ("not_started", [])
+        else:
+            assert state == "cancelled"
+            assert (await kinds(turn))[-1] == "error"
+            assert await conversations.bury(TurnKey(ANN, str(number))) == "cancelled"
+
+
+async def test_a_turn_id_runs_once(turns: Turns) -> None:
+    work = Work()
+    work.go.set()
+    first = await turns.open(asks("1"), work.run)
+    with pytest.raises(Conflict, match="came before"):
+        await turns.open(asks("1"), work.run)
+    await kinds(first)
+    with pytest.raises(Conflict, match="came before"):
+        await turns.open(asks("1"), work.run)
+    assert work.begun == ["1"]
+
+
+async def test_ids_of_two_users_do_not_meet(turns: Turns) -> None:
+    work = Work()
+    work.go.set()
+    assert await turns.cancel(TurnKey(BOB, "1")) == "not_started"
+    turn = await turns.open(asks("1"), work.run)
+    assert (await kinds(turn))[-1] == "final"
+
+
+async def test_whoever_stops_following_cancels_the_turn(turns: Turns) -> None:
+    work = Work()
+    turn = await turns.open(asks("1"), work.run)
+    events = turn.events()
+    assert (await anext(events)).kind == "text"
+    await events.aclose()
+    await work.stopped.wait()
+
+
+async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> None:
+    work = Work()
+    first = await turns.open(asks("1"), work.run)
+    second = await turns.open(asks("2"), work.run)
+    other = await turns.open(asks("3", conversation="d"), work.run)
+    await work.started.wait()
+    await asyncio.sleep(0)
+    assert sorted(work.begun) == ["1", "3"]
+    work.go.set()
+    for turn in (first, second, other):
+        assert (await kinds(turn))[-1] == "final"
+
+
+async def test_a_user_has_so_many_open_turns_and_no_more(conversations: Conversations) -> None:
+    async with running(conversations, open_per_user=1) as turns:
+        work = Work()
+        first = await turns.open(asks("1"), work.run)
+        with pytest.raises(Conflict, match="too many"):
+            await turns.open(asks("2"), work.run)
+        other = await turns.open(asks("2", user=BOB), work.run)
+        work.go.set()
+        await kinds(first)
+        await kinds(other)
+        await kinds(await turns.open(asks("2"), work.run))
+
+
+async def test_a_revoked_token_ends_the_turns_that_it_began(turns: Turns) -> None:
+    kept, ended = Work(), Work()
+    one = await turns.open(asks("1", token="good"), kept.run)
+    two = await turns.open(asks("2", token="bad", conversation="d"), ended.run)
+    await ended.started.wait()
+    turns.cancel_where(lambda request: request.token == "bad")
+    assert (await kinds(two))[-1] == "error"
+    kept.go.set()
+    assert (await kinds(one))[-1] == "final"
+
+
+async def test_work_that_fails_is_an_error_event_and_the_next_turn_runs(
+    turns: Turns, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def expected(turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+        yield TextDelta(text="a")
+        raise GatewayError("no model answered", hint="Start one.")
+
+    async def unexpected(turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+        raise RuntimeError("secret detail")
+        yield TextDelta(text="never")
+
+    events = [event async for event in (await turns.open(asks("1"), expected)).events()]
+    assert events[-1].kind == "error"
+    assert (events[-1].message, events[-1].hint) == ("no model answered", "Start one.")
+    events = [event async for event in (await turns.open(asks("2"), unexpected)).events()]
+    assert events[-1].kind == "error"
+    assert "secret" not in events[-1].message
+    assert "secret detail" in caplog.text
+    assert await turns.cancel(TurnKey(ANN, "2")) == "finished"
+
+
+async def test_what_a_killed_hub_left_running_counts_as_cancelled(tmp_path: Path) -> None:
+    async with open_conversations(tmp_path / "hub.db", instance="main") as before:
+        await before.begin(TurnKey(ANN, "1"), conversation="c", question="q", device=None)
+    async with open_conversations(tmp_path / "hub.db", instance="second") as other:
+        assert await other.bury(TurnKey(ANN, "1")) == "running", "it belongs to another instance"
+    async with open_conversations(tmp_path / "hub.db", instance="main") as after:
+        assert await after.bury(TurnKey(ANN, "1")) == "cancelled"
+
+
+async def test_history_is_bounded_and_in_order(conversations: Conversations) -> None:
+    for number in range(5):
+        key = TurnKey(ANN, str(number))
+        await conversations.begin(key, conversation="c", question=f"q{number}", device=None)
+        await conversations.end(key, "finished", answer=f"a{number}", mode="online")
+    assert await conversations.history(ANN, "c", limit=2) == [Exchange("q3", "a3"), Exchange("q4", "a4")]
+    assert await conversations.history(BOB, "c", limit=2) == []
