@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
+DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +32,7 @@ lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m sandbox_host.check
+	cd sandbox_host/deno && $(DENO) fmt --check && $(DENO) lint && $(DENO) check *.ts
 
 check: lint test  ## What the gate runs
 

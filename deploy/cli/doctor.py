@@ -1,0 +1,32 @@
+"""``strawberry doctor``: what works, what does not, and what to do."""
+
+import argparse
+from typing import Any
+
+from deploy.cli.client import HubClient
+from deploy.cli.output import Output
+from deploy.doctor import examine
+from deploy.home import Home
+
+_PATIENCE_S = 5.0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print every check; the exit code is 1 where something does not work."""
+    home = Home.find()
+
+    def health() -> dict[str, Any]:
+        client = HubClient.find(home, url=options.hub)
+        answer: dict[str, Any] = client.request("GET", "/api/health", timeout=_PATIENCE_S)
+        return answer
+
+    checks = []
+    for check in examine(home, health=health):
+        checks.append(check)
+        if not options.json:
+            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}")
+            if check.hint:
+                print(f"      {check.hint}")
+    if options.json:
+        Output(as_json=True).result([check.as_dict() for check in checks])
+    return 0 if all(check.ok for check in checks) else 1

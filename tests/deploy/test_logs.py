@@ -1,0 +1,44 @@
+import logging
+import secrets
+import sys
+
+import pytest
+
+from broker.keys import KeyPair
+from broker.tokens import issue, make_claims
+from deploy.logs import RedactingFormatter, redact
+
+JWT = issue(
+    KeyPair.generate(),
+    make_claims(hub_id="hub-1", subject="pc", kind="device", owner="anna", scopes=["chat"], lifetime_s=60),
+)
+ENROLMENT = f"{secrets.token_hex(6)}.{secrets.token_urlsafe(24)}"
+
+
+@pytest.mark.parametrize("secret", [JWT, ENROLMENT])
+def test_a_secret_is_taken_out_wherever_it_stands(secret: str) -> None:
+    for text in (f"password={secret}", f"Bearer {secret}", f"mqtt://pc:{secret}@host", f"b'{secret}'"):
+        assert secret not in redact(text)
+        assert secret[-20:] not in redact(text)
+
+
+def test_arguments_and_tracebacks_are_cleaned_too() -> None:
+    try:
+        raise ValueError(f"refused {JWT}")
+    except ValueError:
+        record = logging.getLogger("x").makeRecord(
+            "x", logging.DEBUG, "f", 1, "token %s", (ENROLMENT,), sys.exc_info()
+        )
+    text = RedactingFormatter("%(message)s").format(record)
+    assert "Traceback" in text
+    assert JWT not in text
+    assert ENROLMENT not in text
+
+
+def test_what_is_no_secret_stays() -> None:
+    for text in (
+        "devices/bedroom_pc/results/main/0192d3a4-0000-7000-8000-000000000000",
+        "version 2.0.11, http://127.0.0.1:8321/api/health",
+        "sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    ):
+        assert redact(text) == text
