@@ -1,0 +1,51 @@
+"""How much of a conversation goes to the model."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage
+
+_CHARS_PER_TOKEN: Final = 4
+"""A common rule for English and for code; others need more tokens, and models have room above the budget."""
+
+_MESSAGE_TOKENS: Final = 4
+"""What role and brackets of one message cost."""
+
+
+def tokens_of(message: Message) -> int:
+    """Estimate the tokens of a message."""
+    match message:
+        case UserMessage(text) | ToolMessage(_, _, text):
+            size = len(text)
+        case AssistantMessage(text, calls):
+            size = len(text) + sum(len(call.name) + len(call.raw) for call in calls)
+    return size // _CHARS_PER_TOKEN + _MESSAGE_TOKENS
+
+
+def trimmed(history: Sequence[Message], current: tuple[Message, ...], budget: int) -> tuple[Message, ...]:
+    """Keep the newest exchanges that fit beside the current turn.
+
+    Whole exchanges go, from one message of the user to the next, so that no tool result stands
+    without its call. The current turn always stays whole.
+
+    Args:
+        current: The messages of the turn that runs.
+        budget: Tokens, as ``tokens_of`` counts them.
+    """
+    left = budget - sum(map(tokens_of, current))
+    kept: list[Message] = []
+    for exchange in reversed(_exchanges(history)):
+        left -= sum(map(tokens_of, exchange))
+        if left < 0:
+            break
+        kept[:0] = exchange
+    return (*kept, *current)
+
+
+def _exchanges(history: Sequence[Message]) -> list[list[Message]]:
+    exchanges: list[list[Message]] = []
+    for message in history:
+        if isinstance(message, UserMessage) or not exchanges:
+            exchanges.append([])
+        exchanges[-1].append(message)
+    return exchanges

@@ -1,0 +1,347 @@
+"""The agent's loop: ask the model, run its tools, ask again, until it answers."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agent_core.gateway.protocol import (
+    AssistantMessage,
+    Completed,
+    FellBack,
+    Gateway,
+    Message,
+    ModelRequest,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from agent_core.history import trimmed
+from agent_core.text_tools import Screen, printed_calls
+from agent_core.toolset import ToolOutcome, Toolset, TurnContext
+from contracts.errors import GatewayError, NoModel
+from contracts.events import (
+    Mode,
+    Notice,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    TurnError,
+    TurnEvent,
+    TurnFinal,
+)
+
+_logger = logging.getLogger(__name__)
+
+_SAME_FAILURES: Final = 3
+"""How often the very same call may fail; a model that repeats it then will not find out by itself."""
+
+_PARAGRAPH: Final = "\n\n"
+
+
+@dataclass(frozen=True)
+class TurnLimits:
+    """When a turn is stopped.
+
+    Attributes:
+        iterations: Questions to the model.
+        seconds: Time, without that in which a person is asked.
+        tokens: Input and output tokens of all questions together, as the models count them.
+        context_tokens: Most tokens of one question; older exchanges are left out beyond it.
+    """
+
+    iterations: int = 12
+    seconds: float = 300.0
+    tokens: int = 200_000
+    context_tokens: int = 24_000
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """One message of a person.
+
+    Attributes:
+        turn: Id of the turn.
+        system: The system prompt; the same from turn to turn.
+        history: Earlier messages of the conversation.
+        context: What changes from turn to turn; goes before the message, in the user's role.
+        device: Id of the current device.
+    """
+
+    turn: str
+    message: str
+    system: str
+    history: tuple[Message, ...] = ()
+    context: str = ""
+    device: str | None = None
+    mode: Mode = "online"
+
+
+async def run_turn(
+    request: TurnRequest,
+    *,
+    gateway: Gateway,
+    toolset: Toolset | None,
+    limits: TurnLimits | None = None,
+    stop: asyncio.Event | None = None,
+) -> AsyncGenerator[TurnEvent, None]:
+    """Run one turn and yield what happens, in the order in which it happens.
+
+    The last event is exactly one ``TurnFinal`` or ``TurnError``. Closing the generator, or
+    cancelling the task that reads it, ends the model's answer, the program and the skill that run.
+
+    Args:
+        toolset: None for a turn in which nothing may be executed.
+        stop: Ends the turn with the error ``cancelled`` when it is set.
+    """
+    events: asyncio.Queue[TurnEvent] = asyncio.Queue()
+    turn = _Turn(
+        request, gateway=gateway, toolset=toolset, limits=limits or TurnLimits(), emit=events.put_nowait
+    )
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(turn.run(), name=f"turn {request.turn}")
+        watch = tasks.create_task(_stopper(stop, work), name=f"stop of turn {request.turn}") if stop else None
+        try:
+            while True:
+                event = await events.get()
+                yield event
+                if isinstance(event, TurnFinal | TurnError):
+                    break
+        except GeneratorExit:
+            # Whoever closes the generator wants just this end; a TaskGroup would wrap the exception.
+            return
+        finally:
+            work.cancel()
+            if watch is not None:
+                watch.cancel()
+
+
+async def _stopper(stop: asyncio.Event, work: asyncio.Task[None]) -> None:
+    await stop.wait()
+    work.cancel()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """One whole answer of a model."""
+
+    message: AssistantMessage
+    calls: tuple[ToolCall, ...]
+    completed: Completed
+
+
+class _LimitReached(Exception):
+    """The turn must stop here; the text says why."""
+
+
+class _Turn:
+    def __init__(
+        self,
+        request: TurnRequest,
+        *,
+        gateway: Gateway,
+        toolset: Toolset | None,
+        limits: TurnLimits,
+        emit: Callable[[TurnEvent], None],
+    ) -> None:
+        self._request = request
+        self._gateway = gateway
+        self._toolset = toolset
+        self._limits = limits
+        self._emit = emit
+        self._shown: list[str] = []
+        self._notices: set[str] = set()
+        self._failures: dict[tuple[str, str], int] = {}
+        self._tokens = [0, 0]
+        self._model: str | None = None
+        self._clock: asyncio.Timeout | None = None
+        self._pauses = 0
+        self._left = 0.0
+
+    async def run(self) -> None:
+        """Run to the end; the last thing emitted is the final event, whatever happens."""
+        try:
+            async with asyncio.timeout(self._limits.seconds) as self._clock:
+                await self._converse()
+            end: TurnEvent = self._final()
+        except asyncio.CancelledError:
+            self._emit(TurnError(code="cancelled", message="the turn was cancelled"))
+            raise
+        except TimeoutError:
+            end = _limit(f"the turn was stopped after {self._limits.seconds:g} seconds")
+        except _LimitReached as reached:
+            end = _limit(str(reached))
+        except NoModel as error:
+            end = TurnError(code="no_model", message=error.message, hint=error.hint)
+        except GatewayError as error:
+            end = TurnError(code="model_failed", message=error.message, hint=error.hint)
+        except Exception:
+            _logger.exception("turn %s failed", self._request.turn)
+            end = TurnError(
+                code="internal", message="something inside Strawberry failed", hint="The log says what."
+            )
+        self._emit(end)
+
+    async def _converse(self) -> None:
+        request = self._request
+        question = f"{request.context}\n\n{request.message}" if request.context else request.message
+        messages: list[Message] = [UserMessage(question)]
+        for iteration in range(self._limits.iterations):
+            answer = await self._ask(messages, iteration)
+            if not answer.calls:
+                if answer.completed.stop == "length":
+                    self._notice("The answer was cut at the model's limit of length.")
+                return
+            messages.append(answer.message)
+            for call in answer.calls:
+                messages.append(await self._run_tool(call))  # noqa: PERF401  each needs the one before
+            if sum(self._tokens) >= self._limits.tokens:
+                raise _LimitReached(f"the turn was stopped after {sum(self._tokens)} tokens")
+        raise _LimitReached(f"the turn was stopped after {self._limits.iterations} steps")
+
+    async def _ask(self, messages: list[Message], iteration: int) -> _Answer:
+        """Ask once, show the text as it comes, and give the whole answer."""
+        tools = self._toolset.specs if self._toolset is not None else ()
+        kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
+        if len(kept) < len(self._request.history) + len(messages):
+            self._notice("The beginning of a long conversation is not sent to the model any more.")
+        screen, texts, calls = Screen(tools), list[str](), list[ToolCall]()
+        fresh_answer, completed = bool(self._shown), None
+        request = ModelRequest(self._request.system, kept, tools)
+        async with aclosing(self._gateway.stream(request)) as events:
+            async for event in events:
+                match event:
+                    case TextPart(text):
+                        texts.append(text)
+                        for piece in screen.feed(text):
+                            fresh_answer = self._show(piece, new_paragraph=fresh_answer)
+                    case ToolCall():
+                        calls.append(event)
+                    case FellBack(model, reasons):
+                        self._notice(f"{model} answers, because others did not: {'; '.join(reasons)}")
+                    case Completed():
+                        completed = event
+        assert completed is not None, "a gateway ends with Completed or an error"
+        self._count(completed)
+        text = "".join(texts)
+        printed = printed_calls(text, tools, prefix=f"printed_{iteration}") if not calls else None
+        if printed is not None:
+            return _Answer(AssistantMessage(printed.text, printed.calls), printed.calls, completed)
+        self._show(screen.rest(), new_paragraph=fresh_answer)
+        own = _with_own_ids(calls, iteration)
+        return _Answer(AssistantMessage(text, tuple(map(_acceptable, own))), own, completed)
+
+    def _show(self, text: str, *, new_paragraph: bool) -> bool:
+        """Show a piece of text; says whether the next one still begins a paragraph."""
+        if new_paragraph:
+            text = text.lstrip()
+        if not text:
+            return new_paragraph
+        if new_paragraph:
+            text = _PARAGRAPH[_newlines_at_end(self._shown[-1]) :] + text
+        self._shown.append(text)
+        self._emit(TextDelta(text=text))
+        return False
+
+    def _count(self, completed: Completed) -> None:
+        self._model = completed.model
+        self._tokens[0] += completed.input_tokens
+        self._tokens[1] += completed.output_tokens
+
+    def _notice(self, text: str) -> None:
+        if text not in self._notices:
+            self._notices.add(text)
+            self._emit(Notice(text=text))
+
+    async def _run_tool(self, call: ToolCall) -> ToolMessage:
+        self._emit(
+            ToolCalled(
+                id=call.id, name=call.name, arguments=call.raw if call.arguments is None else call.arguments
+            )
+        )
+        outcome = await self._outcome(call)
+        self._emit(ToolReturned(id=call.id, name=call.name, ok=outcome.ok, output=outcome.text))
+        return ToolMessage(call.id, _acceptable(call).name, outcome.text)
+
+    async def _outcome(self, call: ToolCall) -> ToolOutcome:
+        if self._toolset is None:
+            # None were offered; a model that calls one all the same must not make anything happen.
+            return ToolOutcome(
+                ok=False, text="Error: nothing can be executed in this turn. Answer without tools."
+            )
+        key = (call.name, call.raw)
+        failed = self._failures.get(key, 0)
+        if failed > _SAME_FAILURES:
+            raise _LimitReached("the model repeats a call that fails")
+        if failed == _SAME_FAILURES:
+            self._failures[key] = failed + 1
+            return ToolOutcome(
+                ok=False,
+                text=f"Error: this very call has failed {failed} times and was not run again."
+                "\nHint: Do something else, or tell the user what does not work.",
+            )
+        context = TurnContext(self._request.turn, self._emit, self._paused)
+        outcome = await self._toolset.run(call, context)
+        if outcome.ok:
+            self._failures.clear()
+        else:
+            self._failures[key] = failed + 1
+        return outcome
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Let the turn's clock stand still meanwhile; several pauses may overlap."""
+        assert self._clock is not None
+        now = asyncio.get_running_loop().time
+        self._pauses += 1
+        if self._pauses == 1:
+            when = self._clock.when()
+            self._left = when - now() if when is not None else 0.0
+            self._clock.reschedule(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0 and not self._clock.expired():
+                self._clock.reschedule(now() + self._left)
+
+    def _final(self) -> TurnFinal:
+        return TurnFinal(
+            answer="".join(self._shown),
+            mode=self._request.mode,
+            model=self._model,
+            device=self._request.device,
+            input_tokens=self._tokens[0],
+            output_tokens=self._tokens[1],
+        )
+
+
+def _newlines_at_end(text: str) -> int:
+    return len(text) - len(text.rstrip("\n"))
+
+
+def _limit(message: str) -> TurnError:
+    return TurnError(code="limit", message=message, hint="Ask again to go on from here.")
+
+
+def _with_own_ids(calls: list[ToolCall], iteration: int) -> tuple[ToolCall, ...]:
+    """Give each call an id that is unique in the turn; some models number those of each answer anew."""
+    return tuple(
+        replace(call, id=re.sub(r"[^A-Za-z0-9_-]", "_", f"t{iteration}_{number}_{call.id}")[:40])
+        for number, call in enumerate(calls)
+    )
+
+
+def _acceptable(call: ToolCall) -> ToolCall:
+    """Make a call that goes back to the model acceptable to its server.
+
+    Models invent names, and write arguments that are no JSON; servers refuse to see them again.
+    """
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "unnamed"
+    raw = call.raw or "{}" if call.arguments is not None else json.dumps({"malformed": call.raw})
+    return replace(call, name=name, raw=raw)

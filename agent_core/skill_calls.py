@@ -1,0 +1,353 @@
+"""Skill calls that a program in the sandbox makes: the one gate between its words and a device."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, Protocol
+
+from agent_core.skills.arguments import check_arguments
+from contracts.errors import CallError, ErrorCode
+from contracts.events import ConfirmationWanted, SkillCalled, TurnEvent
+from contracts.registration import Method, MethodFlags
+from contracts.wire import Json
+
+_MAX_DETAIL: Final = 2_000
+"""Characters of an error that go into an event."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A method on a device, found by its path.
+
+    Attributes:
+        path: The canonical one: ``devices.<key>.<Skill>.<method>``.
+        device: Id of the device, or ``hub`` for the virtual one.
+        device_name: What people call it.
+    """
+
+    path: str
+    device: str
+    device_name: str
+    skill: str
+    method: Method
+
+
+@dataclass(frozen=True)
+class FoundMethod:
+    """One search result: one skill method, on as many devices as have it.
+
+    Attributes:
+        path: How to call it, on the first of the devices.
+        devices: Keys of the devices, the current one first.
+        unavailable: Why it cannot be called right now; empty if it can.
+    """
+
+    path: str
+    signature: str
+    summary: str
+    devices: tuple[str, ...]
+    flags: MethodFlags = field(default_factory=MethodFlags)
+    unavailable: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as programs see it."""
+        *_, skill, name = self.path.split(".")
+        made: dict[str, Json] = {
+            "path": self.path,
+            "name": name,
+            "parent_class": skill,
+            "signature": self.signature,
+            "summary": self.summary,
+            "devices": list(self.devices),
+            "flags": raised_flags(self.flags),
+        }
+        if self.unavailable:
+            made["unavailable"] = self.unavailable
+        return made
+
+
+@dataclass(frozen=True)
+class SearchPage:
+    """The best results and how many there are in all."""
+
+    results: tuple[FoundMethod, ...]
+    total: int
+
+
+class Catalogue(Protocol):
+    """The skills that one user has, seen from the current device of a turn.
+
+    A path is ``devices.<key>.<Skill>.<method>``, ``device.<Skill>.<method>`` for the current device,
+    or either with ``device_manager`` for ``devices``; ``split_path`` takes it apart.
+    """
+
+    async def search(self, query: str) -> SearchPage:
+        """Find methods, best first; those of the current device first among equals."""
+        ...
+
+    async def describe(self, path: str) -> str:
+        """Give signature, documentation, flags and devices as text; also for ``Skill.method`` alone.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        ...
+
+    async def resolve(self, path: str) -> Target:
+        """Find the method that a path means; executes nothing.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        ...
+
+
+class SkillCaller(Protocol):
+    """Calls skills with the rights of one turn."""
+
+    async def call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        *,
+        confirmed: bool,
+        on_progress: Callable[[Json], None],
+    ) -> Json:
+        """Call a method with checked arguments by name and wait for its result.
+
+        Cancelling the caller cancels the call.
+
+        Raises:
+            CallError: If there is no result; ``needs_confirmation`` if a person must say yes first.
+        """
+        ...
+
+
+class Confirmer(Protocol):
+    """Asks the person of one turn."""
+
+    @property
+    def expires_s(self) -> float:
+        """Seconds until no answer counts as no."""
+        ...
+
+    async def ask(self, tell: Callable[[str], None]) -> bool:
+        """Open a question, call ``tell`` with its id, and wait for the answer."""
+        ...
+
+
+class Watcher(Protocol):
+    """What ``SkillCalls`` needs of a turn; ``toolset.TurnContext`` has it."""
+
+    @property
+    def turn(self) -> str:
+        """Id of the turn."""
+        ...
+
+    @property
+    def emit(self) -> Callable[[TurnEvent], None]:
+        """Hands on an event."""
+        ...
+
+    @property
+    def paused(self) -> Callable[[], AbstractContextManager[object]]:
+        """Makes a context manager in which all clocks stand still."""
+        ...
+
+
+@dataclass(frozen=True)
+class CallPath:
+    """A path taken apart.
+
+    Attributes:
+        device: Key of the device, None for the current one.
+    """
+
+    device: str | None
+    skill: str
+    method: str
+
+
+def split_path(path: str) -> CallPath:
+    """Take a path apart.
+
+    Raises:
+        CallError: ``unknown_skill`` if it has no form of a path.
+    """
+    match path.split("."):
+        case ["devices" | "device_manager", key, skill, method] if key and skill and method:
+            return CallPath(key, skill, method)
+        case ["device", skill, method] if skill and method:
+            return CallPath(None, skill, method)
+    raise CallError(
+        ErrorCode.UNKNOWN_SKILL,
+        f"{path[:200]!r} is not the path of a skill method",
+        hint="Write devices.<key>.<Skill>.<method>(…), or device.<Skill>.<method>(…) for the current device.",
+    )
+
+
+def raised_flags(flags: MethodFlags) -> list[str]:
+    """Name the flags that are set."""
+    return [name for name, value in flags.model_dump().items() if value]
+
+
+def arguments_digest(arguments: Mapping[str, Json]) -> str:
+    """Hash arguments by name, so that a confirmation holds for exactly these (SHA-256, hex)."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def describe_target(target: Target, devices: tuple[str, ...] = ()) -> str:
+    """Give the documentation of a method as ``describe_function`` shows it."""
+    lines = [f"path: {target.path}", f"def {target.method.signature}:"]
+    if target.method.doc:
+        lines.append('    """' + target.method.doc.strip().replace("\n", "\n    ") + '"""')
+    if devices:
+        lines.append(f"devices: {', '.join(devices)}")
+    flags = raised_flags(target.method.flags)
+    if flags:
+        lines.append(f"flags: {', '.join(flags)}")
+    return "\n".join(lines)
+
+
+class SkillCalls:
+    """Handles the calls of one run of a program.
+
+    Attributes:
+        untrusted: Whether text from outside has come in, before or during this run.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        caller: SkillCaller,
+        confirmer: Confirmer | None,
+        context: Watcher,
+        untrusted: bool = False,
+    ) -> None:
+        self.untrusted = untrusted
+        self._catalogue = catalogue
+        self._caller = caller
+        self._confirmer = confirmer
+        self._context = context
+        self._numbers = count(1)
+
+    async def handle(self, path: str, args: list[Json], kwargs: dict[str, Json]) -> Json:
+        """Serve one call of the program.
+
+        Raises:
+            CallError: If there is no result; it becomes an exception in the program.
+        """
+        name = path.rpartition(".")[2]
+        if name == "search_skills":
+            page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
+            return [found.as_json() for found in page.results]
+        if name in ("get_function_info", "get_skill_info", "describe_function"):
+            return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
+        target = await self._catalogue.resolve(path)
+        return await self.call(target, args, kwargs)
+
+    async def call(self, target: Target, args: list[Json], kwargs: dict[str, Json]) -> Json:
+        """Call a method that was found, asking the person first where that is needed.
+
+        Raises:
+            CallError: If there is no result, or the person says no.
+        """
+        arguments = check_arguments(target.method, args, kwargs)
+        id_ = f"{self._context.turn}-{next(self._numbers)}"
+
+        def tell(state: str, detail: Json = None) -> None:
+            self._context.emit(
+                SkillCalled.model_validate(
+                    {
+                        "id": id_,
+                        "path": target.path,
+                        "device": target.device,
+                        "state": state,
+                        "detail": detail,
+                    }
+                )
+            )
+
+        tell("called", arguments)
+        try:
+            result = await self._confirmed_call(target, arguments, lambda value: tell("progress", value))
+        except CallError as error:
+            tell(
+                "failed",
+                {"code": error.code.value, "message": error.message[:_MAX_DETAIL], "hint": error.hint},
+            )
+            raise
+        except BaseException:
+            tell("failed", {"code": ErrorCode.CANCELLED.value, "message": "cancelled", "hint": ""})
+            raise
+        tell("done")
+        return result
+
+    async def _confirmed_call(
+        self, target: Target, arguments: dict[str, Json], on_progress: Callable[[Json], None]
+    ) -> Json:
+        flags = target.method.flags
+        confirmed = False
+        if flags.confirm or (self.untrusted and (flags.destructive or flags.open_world)):
+            await self._confirm(target, arguments)
+            confirmed = True
+        # Set before the call: another one may run at the same time, and results come in any order.
+        self.untrusted = self.untrusted or flags.untrusted_output
+        try:
+            return await self._caller.call(target, arguments, confirmed=confirmed, on_progress=on_progress)
+        except CallError as error:
+            if error.code is not ErrorCode.NEEDS_CONFIRMATION or confirmed:
+                raise
+        await self._confirm(target, arguments)
+        return await self._caller.call(target, arguments, confirmed=True, on_progress=on_progress)
+
+    async def _confirm(self, target: Target, arguments: dict[str, Json]) -> None:
+        """Ask for exactly this call; the yes is used up by the call that follows."""
+        method = f"{target.skill}.{target.method.name}"
+        if self._confirmer is None:
+            raise CallError(
+                ErrorCode.REFUSED,
+                f"{method} needs a person's confirmation, and nobody can be asked here",
+                hint="Tell the user to ask for it where questions can be answered, such as strawberry chat.",
+                device=target.device,
+            )
+        expires_s = self._confirmer.expires_s
+
+        def tell(question: str) -> None:
+            self._context.emit(
+                ConfirmationWanted(
+                    id=question,
+                    turn=self._context.turn,
+                    device=target.device,
+                    device_name=target.device_name,
+                    method=method,
+                    arguments=arguments,
+                    expires_s=expires_s,
+                )
+            )
+
+        with self._context.paused():
+            approved = await self._confirmer.ask(tell)
+        if not approved:
+            raise CallError(
+                ErrorCode.REFUSED,
+                f"the user did not confirm {method}",
+                hint="Do not try it again; say that it was not done.",
+                device=target.device,
+            )
+
+
+def _only_text(
+    name: str, args: list[Json], kwargs: Mapping[str, Json], key: str, *, default: str | None = None
+) -> str:
+    given: list[Any] = [*args, *kwargs.values()]
+    if len(given) == 1 and isinstance(given[0], str):
+        return given[0]
+    if not given and default is not None:
+        return default
+    raise CallError(ErrorCode.BAD_ARGUMENTS, f"{name} takes one text: {key}")

@@ -1,0 +1,367 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+
+import pytest
+
+from agent_core.gateway.protocol import (
+    AssistantMessage,
+    Gateway,
+    Message,
+    ToolCall,
+    ToolSpec,
+    UserMessage,
+)
+from agent_core.loop import TurnLimits, TurnRequest, run_turn
+from agent_core.testing import Breaks, Fails, Hangs, Says, ScriptedCall, ScriptedModel, SeenRequest, calls
+from agent_core.toolset import ToolOutcome, TurnContext
+from contracts.events import (
+    Notice,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    TurnError,
+    TurnEvent,
+    TurnFinal,
+)
+
+Serve = Callable[..., ScriptedModel]
+OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
+Run = Callable[[str], AbstractAsyncContextManager[Gateway]]
+
+
+class Adder:
+    """A toolset of one tool; remembers what it was asked and can be made to wait."""
+
+    def __init__(self) -> None:
+        self.seen: list[ToolCall] = []
+        self.waits = asyncio.Event()
+        self.waiting = asyncio.Event()
+        self.cancelled = False
+        self.pauses_s = 0.0
+        self.waits.set()
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+        return (ToolSpec("add", "Add.", {"type": "object", "properties": numbers}),)
+
+    async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
+        self.seen.append(call)
+        if call.name != "add":
+            return ToolOutcome(ok=False, text="Error: there is no such tool\nHint: The tools are add.")
+        if call.arguments is None:
+            return ToolOutcome(ok=False, text="Error: the arguments are no JSON object")
+        try:
+            self.waiting.set()
+            await self.waits.wait()
+            with context.paused():
+                await asyncio.sleep(self.pauses_s)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return ToolOutcome(ok=True, text=str(call.arguments["a"] + call.arguments["b"]))
+
+
+@asynccontextmanager
+async def turn(
+    gateway: Gateway, tools: Adder | None, message: str = "Add.", **options: object
+) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+    fields = {key: options.pop(key) for key in ("history", "context", "device", "mode") if key in options}
+    request = TurnRequest(turn="t1", message=message, system="Be brief.", **fields)  # type: ignore[arg-type]
+    async with aclosing(run_turn(request, gateway=gateway, toolset=tools, **options)) as events:  # type: ignore[arg-type]
+        yield events
+
+
+async def events_of(
+    gateway: Gateway, tools: Adder | None, message: str = "Add.", **options: object
+) -> list[TurnEvent]:
+    async with turn(gateway, tools, message, **options) as events:
+        return [event async for event in events]
+
+
+def kinds(events: list[TurnEvent]) -> list[str]:
+    merged: list[str] = []
+    for event in events:
+        if event.kind != "text" or merged[-1:] != ["text"]:
+            merged.append(event.kind)
+    return merged
+
+
+async def test_texts_and_tool_calls_come_in_the_order_in_which_they_happen(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    server = serve(
+        [
+            Says(text="First I add.", calls=(ScriptedCall(name="add", arguments={"a": 1, "b": 2}),)),
+            Says(text="Now once more.", calls=(ScriptedCall(name="add", arguments={"a": 3, "b": 4}),)),
+            Says(text="Three and seven."),
+        ]
+    )
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder(), device="kitchen_pc")
+    assert kinds(events) == [
+        "text", "tool_call", "tool_result", "text", "tool_call", "tool_result", "text", "final",
+    ]  # fmt: skip
+    final = events[-1]
+    assert isinstance(final, TurnFinal)
+    assert final.answer == "First I add.\n\nNow once more.\n\nThree and seven."
+    assert final.answer == "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert (final.model, final.device, final.mode) == (server.name, "kitchen_pc", "online")
+    assert (final.input_tokens, final.output_tokens) == (33, 21)
+    assert server.requests[2].results == ["3", "7"]
+    assert server.refused == []
+
+
+async def test_parallel_calls_of_one_answer_run_in_order(serve: Serve, gateway_to: OpenGateway) -> None:
+    both = tuple(ScriptedCall(name="add", arguments={"a": n, "b": n}, id="same") for n in (1, 2))
+    server = serve([Says(calls=(both[0], both[1].model_copy(update={"id": "other"}))), Says(text="Done.")])
+    tools = Adder()
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools)
+    assert [call.arguments for call in tools.seen] == [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
+    assert kinds(events)[:4] == ["tool_call", "tool_result", "tool_call", "tool_result"]
+    assert server.requests[1].results == ["2", "4"]
+
+
+async def test_malformed_arguments_and_unknown_tools_go_back_as_errors(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    def script(seen: SeenRequest) -> Says:
+        if seen.number == 0:
+            wrong = ScriptedCall(name="add", arguments="{oops"), ScriptedCall(name="rm -rf /")
+            return Says(calls=wrong)
+        return Says(text=" / ".join(seen.results))
+
+    server = serve(script)
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder())
+    assert isinstance(events[-1], TurnFinal)
+    assert "no JSON object" in events[-1].answer
+    assert "The tools are add." in events[-1].answer
+    assert [event.arguments for event in events if isinstance(event, ToolCalled)] == ["{oops", {}]
+    assert server.refused == []
+
+
+PRINTED = [
+    '```json\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n```',
+    'I will add.\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>',
+    "```python\nadd(2, b=3)\n```",
+    "```tool_code\nprint(add(a=2, b=3))\n```",
+    '{"name": "add", "parameters": {"a": 2, "b": 3}}',
+    '[TOOL_CALLS] [{"name": "add", "arguments": {"a": 2, "b": 3}}]',
+    "add(2, 3)",
+    '{"type": "function", "function": {"name": "add", "arguments": "{\\"a\\": 2, \\"b\\": 3}"}}',
+]
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+async def test_a_call_that_is_printed_runs_once_and_is_not_shown(
+    serve: Serve, gateway_to: OpenGateway, printed: str
+) -> None:
+    server = serve([Says(text=printed), Says(text="It is five.")])
+    tools = Adder()
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools)
+    assert [call.arguments for call in tools.seen] == [{"a": 2, "b": 3}]
+    assert server.requests[1].results == ["5"]
+    assert isinstance(events[-1], TurnFinal)
+    assert events[-1].answer in ("It is five.", "I will add.\n\nIt is five.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Write ```json\n{"name": "pip", "arguments": {}}\n``` into it.',
+        "Use it so:\n```python\nfor x in y: add(x, x)\n```\nand see.",
+        "```rust\nadd(1, 2)\n```",
+        '{"temperature": 21}',
+        "add(os.system('x'), 2)",
+        "A ` and `` and [brackets] and {braces} <tags>.",
+        "It ends with ```",
+        "[one](http://x) and more",
+        "a",
+    ],
+)
+async def test_text_that_is_no_call_is_shown_whole(serve: Serve, gateway_to: OpenGateway, text: str) -> None:
+    server, tools = serve([Says(text=text)]), Adder()
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools)
+    assert isinstance(events[-1], TurnFinal)
+    assert events[-1].answer == text
+    assert tools.seen == []
+
+
+async def test_prose_is_shown_while_it_comes(serve: Serve, gateway_to: OpenGateway) -> None:
+    server = serve([Says(text="This is prose in several pieces, without any call.")])
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder())
+    assert len([event for event in events if isinstance(event, TextDelta)]) > 3
+
+
+async def test_a_turn_stops_at_its_iterations(serve: Serve, gateway_to: OpenGateway) -> None:
+    server = serve(lambda seen: calls("add", a=seen.number, b=1))
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder(), limits=TurnLimits(iterations=3))
+    assert events[-1] == TurnError(
+        code="limit", message="the turn was stopped after 3 steps", hint=events[-1].hint
+    )  # type: ignore[union-attr]
+    assert len(server.requests) == 3
+
+
+async def test_a_turn_stops_at_its_tokens(serve: Serve, gateway_to: OpenGateway) -> None:
+    server = serve(lambda seen: calls("add", a=seen.number, b=1).model_copy(update={"input_tokens": 600}))
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder(), limits=TurnLimits(tokens=1_000))
+    assert isinstance(events[-1], TurnError)
+    assert events[-1].code == "limit"
+    assert len(server.requests) == 2
+
+
+async def test_a_turn_stops_at_its_time_and_takes_the_tool_with_it(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    server, tools = serve([calls("add", a=1, b=1)]), Adder()
+    tools.waits.clear()
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools, limits=TurnLimits(seconds=0.5))
+    assert isinstance(events[-1], TurnError)
+    assert events[-1].code == "limit"
+    assert tools.cancelled
+
+
+async def test_the_time_in_which_a_person_is_asked_does_not_count(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    server, tools = serve([calls("add", a=1, b=1), Says(text="Two.")]), Adder()
+    tools.pauses_s = 1.2
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools, limits=TurnLimits(seconds=1.0))
+    assert isinstance(events[-1], TurnFinal)
+
+
+async def test_the_same_failing_call_is_not_run_for_ever(serve: Serve, gateway_to: OpenGateway) -> None:
+    server, tools = serve(lambda _: calls("subtract", a=1)), Adder()
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools)
+    assert len(tools.seen) == 3
+    assert events[-1] == TurnError(
+        code="limit", message="the model repeats a call that fails", hint="Ask again to go on from here."
+    )
+    assert len([event for event in events if isinstance(event, TurnError)]) == 1
+
+
+async def test_stop_reaches_the_tool_and_ends_the_turn(serve: Serve, gateway_to: OpenGateway) -> None:
+    server, tools, stop = serve([calls("add", a=1, b=1)]), Adder(), asyncio.Event()
+    tools.waits.clear()
+    async with gateway_to(server) as gateway, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(events_of(gateway, tools, stop=stop))
+        await tools.waiting.wait()
+        stop.set()
+    assert running.result()[-1] == TurnError(code="cancelled", message="the turn was cancelled")
+    assert tools.cancelled
+
+
+async def test_stop_reaches_a_model_that_thinks(serve: Serve, gateway_to: OpenGateway) -> None:
+    server, stop = serve([Hangs()]), asyncio.Event()
+    async with gateway_to(server) as gateway, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(events_of(gateway, Adder(), stop=stop))
+        await asyncio.to_thread(server.wait_for_requests, 1)
+        stop.set()
+    assert isinstance(running.result()[-1], TurnError)
+    assert await asyncio.to_thread(server.requests[0].abandoned.wait, 5)
+
+
+async def test_cancelling_the_reader_reaches_the_tool(serve: Serve, gateway_to: OpenGateway) -> None:
+    server, tools = serve([calls("add", a=1, b=1)]), Adder()
+    tools.waits.clear()
+    async with gateway_to(server) as gateway, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(events_of(gateway, tools))
+        await tools.waiting.wait()
+        running.cancel()
+    assert running.cancelled()
+    assert tools.cancelled
+
+
+async def test_who_stops_reading_stops_the_turn(serve: Serve, gateway_to: OpenGateway) -> None:
+    server, tools = serve([calls("add", a=1, b=1)]), Adder()
+    tools.waits.clear()
+    async with gateway_to(server) as gateway, turn(gateway, tools) as events:
+        async for event in events:
+            if isinstance(event, ToolCalled):
+                break
+        await tools.waiting.wait()
+    assert tools.cancelled
+
+
+async def test_a_model_that_fails_ends_the_turn_with_what_it_said(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    server = serve([Fails(status=400, message="context too long")])
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder())
+    assert len(events) == 1
+    assert isinstance(events[0], TurnError)
+    assert events[0].code == "model_failed"
+    assert "context too long" in events[0].message
+
+
+async def test_a_broken_answer_is_kept_and_said_honestly(serve: Serve, gateway_to: OpenGateway) -> None:
+    server = serve([Breaks(text="It is half past")])
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, Adder())
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "It is half past"
+    assert isinstance(events[-1], TurnError)
+    assert "broke off" in events[-1].message
+
+
+async def test_a_fallback_is_told_once(serve: Serve, gateway_to: OpenGateway) -> None:
+    down = serve(lambda _: Fails(status=401), name="down")
+    server = serve([calls("add", a=1, b=1), Says(text="Two.")], name="up")
+    async with gateway_to(down, server) as gateway:
+        events = await events_of(gateway, Adder())
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert len(notices) == 1
+    assert notices[0].startswith("up answers")
+    assert isinstance(events[-1], TurnFinal)
+    assert events[-1].model == "up"
+
+
+async def test_without_tools_none_are_sent_and_none_run(serve: Serve, gateway_to: OpenGateway) -> None:
+    server = serve([calls("add", a=1, b=1), Says(text="I cannot add.")])
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, None)
+    assert "tools" not in server.requests[0].body
+    returned = [event for event in events if isinstance(event, ToolReturned)]
+    assert [event.ok for event in returned] == [False]
+    assert isinstance(events[-1], TurnFinal)
+
+
+async def test_history_stands_before_and_changing_things_stand_last_in_the_users_role(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    server = serve([Says(text="ok")])
+    history: tuple[Message, ...] = (UserMessage("Earlier."), AssistantMessage("Yes."))
+    async with gateway_to(server) as gateway:
+        await events_of(gateway, Adder(), "Now?", history=history, context="<context>noon</context>")
+    assert server.requests[0].said("system") == ["Be brief."]
+    assert server.requests[0].said("user") == ["Earlier.", "<context>noon</context>\n\nNow?"]
+
+
+async def test_a_long_conversation_loses_its_oldest_exchanges(serve: Serve, gateway_to: OpenGateway) -> None:
+    server = serve([Says(text="ok")])
+    history = tuple(
+        message
+        for number in range(30)
+        for message in (UserMessage(f"question {number} {'x' * 400}"), AssistantMessage(f"answer {number}"))
+    )
+    async with gateway_to(server) as gateway:
+        events = await events_of(
+            gateway, Adder(), "Now?", history=history, limits=TurnLimits(context_tokens=1_000)
+        )
+    users = server.requests[0].said("user")
+    assert users[-1] == "Now?"
+    assert users[-2].startswith("question 29")
+    assert 5 < len(users) < 15
+    assert server.requests[0].messages[1]["role"] == "user"
+    assert any(isinstance(event, Notice) for event in events)
