@@ -85,6 +85,12 @@ class EmbeddedBroker:
     port: int
     ws_port: int | None
     tls: bool
+    _broker: StrictBroker = field(repr=False)
+
+    @property
+    def clients(self) -> int:
+        """How many clients are logged in."""
+        return len(self._broker.sessions)
 
     @property
     def url(self) -> str:
@@ -131,6 +137,7 @@ async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBro
                     port=mqtt.getsockname()[1],
                     ws_port=ws.getsockname()[1] if ws else None,
                     tls=tls is not None,
+                    _broker=strict,
                 )
                 _log.info("broker started at %s", running.url)
                 yield running

@@ -1,0 +1,332 @@
+"""Homes with an embedded broker, and with amqtt as it comes, for tests to run the same scenes in."""
+
+import asyncio
+import contextlib
+import logging
+import struct
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import paho.mqtt.client as paho
+from amqtt.broker import Broker
+from amqtt.contexts import Action
+from amqtt.plugins.base import BaseTopicPlugin
+from amqtt.session import Session
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+
+from broker import tokens
+from broker.amqtt_plugins import Gate, Login, TokenLogin
+from broker.amqtt_revocations import Revocations
+from broker.embedded import EmbeddedBroker, EmbeddedSettings, Limits, open_embedded
+from broker.keys import KeyPair
+from contracts.claims import PrincipalKind, Scope
+from contracts.errors import Unauthorized
+
+HUB = "home-1"
+QUICK_S = 10.0
+"""Longer than anything here takes on a busy machine."""
+
+SILENCE_S = 2.5
+"""How long a scene waits before it says that nothing came."""
+
+
+@dataclass(frozen=True)
+class Message:
+    topic: str
+    payload: bytes
+    retain: bool
+    qos: int
+
+
+class Client:
+    """A program of somebody else's: paho in its own thread, with its events handed to the test."""
+
+    def __init__(self, name: str, token: str | None, *, client_id: str | None = None, **options: Any) -> None:
+        self.inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self.left = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._connected: asyncio.Future[int] = self._loop.create_future()
+        self._answers: dict[int, asyncio.Future[list[int]]] = {}
+        self._lock = threading.Lock()
+        self.paho = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=name if client_id is None else client_id,
+            reconnect_on_failure=False,
+            **options,
+        )
+        if token is not None:
+            self.paho.username_pw_set(name, token)
+        self.paho.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._set, reason.value)
+        self.paho.on_disconnect = lambda *_: self._tell(self.left.set)
+        self.paho.on_message = lambda _c, _u, m: self._tell(
+            self.inbox.put_nowait, Message(m.topic, m.payload, m.retain, m.qos)
+        )
+        self.paho.on_subscribe = lambda _c, _u, mid, codes, _p: self._tell(
+            self._answer, mid, [code.value for code in codes]
+        )
+        self.paho.on_publish = lambda _c, _u, mid, *_: self._tell(self._answer, mid, [])
+
+    async def connect(self, port: int, *, keepalive: int = 60) -> int:
+        """Connect and give the CONNACK's code."""
+        await asyncio.to_thread(self.paho.connect, "127.0.0.1", port, keepalive)
+        self.paho.loop_start()
+        return await asyncio.wait_for(self._connected, QUICK_S)
+
+    async def subscribe(self, filter_: str, qos: int = 1) -> int:
+        """Subscribe and give the SUBACK's code."""
+        _, mid = self.paho.subscribe(filter_, qos)
+        assert mid is not None
+        return (await self._wait(mid))[0]
+
+    async def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> None:
+        """Publish; with QoS 1, wait until the broker has it."""
+        info = self.paho.publish(topic, payload, qos, retain)
+        assert info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+        await self._wait(info.mid)
+
+    async def next(self) -> Message:
+        """Wait for the next message."""
+        return await asyncio.wait_for(self.inbox.get(), QUICK_S)
+
+    async def until(self, topic: str, payload: bytes | None = None) -> list[Message]:
+        """Collect messages up to one on this topic, with this payload if one is given."""
+        messages = [await self.next()]
+        while messages[-1].topic != topic or (payload is not None and messages[-1].payload != payload):
+            messages.append(await self.next())
+        return messages
+
+    async def gone(self) -> None:
+        """Wait until the broker has disconnected it."""
+        await asyncio.wait_for(self.left.wait(), QUICK_S)
+
+    async def stop(self) -> None:
+        self.paho.disconnect()
+        await asyncio.to_thread(self.paho.loop_stop)
+
+    async def _wait(self, mid: int) -> list[int]:
+        return await asyncio.wait_for(self._answers.setdefault(mid, self._loop.create_future()), QUICK_S)
+
+    def _answer(self, mid: int, codes: list[int]) -> None:
+        future = self._answers.setdefault(mid, self._loop.create_future())
+        if not future.done():
+            future.set_result(codes)
+
+    def _set(self, code: int) -> None:
+        if not self._connected.done():
+            self._connected.set_result(code)
+
+    def _tell(self, function: Any, *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop may be closed at the end of a test
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+@dataclass
+class Socket:
+    """A client that speaks bytes, right or wrong."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def open(cls, port: int) -> Self:
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def receive(self, length: int) -> bytes:
+        return await asyncio.wait_for(self.reader.readexactly(length), QUICK_S)
+
+    async def ended(self, within_s: float = QUICK_S) -> bool:
+        """Whether the broker closes the connection; what it sends before is dropped."""
+        try:
+            async with asyncio.timeout(within_s):
+                while await self.reader.read(65536):
+                    pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("!H", len(data)) + data
+
+
+def packet(kind: int, body: bytes, flags: int = 0) -> bytes:
+    length, header = len(body), bytearray((kind << 4 | flags,))
+    while length >= 0x80:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(header) + bytes((length,)) + body
+
+
+def connect_packet(
+    name: str,
+    token: str | None,
+    *,
+    client_id: str | None = None,
+    keepalive: int = 60,
+    will: tuple[str, bytes] | None = None,
+    level: int = 4,
+) -> bytes:
+    flags = 0x02 | (0xC0 if token is not None else 0) | (0x04 if will else 0)
+    body = text("MQTT") + bytes((level, flags)) + struct.pack("!H", keepalive)
+    if level == 5:
+        body += b"\0"
+    body += text(name if client_id is None else client_id)
+    if will:
+        body += text(will[0]) + text(will[1])
+    if token is not None:
+        body += text(name) + text(token)
+    return packet(1, body)
+
+
+def publish_packet(topic: str, payload: bytes, *, packet_id: int | None = None) -> bytes:
+    if packet_id is None:
+        return packet(3, text(topic) + payload)
+    return packet(3, text(topic) + struct.pack("!H", packet_id) + payload, flags=2)
+
+
+def subscribe_packet(filter_: str, packet_id: int = 1) -> bytes:
+    return packet(8, struct.pack("!H", packet_id) + text(filter_) + b"\x01", flags=2)
+
+
+@dataclass
+class House:
+    """A broker with everything needed to log in to it."""
+
+    port: int
+    key: KeyPair
+    broker: EmbeddedBroker | Broker
+    clients: list[Client] = field(default_factory=list)
+
+    def token(
+        self,
+        name: str,
+        kind: PrincipalKind = "device",
+        *,
+        scopes: tuple[Scope, ...] = (),
+        lifetime_s: int = 600,
+    ) -> str:
+        claims = tokens.make_claims(
+            hub_id=HUB, subject=name, kind=kind, owner="anna", scopes=scopes, lifetime_s=lifetime_s
+        )
+        return tokens.issue(self.key, claims)
+
+    async def client(
+        self, name: str, kind: PrincipalKind = "device", *, scopes: tuple[Scope, ...] = (), **options: Any
+    ) -> Client:
+        """Log a client in, with a token of its own."""
+        client = Client(name, self.token(name, kind, scopes=scopes), **options)
+        self.clients.append(client)
+        assert await client.connect(self.port) == 0
+        return client
+
+    async def socket(self, name: str, kind: PrincipalKind = "device", **connect: Any) -> Socket:
+        """Log in with a bare socket."""
+        socket = await Socket.open(self.port)
+        socket.send(connect_packet(name, self.token(name, kind), **connect))
+        assert await socket.receive(4) == b"\x20\x02\x00\x00"
+        return socket
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions the broker holds in memory."""
+        return len(self.broker.sessions) if isinstance(self.broker, Broker) else self.broker.clients
+
+    async def stop(self) -> None:
+        for client in self.clients:
+            await client.stop()
+
+
+@asynccontextmanager
+async def embedded_house(
+    data_dir: Path, *, key: KeyPair | None = None, limits: Limits | None = None, **settings: Any
+) -> AsyncIterator[House]:
+    key = key or KeyPair.generate()
+    options = EmbeddedSettings(
+        data_dir=data_dir, hub_id=HUB, hub_key=key.public, port=0, limits=limits or Limits(), **settings
+    )
+    async with open_embedded(options) as broker:
+        house = House(broker.port, key, broker)
+        try:
+            yield house
+        finally:
+            await house.stop()
+
+
+class StockLogin(TokenLogin):
+    """Our login in amqtt's own broker, which expects a bool and no reason."""
+
+    async def authenticate(self, *, session: Session) -> bool:
+        try:
+            return await super().authenticate(session=session)
+        except Unauthorized:
+            return False
+
+
+class StockRights(BaseTopicPlugin):
+    """Our rights in amqtt's own broker."""
+
+    async def topic_filtering(
+        self, *, session: Session | None = None, topic: str | None = None, action: Action | None = None
+    ) -> bool:
+        assert session is not None
+        assert topic is not None
+        rights = Login.of(session).rights
+        match action:
+            case Action.PUBLISH:
+                return rights.may_publish(topic)
+            case Action.SUBSCRIBE:
+                return rights.may_subscribe(topic)
+        return rights.may_receive(topic)
+
+
+class StockBroker(Broker):
+    """amqtt as it comes; it only remembers its sockets, some of which it leaves open for ever."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def stream_connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
+    ) -> None:
+        self.writers.append(writer)
+        await super().stream_connected(reader, writer, listener_name)
+
+
+@asynccontextmanager
+async def stock_house(data_dir: Path, *, plugins: dict[str, Any] | None = None) -> AsyncIterator[House]:
+    """amqtt as it comes, with our tokens and our rights as far as it asks for them, or other plugins."""
+    key = KeyPair.generate()
+    gate = Gate(HUB, key.public, Revocations.load(data_dir / "revoked.json"))
+    ours = {f"{__name__}.StockLogin": {"gate": gate}, f"{__name__}.StockRights": {}}
+    listeners = {"default": {"type": "tcp", "bind": "127.0.0.1:0"}}
+    broker = StockBroker({"listeners": listeners, "plugins": plugins or ours})
+    quiet = logging.getLogger("transitions.core")
+    quiet.setLevel(logging.WARNING)
+    await broker.start()
+    server = broker._servers["default"].instance
+    assert isinstance(server, asyncio.Server)
+    house = House(server.sockets[0].getsockname()[1], key, broker)
+    try:
+        yield house
+    finally:
+        await house.stop()
+        await broker.shutdown()
+        for writer in broker.writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.01)  # a transport is closed in the next turn of the loop
