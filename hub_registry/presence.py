@@ -1,0 +1,114 @@
+"""Whether a device is there: what each status means, given all that came before it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
+
+
+class State(StrEnum):
+    """How the hub sees a device."""
+
+    UNKNOWN = "unknown"
+    """Nothing was heard since this hub started."""
+    UNCONFIRMED = "unconfirmed"
+    """A retained ``online`` says so; whether it is still true shows within ten seconds."""
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+@dataclass(frozen=True)
+class HighWater:
+    """The latest status of a device that was accepted, as the database keeps it.
+
+    Attributes:
+        ended: Whether that connection has said ``offline``, which is final for it.
+    """
+
+    epoch: int = 0
+    connection: int = 0
+    seq: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class PresenceChange:
+    """A device came, went, or came back on another connection."""
+
+    device: str
+    state: State
+    epoch: int
+    connection: int
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls may be sent to it."""
+        return self.state in (State.ONLINE, State.UNCONFIRMED)
+
+
+class Presence:
+    """The presence of one device."""
+
+    def __init__(self, high: HighWater) -> None:
+        self.high = high
+        self.state = State.UNKNOWN
+        self._confirm_by = 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls may be sent to it."""
+        return self.state in (State.ONLINE, State.UNCONFIRMED)
+
+    def hear(self, status: DeviceStatus, *, retained: bool, at: float) -> str | None:
+        """Take in a status whose signature holds.
+
+        Args:
+            status: What the device, or the broker on its behalf, said.
+            retained: Whether the broker had kept it, so that it may be long out of date.
+            at: Seconds on a clock that never runs backwards.
+
+        Returns:
+            Why it was ignored, or None where it counts.
+        """
+        here, known = (status.epoch, status.connection), (self.high.epoch, self.high.connection)
+        if here < known:
+            return "it is of an earlier connection"
+        same = here == known
+        if same and self.high.ended:
+            self.state = State.OFFLINE
+            return "that connection has ended already"
+        if status.state == "offline":
+            # The will was written when the connection began, so its seq says nothing.
+            seq = max(status.seq, self.high.seq) if same else status.seq
+            self.high = HighWater(*here, seq, ended=True)
+            self.state = State.OFFLINE
+            return None
+        if same and status.seq <= self.high.seq and not self._first_of_this_hub(status):
+            return "it was heard before"
+        provisional = retained or self._first_of_this_hub(status)
+        self.high = HighWater(*here, status.seq)
+        if provisional:
+            self.state, self._confirm_by = State.UNCONFIRMED, at + CONFIRM_ONLINE_S
+        else:
+            self.state = State.ONLINE
+        return None
+
+    def _first_of_this_hub(self, status: DeviceStatus) -> bool:
+        # After a restart of the hub, what the broker kept is what the database knows already.
+        return self.state is State.UNKNOWN and status.order == (
+            self.high.epoch,
+            self.high.connection,
+            self.high.seq,
+        )
+
+    def doubt(self, *, at: float) -> None:
+        """Ask for a confirmation: the hub was away from the broker and may have missed a will."""
+        if self.state is State.ONLINE:
+            self.state, self._confirm_by = State.UNCONFIRMED, at + CONFIRM_ONLINE_S
+
+    def expire(self, *, at: float) -> bool:
+        """Count an ``online`` that was not confirmed in time as offline; returns whether it was."""
+        if self.state is not State.UNCONFIRMED or at < self._confirm_by:
+            return False
+        self.state = State.OFFLINE
+        return True

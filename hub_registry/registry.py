@@ -1,0 +1,139 @@
+"""The registry as one thing: database and memory, changed together."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from broker.keys import KeyPair
+from hub_registry import loading
+from hub_registry.accounts import Accounts, User
+from hub_registry.devices import Change, Device, Devices
+from hub_registry.directory import Directory
+from hub_registry.enrolment import Enrolment, Invitation, Joined
+from hub_registry.journal import Journal
+from hub_registry.rates import FailureLimit
+from hub_registry.search import SkillSearch
+from hub_registry.settings import RegistrySettings
+from hub_registry.store import Store, open_store
+from hub_registry.tokens import TokenAuthority
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Who and what there is in this home.
+
+    Attributes:
+        admin: The first user, who is made at the first start.
+        directory: Devices, presence and skills; for looking up.
+    """
+
+    settings: RegistrySettings
+    store: Store
+    hub_id: str
+    key: KeyPair
+    admin: User
+    accounts: Accounts
+    authority: TokenAuthority
+    directory: Directory
+    search: SkillSearch
+    journal: Journal
+    devices: Devices
+    enrolment: Enrolment
+
+    async def add_device(
+        self,
+        display_name: str,
+        *,
+        owner: str,
+        aliases: Sequence[str] = (),
+        area: str | None = None,
+        floor: str | None = None,
+    ) -> Device:
+        """Add a device that may then be invited; see ``Devices.add``."""
+        device = await self.devices.add(display_name, owner=owner, aliases=aliases, area=area, floor=floor)
+        self.directory.put(device)
+        return device
+
+    async def change_device(self, device: str, change: Change) -> Device:
+        """Change what a device is called and where it stands; see ``Devices.change``."""
+        changed = await self.devices.change(device, change)
+        self.directory.put(changed)
+        return changed
+
+    async def invite(self, device: str, *, lifetime_s: int | None = None) -> Invitation:
+        """Make an enrolment token for a device; see ``Enrolment.invite``."""
+        return await self.enrolment.invite(
+            device, lifetime_s=lifetime_s or self.settings.lifetimes.enrolment_s
+        )
+
+    async def enrol(self, token: str, public_key: dict[str, Any], *, source: str = "") -> Joined:
+        """Let a device in; see ``Enrolment.enrol``."""
+        joined = await self.enrolment.enrol(token, public_key, source=source)
+        self.directory.put(joined.device)
+        return joined
+
+    async def revoke_device(self, device: str) -> Device:
+        """Shut a device out, and disconnect it.
+
+        Raises:
+            NotFound: If there is no such device.
+        """
+        revoked = await self.devices.revoke(device)
+        self.directory.put(revoked)
+        await self.authority.revoke_subject("device", device)
+        return revoked
+
+    async def remove_device(self, device: str) -> None:
+        """Forget a device in database and memory; its retained topics are the service's to clear.
+
+        Raises:
+            NotFound: If there is no such device.
+        """
+        await self.devices.remove(device)
+        self.directory.drop(device)
+
+
+@asynccontextmanager
+async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIterator[Registry]:
+    """Open the registry with all that the database knows.
+
+    Args:
+        key: The hub's identity, which signs the tokens.
+
+    Raises:
+        ConfigError: If the database cannot be used.
+    """
+    async with open_store(settings.database) as store:
+        accounts = Accounts(store)
+        hub_id = await accounts.hub_id()
+        authority = TokenAuthority(store, hub_id=hub_id, key=key)
+        await authority.load()
+        directory = Directory()
+        await loading.load(store, directory)
+        search = SkillSearch(directory, expiry_s=settings.skill_expiry_s)
+        journal = Journal(store)
+        try:
+            yield Registry(
+                settings=settings,
+                store=store,
+                hub_id=hub_id,
+                key=key,
+                admin=await accounts.first_admin(),
+                accounts=accounts,
+                authority=authority,
+                directory=directory,
+                search=search,
+                journal=journal,
+                devices=Devices(store),
+                enrolment=Enrolment(
+                    store,
+                    authority,
+                    device_token_s=settings.lifetimes.device_s,
+                    failures=FailureLimit(per_minute=settings.enrolment_failures),
+                ),
+            )
+        finally:
+            search.close()
+            await journal.flush()
+            await journal.flush_alive()
