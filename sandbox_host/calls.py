@@ -70,8 +70,15 @@ class Calls:
             text = f"{call.path[:80]!r} is not the path of a method"
             self.refuse(call, ErrorCode.UNKNOWN_SKILL, text, "call devices.<key>.<Skill>.<method>(...)")
             return
+        try:
+            args, kwargs = call.arguments()
+        except InvalidMessage as error:
+            text = f"the arguments of {call.path} are not plain data: {error.message}"
+            self.refuse(call, ErrorCode.BAD_ARGUMENTS, text, "pass flat lists and dicts")
+            return
         self._pending += size
-        task = self._tasks.create_task(self._make(call, size), name=f"sandbox call {call.path}")
+        making = self._make(call, args, kwargs, size)
+        task = self._tasks.create_task(making, name=f"sandbox call {call.path}")
         self._open.add(task)
         task.add_done_callback(self._open.discard)
 
@@ -84,8 +91,7 @@ class Calls:
         for task in self._open:
             task.cancel()
 
-    async def _make(self, call: Call, size: int) -> None:
-        args, kwargs = call.given
+    async def _make(self, call: Call, args: list[Json], kwargs: dict[str, Json], size: int) -> None:
         try:
             async with self._free:
                 await self._pace.turn()

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
@@ -109,8 +110,14 @@ class Interpreter:
             reason: Why, in a few words; the first one given is kept.
         """
         self.reason = self.reason or reason
+        if self._process.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                # Process.kill polls first, and may so take the exit code away from asyncio's own wait.
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def run(
         self, code: str, handler: CallHandler, *, limits: RunLimits, deadline: Deadline | None = None
@@ -171,12 +178,13 @@ class Interpreter:
 
     def end(self, reason: str) -> None:
         """Kill the process, if it is still there, and tell everybody who waits for it."""
+        died = self.alive
         self.kill(reason)
         self._ready.set()
         self.gone.set()
         if self._running is not None:
-            problem = "the interpreter died; os._exit, a very deep recursion or very deep data end it"
-            self._running.stop(RunStatus.CRASHED, problem)
+            why = "os._exit, a very deep recursion or very deep data end it" if died else self.reason
+            self._running.stop(RunStatus.CRASHED, f"the interpreter died: {why}")
 
     async def wait_ready(self) -> None:
         """Wait until the process can run programs.
@@ -204,7 +212,7 @@ class Interpreter:
             self._abuse(f"a line of more than {_MAX_LINE} bytes")
         except InvalidMessage as error:
             self._abuse(error.message)
-        self.end("the interpreter died")
+        self.end("the interpreter died in the last run")
 
     async def write_lines(self) -> None:
         """Hand over what was queued for the process, until it ends.
@@ -269,6 +277,9 @@ class Interpreter:
             raise InvalidMessage(f"a report of {size} bytes")
         if done.left_over:
             self.kill("tasks of the last run could not be stopped")
+        if done.status == "memory":
+            # The variables that fill it would still be there, and no later run would have any room.
+            self.kill("the last run used up its memory")
         running.finish(done)
 
     def _abuse(self, what: str) -> None:
@@ -324,13 +335,18 @@ class _Running:
 
     def finish(self, done: Done) -> None:
         """Give the result of a program that ran to its end."""
+        value, plain = None, True
+        try:
+            value = done.plain_value()
+        except InvalidMessage:
+            plain = False
         self._settle(
             RunResult(
                 RunStatus(done.status),
                 stdout=self._stdout(),
-                value=done.value,
+                value=value,
                 repr=done.repr,
-                plain=done.plain,
+                plain=plain,
                 traceback=done.traceback,
                 truncated=done.cut or self._cut,
             )

@@ -5,7 +5,7 @@ What comes from the process is hostile. ``read`` is the only way in, and checks 
 
 import json
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import from_json
@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from contracts.errors import CallError, InvalidMessage
 from contracts.wire import Json
 
+_T = TypeVar("_T")
 _DOTTED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*){1,5}")
 _MAX_PATH: Final = 200
 _MAX_ID: Final = 2**53 - 1
@@ -44,12 +45,21 @@ class Call(_Line):
     run: str
     id: int = Field(ge=1, le=_MAX_ID)
     path: str
-    given: tuple[list[Json], dict[str, Json]] = Field(strict=False)
+    given: str
+    """JSON of ``[positional, named]``, as text: how deep it goes is looked at apart from the line."""
 
     @property
     def names_a_method(self) -> bool:
         """Whether the path has the form of one: two to six dotted names, none of them private."""
         return len(self.path) <= _MAX_PATH and _DOTTED.fullmatch(self.path) is not None
+
+    def arguments(self) -> tuple[list[Json], dict[str, Json]]:
+        """Give the positional and the named arguments.
+
+        Raises:
+            InvalidMessage: If they cannot be read.
+        """
+        return _read_text(_GIVEN, self.given)
 
 
 class Done(_Line):
@@ -58,15 +68,27 @@ class Done(_Line):
     type: Literal["done"]
     run: str
     status: Literal["ok", "error", "memory"]
-    value: Json = None
+    value: str | None
+    """JSON of the last expression, as text; None where it has none or is too large."""
     repr: str
-    plain: bool
     traceback: str
     cut: bool
     left_over: int = Field(ge=0)
 
+    def plain_value(self) -> Json:
+        """Give the last expression.
+
+        Raises:
+            InvalidMessage: If it is not plain data, or nested too deep.
+        """
+        if self.value is None:
+            raise InvalidMessage("the value is not plain data")
+        return _read_text(_VALUE, self.value)
+
 
 FromGuest = Annotated[Ready | Output | Call | Done, Field(discriminator="type")]
+_GIVEN: Final = TypeAdapter(tuple[list[Json], dict[str, Json]])
+_VALUE: Final[TypeAdapter[Json]] = TypeAdapter(Json)
 _FROM_GUEST: Final[TypeAdapter[FromGuest]] = TypeAdapter(FromGuest)
 
 
@@ -76,10 +98,14 @@ def read(line: bytes) -> FromGuest:
     Raises:
         InvalidMessage: If honest code could not have sent it.
     """
+    return _read_text(_FROM_GUEST, line)
+
+
+def _read_text(adapter: TypeAdapter[_T], text: str | bytes) -> _T:
     try:
-        return _FROM_GUEST.validate_python(from_json(line, allow_inf_nan=False))
+        return adapter.validate_python(from_json(text, allow_inf_nan=False))
     except ValueError as error:
-        raise InvalidMessage(f"a line that the bridge does not know: {str(error)[:200]}") from None
+        raise InvalidMessage(f"it cannot be read: {str(error)[:200]}") from None
 
 
 class Run(_Line):

@@ -117,19 +117,17 @@ class Session:
             if self._process is not None and not self._process.usable:
                 self.drop(self._process.reason)
             fresh = self._process is None
-            if self._process is None:
-                self._process = await self._pool.seat(self)
             lost = self._lost if fresh and self._ran_before else ""
+            process = self._process = self._process or await self._pool.seat(self)
             self._ran_before = True
             try:
-                interpreter = self._process.interpreter
-                result = await interpreter.run(
+                result = await process.interpreter.run(
                     code, call_handler, limits=limits or RunLimits(), deadline=deadline
                 )
             finally:
                 self.used = time.monotonic()
-                if not self._process.usable:
-                    self.drop(self._process.reason)
+                if not process.usable:
+                    self.drop(process.reason)
         self._pool.room_changed()
         return replace(result, fresh=fresh, lost=lost)
 
@@ -158,6 +156,7 @@ class Pool:
         self._spares: list[_Process] = []
         self._spares_wanted = asyncio.Event()
         self._room = asyncio.Event()
+        self._closed = False
 
     async def session(self, conversation: str) -> Session:
         """Give the session of a conversation; its process starts with its first run.
@@ -179,11 +178,13 @@ class Pool:
         Waits while as many sessions as there may be processes are all running something.
 
         Raises:
-            SandboxError: If the process does not start.
+            SandboxError: If the process does not start, or the pool is closed.
         """
-        while len(self._seated) >= self._settings.processes and not self._evict():
+        while not self._closed and len(self._seated) >= self._settings.processes and not self._evict():
             self._room.clear()
             await self._room.wait()
+        if self._closed:
+            raise SandboxError("the sandbox is closed", hint="the program that owns it is stopping")
         self._seated.add(session)
         process = self._take_spare() or self._start()
         try:
@@ -229,11 +230,13 @@ class Pool:
                     session.drop(f"nothing was run for {limit:g} s")
 
     def close(self) -> None:
-        """Kill every process."""
+        """Kill every process, and let nobody have one any more."""
+        self._closed = True
         for session in self._sessions.values():
             session.drop("the pool was closed")
         for spare in self._spares:
             spare.close("the pool was closed")
+        self.room_changed()
 
     def _evict(self) -> bool:
         resting = [session for session in self._seated if session.resting]

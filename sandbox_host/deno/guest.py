@@ -151,8 +151,8 @@ def _begin(path, args, kwargs):
             f"arguments of {path} are larger than {_bridge.argument_bytes} bytes", hint="pass less at once"
         )
     _bridge.calls += 1
-    head = json.dumps({"type": "call", "run": _run.get(), "id": _bridge.calls, "path": path})
-    return _bridge.call(_bridge.calls, f'{head[:-1]}, "given": {given}}}')
+    line = {"type": "call", "run": _run.get(), "id": _bridge.calls, "path": path, "given": given}
+    return _bridge.call(_bridge.calls, json.dumps(line, ensure_ascii=False))
 
 
 def _open(body):
@@ -220,8 +220,8 @@ def _cut(text, limit):
 
 def _report(run, value_bytes, *, value=None, error=None, left_over=0):
     """Give the last line of a run."""
-    done = {"type": "done", "run": run, "status": "ok", "repr": "", "traceback": ""}
-    done |= {"plain": True, "cut": False, "left_over": left_over}
+    done = {"type": "done", "run": run, "status": "ok", "value": "null", "repr": "", "traceback": ""}
+    done |= {"cut": False, "left_over": left_over}
     if error is not None:
         done["status"] = "memory" if isinstance(error, MemoryError) else "error"
         done["traceback"], done["cut"] = _cut(_describe(error), 16_000)
@@ -230,11 +230,10 @@ def _report(run, value_bytes, *, value=None, error=None, left_over=0):
         try:
             text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            done["plain"] = False
+            done["value"] = None
         else:
-            if len(text.encode("utf-8", "replace")) <= value_bytes:
-                return f'{json.dumps(done)[:-1]}, "value": {text}}}'
-            done["plain"], done["cut"] = False, True
+            fits = len(text.encode("utf-8", "replace")) <= value_bytes
+            done["value"], done["cut"] = (text, done["cut"]) if fits else (None, True)
     return json.dumps(done, ensure_ascii=False)
 
 
@@ -307,8 +306,8 @@ def _names():
 def start(send, call):
     """Take the bridge, leave nothing of the host reachable by import, and give the function that runs."""
     _bridge.send, _bridge.call = send, call
-    for name in ("js", "pyodide_js"):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("js", "pyodide_js")]:
+        del sys.modules[name]
     sys.meta_path[:] = [finder for finder in sys.meta_path if "JsFinder" not in type(finder).__name__]
     os.environ.clear()
     # An image freezes the state of the generator: without this, every process draws the same numbers.

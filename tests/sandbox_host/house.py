@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from contracts.errors import CallError, ErrorCode
+from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, open_pool
 
 
 class House:
@@ -28,3 +29,18 @@ class House:
             return value
 
         self.answers[path] = answer
+
+
+async def run(
+    settings: PoolSettings,
+    house: House,
+    *programs: str,
+    limits: RunLimits | None = None,
+    deadline: Deadline | None = None,
+) -> RunResult:
+    """Run programs one after the other in one session; give the result of the last one."""
+    async with open_pool(settings) as pool:
+        session = await pool.session("conversation")
+        for program in programs:
+            result = await session.run(program, house, limits=limits, deadline=deadline)
+    return result
