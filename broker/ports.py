@@ -5,7 +5,7 @@ import socket
 
 import psutil
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, PortTaken
 
 
 def listen(host: str, port: int, *, purpose: str) -> socket.socket:
@@ -17,7 +17,8 @@ def listen(host: str, port: int, *, purpose: str) -> socket.socket:
         purpose: What it is for, as it stands in the error, for example ``MQTT``.
 
     Raises:
-        ConfigError: If it cannot be had; names the process that has it where the system tells.
+        PortTaken: If another program has it; names the process where the system tells.
+        ConfigError: If it cannot be had for another reason.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -52,7 +53,7 @@ def _explained(error: OSError, host: str, port: int, purpose: str) -> ConfigErro
     where = f"{purpose} on {host} port {port}"
     if error.errno == errno.EADDRINUSE:
         owner = port_owner(port)
-        return ConfigError(
+        return PortTaken(
             f"cannot listen for {where}: it is in use by {owner or 'another program'}",
             hint="Stop that program, or choose another port (0 takes any free one).",
         )

@@ -4,6 +4,7 @@
 
     StrawberryError
     ├── ConfigError             a setting or file of the user cannot be used
+    │   └── PortTaken           another program listens where we should
     ├── InvalidMessage          a message that does not keep to the contracts
     │   ├── InvalidTopic
     │   └── BadSignature
@@ -40,6 +41,10 @@ class StrawberryError(Exception):
 
 class ConfigError(StrawberryError):
     """A setting or a file of the user cannot be used."""
+
+
+class PortTaken(ConfigError):
+    """Another program listens on the port; the message names it where the system tells."""
 
 
 class InvalidMessage(StrawberryError):

@@ -42,7 +42,7 @@ def rename(options: argparse.Namespace) -> None:
 
 def revoke(options: argparse.Namespace) -> None:
     """Lock a device out at once and for good."""
-    answer = _client(options).request("DELETE", _path(options.device))
+    answer = _client(options).request("POST", _path(options.device) + "/revoke", {})
     Output(options.json).result(answer, text=f"{options.device} is locked out.")
 
 

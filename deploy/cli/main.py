@@ -134,6 +134,8 @@ def _add_servers(commands: _Commands, common: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--token-file", metavar="FILE", help="file with the enrolment token; - for standard input"
     )
+    # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
+    run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     run.set_defaults(run="deploy.cli.serve:run_spoke")
 
 
