@@ -1,0 +1,230 @@
+from datetime import timedelta
+
+import pytest
+
+from broker.keys import KeyPair
+from contracts.errors import CallError, ErrorCode
+from contracts.presence import DeviceStatus
+from contracts.registration import Method, Registration
+from hub_registry.devices import Device
+from hub_registry.directory import Directory, RegisteredSkill
+from hub_registry.search import SkillSearch
+from hub_registry.tables import now
+
+
+def device(name: str, key: str, **changes) -> Device:
+    given = {
+        "id": key,
+        "owner": "admin",
+        "display_name": name,
+        "key": key,
+        "aliases": (),
+        "area": None,
+        "floor": None,
+        "public_key": KeyPair.generate().public,
+        "revoked": False,
+        "last_seen": None,
+        "created_at": now(),
+        **changes,
+    }
+    return Device(**given)
+
+
+def skill(
+    name="MediaSkill", *methods: str, agnostic=False, doc="Plays music.\n\nAnd more."
+) -> RegisteredSkill:
+    registration = Registration(
+        skill=name,
+        device_agnostic=agnostic,
+        methods=[
+            Method(
+                name=method,
+                signature=f"{method}(level: int = 30) -> None",
+                doc=doc,
+                parameters={"type": "object", "properties": {"level": {"type": "integer"}}},
+            )
+            for method in methods or ("set_volume",)
+        ],
+    )
+    return RegisteredSkill.of(registration, f"{name}{methods}{agnostic}{doc}")
+
+
+class Home:
+    """A directory with a TV that is on and a radio that is off."""
+
+    def __init__(self) -> None:
+        self.directory = Directory()
+        self.add("TV", "tv", online=True, aliases=("Telly",))
+        self.add("Kitchen radio", "kitchen_radio", online=False)
+
+    def add(self, name, key, *, online, **changes):
+        entry = self.directory.put(device(name, key, **changes))
+        if online:
+            entry.presence.hear(
+                DeviceStatus(state="online", epoch=1, connection=1, seq=0), retained=False, at=0
+            )
+        entry.last_heartbeat = now()
+        return entry
+
+
+@pytest.fixture
+def home() -> Home:
+    return Home()
+
+
+@pytest.mark.parametrize("name", ["tv", "TV", "telly", " Telly "])
+def test_a_device_is_found_by_whatever_a_person_calls_it(home, name):
+    assert home.directory.resolve(name).id == "tv"
+
+
+def test_an_unknown_device_lists_the_nearest(home):
+    with pytest.raises(CallError) as refused:
+        home.directory.resolve("kitchen_radios")
+    assert refused.value.code is ErrorCode.UNKNOWN_SKILL
+    assert "kitchen_radio" in refused.value.hint
+
+
+def test_an_unknown_skill_says_where_it_is(home):
+    home.directory.put_skill("kitchen_radio", skill())
+    with pytest.raises(CallError) as refused:
+        home.directory.find("tv", "MediaSkill", "set_volume")
+    assert refused.value.hint == "it is on kitchen_radio"
+
+
+def test_an_unknown_method_lists_the_nearest(home):
+    home.directory.put_skill("tv", skill())
+    with pytest.raises(CallError) as refused:
+        home.directory.find("tv", "MediaSkill", "volume")
+    assert "set_volume" in refused.value.hint
+
+
+def test_a_device_that_is_offline_is_named_with_the_alternatives(home):
+    for key in ("tv", "kitchen_radio"):
+        home.directory.put_skill(key, skill())
+    with pytest.raises(CallError) as refused:
+        home.directory.find_connected("kitchen_radio", "MediaSkill", "set_volume")
+    assert refused.value.code is ErrorCode.OFFLINE
+    assert refused.value.message.startswith("Kitchen radio is offline, last seen 0 seconds ago")
+    assert refused.value.hint == "MediaSkill.set_volume is also on tv"
+
+
+def test_candidates_are_connected_and_the_most_recently_heard_comes_first(home):
+    later = home.add("Speaker", "speaker", online=True)
+    later.last_heartbeat = now() + timedelta(seconds=5)
+    for key in ("tv", "kitchen_radio", "speaker"):
+        home.directory.put_skill(key, skill(agnostic=True))
+    found = home.directory.candidates("MediaSkill", "set_volume")
+    assert [each.entry.key for each in found] == ["speaker", "tv"]
+
+
+def test_a_skill_that_is_not_device_agnostic_has_no_candidates(home):
+    home.directory.put_skill("tv", skill())
+    with pytest.raises(CallError) as refused:
+        home.directory.candidates("MediaSkill", "set_volume")
+    assert (refused.value.code, refused.value.hint) == (ErrorCode.UNKNOWN_SKILL, "name one: it is on tv")
+
+
+def test_no_candidate_that_is_there_is_an_offline_error_that_names_them_all(home):
+    home.directory.put_skill("kitchen_radio", skill(agnostic=True))
+    with pytest.raises(CallError, match="kitchen_radio") as refused:
+        home.directory.candidates("MediaSkill", "set_volume")
+    assert refused.value.code is ErrorCode.OFFLINE
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "devices.tv.MediaSkill.set_volume",
+        "tv.MediaSkill.set_volume",
+        "device_manager.tv.MediaSkill.set_volume()",
+    ],
+)
+def test_describing_gives_the_signature_and_the_whole_docstring(home, path):
+    home.directory.put_skill("tv", skill())
+    assert home.directory.describe(path) == (
+        'def set_volume(level: int = 30) -> None:\n    """\n    Plays music.\n\n    And more.\n    """'
+    )
+
+
+def test_a_device_agnostic_method_is_described_on_the_virtual_device(home):
+    home.directory.put_skill("tv", skill(agnostic=True))
+    assert "def set_volume" in home.directory.describe("devices.hub.MediaSkill.set_volume")
+
+
+@pytest.mark.parametrize("path", ["", "tv", "devices..x.y", "a.b.c.d.e", "devices.tv.NoSkill.x", "hub.No.x"])
+def test_what_is_no_path_is_an_unknown_skill(home, path):
+    with pytest.raises(CallError) as refused:
+        home.directory.describe(path)
+    assert refused.value.code is ErrorCode.UNKNOWN_SKILL
+
+
+def test_a_new_key_ends_what_the_old_one_signed(home):
+    home.directory.put_skill("tv", skill())
+    entry = home.directory.put(device("TV", "tv"))
+    assert (entry.skills, entry.connected) == ({}, False)
+
+
+def test_renaming_keeps_presence_and_skills(home):
+    home.directory.put_skill("tv", skill())
+    known = home.directory.resolve("tv").device
+    home.directory.put(Device(**{**vars(known), "display_name": "Projector", "key": "projector"}))
+    entry = home.directory.resolve("projector")
+    assert (entry.id, entry.connected, list(entry.skills)) == ("tv", True, ["MediaSkill"])
+
+
+def test_a_revoked_device_has_no_key_to_trust_and_takes_no_calls(home):
+    known = home.directory.resolve("tv").device
+    home.directory.put(Device(**{**vars(known), "revoked": True}))
+    assert home.directory.public_key("tv") is None
+    assert home.directory.resolve("tv").unavailable == "revoked"
+
+
+@pytest.fixture
+def search(home):
+    made = SkillSearch(home.directory, expiry_s=60)
+    yield made
+    made.close()
+
+
+def test_search_follows_the_directory(home, search):
+    home.directory.put_skill("tv", skill())
+    assert [found.path for found in search.search("volume").results] == ["devices.tv.MediaSkill.set_volume"]
+    home.directory.drop_skill("tv", "MediaSkill")
+    assert search.search("volume").results == []
+    home.directory.put_skill("tv", skill())
+    home.directory.drop("tv")
+    assert search.search("volume").results == []
+
+
+def test_the_same_skill_on_two_devices_is_found_once_with_the_current_device_first(home, search):
+    for key in ("tv", "kitchen_radio"):
+        home.directory.put_skill(key, skill())
+    (found,) = search.search("volume", current="kitchen_radio").results
+    assert found.devices == ["kitchen_radio", "tv"]
+    assert found.unavailable == {"kitchen_radio": "offline"}
+
+
+def test_an_offline_device_stays_in_the_search_until_its_skills_expire(home, search):
+    home.directory.put_skill("kitchen_radio", skill())
+    (found,) = search.search("volume").results
+    assert not found.available
+    home.directory.resolve("kitchen_radio").last_heartbeat = now() - timedelta(seconds=61)
+    search.expire()
+    assert search.search("volume").results == []
+
+
+def test_skills_that_expired_come_back_with_a_sign_of_life(home, search):
+    home.directory.put_skill("kitchen_radio", skill())
+    entry = home.directory.resolve("kitchen_radio")
+    entry.last_heartbeat = now() - timedelta(seconds=61)
+    search.expire()
+    entry.last_heartbeat = now()
+    search.expire()
+    assert len(search.search("volume").results) == 1
+
+
+def test_a_renamed_device_is_found_by_its_new_name(home, search):
+    home.directory.put_skill("tv", skill())
+    known = home.directory.resolve("tv").device
+    home.directory.put(Device(**{**vars(known), "display_name": "Projector", "key": "projector"}))
+    assert search.search("volume").results[0].path == "devices.projector.MediaSkill.set_volume"
