@@ -1,35 +1,35 @@
 """Running something until it is told to stop."""
 
 import asyncio
+import contextlib
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
+from typing import Any, NoReturn
 
-Stop = asyncio.Event
 
+def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
+    """Run ``main`` to its end; SIGINT (Ctrl-C) and SIGTERM cancel it, which is a clean end.
 
-def run_until_stopped(main: Callable[[Stop], Awaitable[None]]) -> None:
-    """Run ``main`` with an event that SIGINT (Ctrl-C) and SIGTERM set; ``main`` then ends in its own time.
-
-    A second signal does not wait.
+    What ``main`` has entered is left in order. A second signal cancels that, too.
     """
 
     async def run() -> None:
-        stop = Stop()
-        loop = asyncio.get_running_loop()
-
-        def told() -> None:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            stop.set()
-
-        if sys.platform == "win32":
-            # The Proactor loop has no signal handlers of its own; the interpreter's runs between callbacks.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: loop.call_soon_threadsafe(told))
-        else:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, told)
-        await main(stop)
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if sys.platform == "win32":
+                # The Proactor loop has no signal handlers; the interpreter's runs between callbacks.
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))
+            else:
+                loop.add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await main
 
     asyncio.run(run())
+
+
+async def forever() -> NoReturn:
+    """Wait until cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody has that future")

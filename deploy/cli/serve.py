@@ -1,18 +1,22 @@
 """The commands that stay: ``up``, ``broker run``, ``hub`` and ``spoke run``."""
 
 import argparse
+import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
 from deploy.home import Home
 from deploy.logs import set_up_logging
-from deploy.running import Stop, run_until_stopped
+from deploy.running import forever, run_until_stopped
+
+if TYPE_CHECKING:
+    from spoke.settings import SpokeSettings
 
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 
@@ -28,11 +32,7 @@ def up(options: argparse.Namespace) -> None:
 
     set_up_logging(debug=options.debug)
     ports = Ports(http=options.http_port, mqtt=options.mqtt_port)
-
-    async def main(stop: Stop) -> None:
-        await run_up(Home.find(), ports=ports, spoke=not options.no_spoke, say=say, stop=stop)
-
-    run_until_stopped(main)
+    run_until_stopped(run_up(Home.find(), ports=ports, spoke=not options.no_spoke, say=say))
 
 
 def run_broker(options: argparse.Namespace) -> None:
@@ -40,11 +40,7 @@ def run_broker(options: argparse.Namespace) -> None:
     from deploy.single_host import run_broker_alone
 
     set_up_logging(debug=options.debug)
-
-    async def main(stop: Stop) -> None:
-        await run_broker_alone(Home.find(), port=options.mqtt_port, say=say, stop=stop)
-
-    run_until_stopped(main)
+    run_until_stopped(run_broker_alone(Home.find(), port=options.mqtt_port, say=say))
 
 
 def run_hub(options: argparse.Namespace) -> None:
@@ -52,18 +48,13 @@ def run_hub(options: argparse.Namespace) -> None:
     from deploy.single_host import run_hub_alone
 
     set_up_logging(debug=options.debug)
-
-    async def main(stop: Stop) -> None:
-        await run_hub_alone(
-            Home.find(), broker_url=options.broker, http_port=options.http_port, say=say, stop=stop
-        )
-
-    run_until_stopped(main)
+    run_until_stopped(
+        run_hub_alone(Home.find(), broker_url=options.broker, http_port=options.http_port, say=say)
+    )
 
 
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
-    from spoke.app import run
     from spoke.settings import SpokeSettings
 
     set_up_logging(debug=options.debug)
@@ -83,12 +74,17 @@ def run_spoke(options: argparse.Namespace) -> None:
         samples=options.samples,
     )
 
-    async def main(stop: Stop) -> None:
-        if options.with_parent:
-            _stop_with_parent(stop.set)
-        await run(settings, token=token, stop=stop)
+    run_until_stopped(_serve_skills(settings, token, with_parent=options.with_parent))
 
-    run_until_stopped(main)
+
+async def _serve_skills(settings: "SpokeSettings", token: SecretStr | None, *, with_parent: bool) -> None:
+    from spoke.app import open_spoke
+
+    if with_parent:
+        _stop_with_parent()
+    async with open_spoke(settings, token=token) as spoke:
+        say(f"Ready: {spoke.device} offers {', '.join(spoke.skills) or 'no skill yet'}. Ctrl-C ends.")
+        await forever()
 
 
 def _enrolment_token(file: str | None) -> SecretStr | None:
@@ -106,15 +102,14 @@ def _enrolment_token(file: str | None) -> SecretStr | None:
     return SecretStr(text.strip()) if text.strip() else None
 
 
-def _stop_with_parent(stop: Callable[[], None]) -> None:
+def _stop_with_parent() -> None:
     """Stop once the other end of standard input is closed: then the process that started us is gone."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):
             pass
-        loop.call_soon_threadsafe(stop)
+        loop.call_soon_threadsafe(task.cancel)
 
     threading.Thread(target=wait, name="watch parent", daemon=True).start()

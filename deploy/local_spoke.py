@@ -1,0 +1,106 @@
+"""The spoke of the machine that the hub runs on: a child process, kept running."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from contracts.errors import StrawberryError
+from deploy.cli.client import HubClient
+from deploy.home import Home
+
+_log = logging.getLogger(__name__)
+
+_RESTART_S: Final = (1.0, 60.0)
+"""First and longest wait before it is started again after it ended."""
+_STOP_S: Final = 15.0
+"""How long it may take to let its skills finish; its own grace is shorter."""
+_LOOK_S: Final = 0.1
+
+
+@asynccontextmanager
+async def local_spoke(home: Home, hub_url: str) -> AsyncIterator[None]:
+    """Keep the local spoke running while the context is open; its skills may finish when it is left."""
+    async with asyncio.TaskGroup() as tasks:
+        keeper = tasks.create_task(_keep(home, hub_url), name="local spoke")
+        try:
+            yield
+        finally:
+            keeper.cancel()
+
+
+async def first_sight(home: Home, hub_url: str) -> str:
+    """Wait until the hub sees the local spoke, and say what it offers."""
+    while True:
+        for device in await asyncio.to_thread(_devices, home, hub_url):
+            if device["state"] == "online" and device["skills"]:
+                return f"{device['name']} ({device['id']}): {', '.join(device['skills'])}"
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _keep(home: Home, hub_url: str) -> None:
+    """Run it, and run it again when it ends by itself."""
+    shortest, longest = _RESTART_S
+    wait = shortest
+    while True:
+        started = time.monotonic()
+        try:
+            ended = f"code {await _run(home, hub_url)}"
+        except (StrawberryError, OSError) as error:
+            ended = str(error)
+        wait = shortest if time.monotonic() - started > longest else min(wait * 2, longest)
+        _log.warning("the local spoke ended (%s); starting it again in %.0f s", ended, wait)
+        await asyncio.sleep(wait)
+
+
+async def _run(home: Home, hub_url: str) -> int:
+    environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
+    if not (home.spoke / "enrolment.json").exists():
+        environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
+    debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub_url),
+        *("--samples", "--with-parent", *debug),
+        env=environment,
+        # Its end tells the child that this process is gone, however it went.
+        stdin=asyncio.subprocess.PIPE,
+        # Ctrl-C goes to this process only, which stops the child in its own order.
+        start_new_session=True,
+    )
+    try:
+        return await process.wait()
+    finally:
+        await asyncio.shield(_end(process))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the child: first by asking, then the hard way."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_S)
+    except TimeoutError:
+        _log.warning("the local spoke did not stop in %.0f s and is killed", _STOP_S)
+        process.kill()
+        await process.wait()
+
+
+def _invite(home: Home, hub_url: str) -> str:
+    """Get an enrolment token through the same door as any device."""
+    answer = HubClient.find(home, url=hub_url).request("POST", "/api/devices", {"name": socket.gethostname()})
+    return str(answer["token"])
+
+
+def _devices(home: Home, hub_url: str) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = HubClient.find(home, url=hub_url).request("GET", "/api/devices")
+    except StrawberryError as error:
+        _log.debug("asking for the devices: %s", error)
+        return []
+    return rows
