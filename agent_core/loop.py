@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,7 +23,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.history import trimmed
 from agent_core.text_tools import Screen, printed_calls
-from agent_core.toolset import ToolOutcome, Toolset, TurnContext
+from agent_core.toolset import Emit, ToolOutcome, Toolset, TurnContext
 from contracts.errors import GatewayError, NoModel
 from contracts.events import (
     Mode,
@@ -99,16 +99,32 @@ async def run_turn(
         toolset: None for a turn in which nothing may be executed.
         stop: Ends the turn with the error ``cancelled`` when it is set.
     """
-    events: asyncio.Queue[TurnEvent] = asyncio.Queue()
-    turn = _Turn(
-        request, gateway=gateway, toolset=toolset, limits=limits or TurnLimits(), emit=events.put_nowait
-    )
+
+    async def work(emit: Emit) -> None:
+        await _Turn(request, gateway=gateway, toolset=toolset, limits=limits or TurnLimits(), emit=emit).run()
+
+    async with aclosing(streamed(work, name=f"turn {request.turn}", stop=stop)) as events:
+        async for event in events:
+            yield event
+
+
+async def streamed(
+    work: Callable[[Emit], Coroutine[None, None, None]], *, name: str, stop: asyncio.Event | None = None
+) -> AsyncGenerator[TurnEvent, None]:
+    """Yield what a piece of work emits, up to its ``TurnFinal`` or ``TurnError``.
+
+    Args:
+        work: Emits one of the two as its last event; where it is cancelled or fails, that is done here.
+        name: Of the task that it runs in.
+        stop: Cancels the work when it is set.
+    """
+    queue: asyncio.Queue[TurnEvent] = asyncio.Queue()
     async with asyncio.TaskGroup() as tasks:
-        work = tasks.create_task(turn.run(), name=f"turn {request.turn}")
-        watch = tasks.create_task(_stopper(stop, work), name=f"stop of turn {request.turn}") if stop else None
+        task = tasks.create_task(_ending(work, queue.put_nowait, name), name=name)
+        watch = tasks.create_task(_stopper(stop, task), name=f"stop of {name}") if stop else None
         try:
             while True:
-                event = await events.get()
+                event = await queue.get()
                 yield event
                 if isinstance(event, TurnFinal | TurnError):
                     break
@@ -116,9 +132,25 @@ async def run_turn(
             # Whoever closes the generator wants just this end; a TaskGroup would wrap the exception.
             return
         finally:
-            work.cancel()
+            task.cancel()
             if watch is not None:
                 watch.cancel()
+
+
+async def _ending(work: Callable[[Emit], Coroutine[None, None, None]], emit: Emit, name: str) -> None:
+    """Run work so that a final event comes also where it is cancelled or fails."""
+    try:
+        await work(emit)
+    except asyncio.CancelledError:
+        emit(TurnError(code="cancelled", message="the turn was cancelled"))
+        raise
+    except Exception:
+        _logger.exception("%s failed", name)
+        emit(
+            TurnError(
+                code="internal", message="something inside Strawberry failed", hint="The log says what."
+            )
+        )
 
 
 async def _stopper(stop: asyncio.Event, work: asyncio.Task[None]) -> None:
@@ -147,7 +179,7 @@ class _Turn:
         gateway: Gateway,
         toolset: Toolset | None,
         limits: TurnLimits,
-        emit: Callable[[TurnEvent], None],
+        emit: Emit,
     ) -> None:
         self._request = request
         self._gateway = gateway
@@ -164,14 +196,11 @@ class _Turn:
         self._left = 0.0
 
     async def run(self) -> None:
-        """Run to the end; the last thing emitted is the final event, whatever happens."""
+        """Run to the end; the last thing emitted is the final event."""
         try:
             async with asyncio.timeout(self._limits.seconds) as self._clock:
                 await self._converse()
             end: TurnEvent = self._final()
-        except asyncio.CancelledError:
-            self._emit(TurnError(code="cancelled", message="the turn was cancelled"))
-            raise
         except TimeoutError:
             end = _limit(f"the turn was stopped after {self._limits.seconds:g} seconds")
         except _LimitReached as reached:
@@ -180,11 +209,6 @@ class _Turn:
             end = TurnError(code="no_model", message=error.message, hint=error.hint)
         except GatewayError as error:
             end = TurnError(code="model_failed", message=error.message, hint=error.hint)
-        except Exception:
-            _logger.exception("turn %s failed", self._request.turn)
-            end = TurnError(
-                code="internal", message="something inside Strawberry failed", hint="The log says what."
-            )
         self._emit(end)
 
     async def _converse(self) -> None:

@@ -1,0 +1,298 @@
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from agent_core.sentence_turn import run_sentence
+from agent_core.sentences import SentenceCall, SentenceChoice, SentenceIndex, answer_text
+from agent_core.skill_calls import SearchPage, Target
+from contracts.errors import CallError, ErrorCode
+from contracts.events import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
+from contracts.registration import Method, MethodFlags
+from contracts.wire import Json
+
+
+def method(
+    name: str, *sentences: str, language: str = "en", flags: MethodFlags | None = None, **types: Json
+) -> Method:
+    return Method(
+        name=name,
+        signature=f"{name}({', '.join(types)})",
+        parameters={
+            "type": "object",
+            "properties": {
+                key: {"type": kind} if isinstance(kind, str) else kind for key, kind in types.items()
+            },
+            "required": list(types),
+            "additionalProperties": False,
+        },
+        flags=flags or MethodFlags(),
+        sentences={language: list(sentences)},
+    )
+
+
+def on(device: str, of: Method, *, skill: str = "MediaSkill", name: str = "") -> Target:
+    path = f"devices.{device}.{skill}.{of.name}"
+    return Target(path, device, name or device.replace("_", " ").title(), skill, of)
+
+
+VOLUME = method("set_volume", "(set|turn) [the] volume to {level} [percent]", level="integer")
+
+
+def index(*targets: Target) -> SentenceIndex:
+    made = SentenceIndex()
+    made.put(targets)
+    return made
+
+
+def matched(
+    made: SentenceIndex, text: str, *, current: str | None = None, language: str = "en"
+) -> dict[str, Json] | None:
+    found = made.match(text, language=language, current=current)
+    return found.arguments if isinstance(found, SentenceCall) else None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set volume to 30",
+        "Set the volume to 30 percent.",
+        "turn the  VOLUME to 30%!",
+        "Turn volume to +30 percent",
+    ],
+)
+def test_an_utterance_becomes_a_call_with_numbers_as_numbers(text: str) -> None:
+    assert matched(index(on("pc", VOLUME)), text) == {"level": 30}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["set volume", "set volume to loud", "please set volume to 30", "volume to 30", "set volume to 30.5", ""],
+)
+def test_what_no_sentence_says_matches_nothing(text: str) -> None:
+    assert index(on("pc", VOLUME)).match(text, language="en", current="pc") is None
+
+
+def test_slots_are_typed_by_the_schema() -> None:
+    made = index(
+        on("pc", method("heat", "heat the room to {degrees} degrees", degrees="number")),
+        on("pc", method("play", "play the song {title}", title="string")),
+        on("pc", method("mode", "switch to {mode} mode", mode={"enum": ["Party", "night"]})),
+    )
+    assert matched(made, "heat the room to 21,5 degrees") == {"degrees": 21.5}
+    assert matched(made, "play the song 99 Luftballons") == {"title": "99 Luftballons"}
+    assert matched(made, "switch to party mode") == {"mode": "Party"}
+    assert matched(made, "switch to dull mode") is None
+
+
+def test_the_sentence_that_leaves_less_open_wins() -> None:
+    made = index(
+        on("pc", method("play", "play the {title}", title="string")),
+        on("pc", method("news", "play the news")),
+    )
+    found = made.match("play the news", language="en", current=None)
+    assert isinstance(found, SentenceCall)
+    assert found.target.method.name == "news"
+
+
+def test_a_sentence_belongs_to_its_language() -> None:
+    made = index(on("pc", method("time", "wie spät [ist es]", language="de-AT")))
+    assert matched(made, "Wie spät ist es?", language="de") == {}
+    assert matched(made, "Wie spät ist es?", language="en") is None
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("stop", "at least 2 words"),
+        ("play {title}", "no parameter"),
+        ("[please] stop [it now]", "at least 2 words"),
+        ("(stop|end all) [it]", "at least 2 words"),
+        ("stop the [music", "cannot be read"),
+        ("stop <the> music now", "not known here"),
+        ("stop it now " + "x" * 600, "longer than"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_left_out_and_said(template: str, says: str) -> None:
+    made = index(on("pc", method("stop", template, "stop the music")))
+    assert matched(made, "stop the music") == {}
+    (problem,) = made.problems["pc", "MediaSkill"]
+    assert problem.startswith("MediaSkill.stop: ")
+    assert says in problem
+
+
+def test_a_template_without_a_needed_slot_is_left_out() -> None:
+    made = index(on("pc", method("set_volume", "make it loud now", level="integer")))
+    assert "needs level" in made.problems["pc", "MediaSkill"][0]
+
+
+def test_a_tie_goes_to_the_current_device_and_otherwise_the_user_is_asked() -> None:
+    made = index(on("living_room_pc", VOLUME), on("tv", VOLUME, name="TV"))
+    here = made.match("set volume to 5", language="en", current="tv")
+    assert isinstance(here, SentenceCall)
+    assert here.target.device == "tv"
+    asked = made.match("set volume to 5", language="en", current="phone")
+    assert isinstance(asked, SentenceChoice)
+    assert {call.target.device for call in asked.calls} == {"living_room_pc", "tv"}
+    assert "Living Room Pc or TV" in asked.question
+
+
+@pytest.mark.parametrize(
+    "text", ["set volume to 5 on the living room pc", "Set volume to 5 in living room PC."]
+)
+def test_a_device_can_be_named_at_the_end(text: str) -> None:
+    made = index(on("living_room_pc", VOLUME), on("tv", VOLUME))
+    found = made.match(text, language="en", current="tv")
+    assert isinstance(found, SentenceCall)
+    assert (found.target.device, found.arguments) == ("living_room_pc", {"level": 5})
+
+
+def test_a_skill_that_is_put_again_or_removed_is_forgotten() -> None:
+    made = index(on("pc", VOLUME), on("tv", VOLUME))
+    made.put([on("pc", method("stop", "stop the music"))])
+    assert matched(made, "set volume to 5", current="pc") == {"level": 5}
+    assert matched(made, "stop the music", current="pc") == {}
+    made.remove("pc", "MediaSkill")
+    made.remove("pc", "NeverThere")
+    assert matched(made, "stop the music", current="pc") is None
+
+
+def test_an_old_name_of_a_device_is_forgotten() -> None:
+    made = index(on("pc", VOLUME, name="Old"), on("tv", VOLUME))
+    made.put([on("pc", VOLUME, name="New")])
+    assert matched(made, "set volume to 5 on New", current="tv") == {"level": 5}
+    assert matched(made, "set volume to 5 on Old", current="tv") is None
+
+
+def test_examples_can_be_said() -> None:
+    made = index(on("pc", VOLUME), on("pc", method("stop", "stop [all] the (music|noise)"), skill="B"))
+    assert made.examples("en") == ["stop the music", "set volume to <level>"]
+    assert matched(made, "stop the music") == {}
+    assert made.examples("fr") == []
+
+
+def test_many_templates_stay_apart() -> None:
+    made = index(
+        *(
+            on(f"d{n}", method(f"m{n}", f"start the number {n} machine {{x}}", x="integer"), skill=f"S{n}")
+            for n in range(300)
+        )
+    )
+    found = made.match("start the number 217 machine 4", language="en", current=None)
+    assert isinstance(found, SentenceCall)
+    assert found.target.method.name == "m217"
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("It is noon.", "It is noon."),
+        (None, "Done."),
+        (True, "Yes."),
+        (21.5, "21.5"),
+        ({"song_title": "Hello", "length_s": 3}, "song title: Hello, length s: 3"),
+        (["a", {"b": None}], "a\nb: none"),
+        ({}, "Done."),
+    ],
+)
+def test_a_result_becomes_words(result: Json, text: str) -> None:
+    assert answer_text(result) == text
+
+
+class House:
+    """Catalogue, caller and confirmer of a sentence turn."""
+
+    expires_s = 5.0
+
+    def __init__(self, *, fails: CallError | None = None, approves: bool = True) -> None:
+        self.called: list[tuple[str, Mapping[str, Json], bool]] = []
+        self.fails = fails
+        self.approves = approves
+        self.hangs = False
+
+    async def search(self, query: str) -> SearchPage:
+        return SearchPage((), 0)
+
+    async def describe(self, path: str) -> str:
+        raise CallError(ErrorCode.UNKNOWN_SKILL, path)
+
+    async def resolve(self, path: str) -> Target:
+        raise CallError(ErrorCode.UNKNOWN_SKILL, path)
+
+    async def call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        *,
+        confirmed: bool,
+        on_progress: Callable[[Json], None],
+    ) -> Json:
+        self.called.append((target.path, arguments, confirmed))
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails:
+            raise self.fails
+        return {"volume": arguments["level"]}
+
+    async def ask(self, tell: Callable[[str], None]) -> bool:
+        tell("q1")
+        return self.approves
+
+
+async def run(made: SentenceIndex, house: House, *, stop: asyncio.Event | None = None) -> list[TurnEvent]:
+    found = made.match("set volume to 5", language="en", current=None)
+    assert found is not None
+    turn = run_sentence(
+        found, turn="t", catalogue=house, caller=house, confirmer=house, device="pc", stop=stop
+    )
+    return [event async for event in turn]
+
+
+async def test_a_sentence_makes_its_call_and_says_the_result() -> None:
+    house = House()
+    events = await run(index(on("pc", VOLUME)), house)
+    assert house.called == [("devices.pc.MediaSkill.set_volume", {"level": 5}, False)]
+    assert [event.kind for event in events] == ["skill", "skill", "text", "final"]
+    assert events[-1] == TurnFinal(answer="volume: 5", mode="sentence", device="pc")
+
+
+async def test_a_sentence_of_a_confirm_method_asks_first() -> None:
+    careful = VOLUME.model_copy(update={"flags": MethodFlags(confirm=True)})
+    house = House()
+    events = await run(index(on("pc", careful)), house)
+    assert [event.arguments for event in events if isinstance(event, ConfirmationWanted)] == [{"level": 5}]
+    assert house.called[0][2] is True
+    refused = House(approves=False)
+    events = await run(index(on("pc", careful)), refused)
+    assert refused.called == []
+    assert isinstance(events[-1], TurnFinal)
+    assert "did not confirm" in events[-1].answer
+
+
+async def test_a_sentence_whose_call_fails_says_so() -> None:
+    house = House(fails=CallError(ErrorCode.OFFLINE, "PC is offline", hint="Switch it on"))
+    events = await run(index(on("pc", VOLUME)), house)
+    assert events[-1] == TurnFinal(answer="PC is offline. Switch it on.", mode="sentence", device="pc")
+
+
+async def test_an_ambiguous_sentence_calls_nothing_and_asks() -> None:
+    house = House()
+    events = await run(index(on("pc", VOLUME), on("tv", VOLUME)), house)
+    assert house.called == []
+    assert isinstance(events[-1], TurnFinal)
+    assert "On which device" in events[-1].answer
+
+
+async def test_a_sentence_turn_can_be_stopped_and_ends_whatever_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house, stop = House(), asyncio.Event()
+    house.hangs = True
+    stop.set()
+    assert isinstance((await run(index(on("pc", VOLUME)), house, stop=stop))[-1], TurnError)
+    broken = House()
+    broken.fails = ValueError("a bug")  # type: ignore[assignment]
+    last = (await run(index(on("pc", VOLUME)), broken))[-1]
+    assert isinstance(last, TurnError)
+    assert last.code == "internal"
+    assert "a bug" in caplog.text
