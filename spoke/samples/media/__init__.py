@@ -1,0 +1,1 @@
+"""Media players of the desktop."""

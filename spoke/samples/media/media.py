@@ -1,0 +1,136 @@
+"""The skill: whatever plays music or films on this computer."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from spoke import Skill, skill_method
+
+from .players import Player, Playing, open_players
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+class MediaSkill(Skill):
+    """Controls media players: music and film players, and browsers that play."""
+
+    @skill_method(read_only=True)
+    async def list_players(self) -> list[Player]:
+        """List the players that run, and whether they play."""
+        async with open_players() as players:
+            return await players.all()
+
+    @skill_method(
+        idempotent=True,
+        sentences={
+            "en": ["(play|resume|continue) [the] music", "(resume|continue) (playback|playing)"],
+            "de": ["spiele [die] Musik [weiter]", "[die] Musik (weiter|fortsetzen)"],
+        },
+    )
+    async def play(self, player: str | None = None) -> Playing:
+        """Start playing, or go on.
+
+        Args:
+            player: Name of a player; by default the one that plays, or played last.
+        """
+        return await self._told("Play", player)
+
+    @skill_method(
+        idempotent=True,
+        sentences={
+            "en": ["(pause|stop) [the] (music|playback|film|video)"],
+            "de": ["(pausiere|stoppe) [die] (Musik|Wiedergabe)", "[die] Musik anhalten"],
+        },
+    )
+    async def pause(self, player: str | None = None) -> Playing:
+        """Pause.
+
+        Args:
+            player: Name of a player; by default the one that plays.
+        """
+        return await self._told("Pause", player)
+
+    @skill_method(
+        sentences={
+            "en": ["[play] [the] next (song|track)", "skip (this|the) (song|track)"],
+            "de": ["[spiele] [das] (nächstes|nächste) (Lied|Stück)"],
+        }
+    )
+    async def next_track(self, player: str | None = None) -> Playing:
+        """Go on to the next track.
+
+        Args:
+            player: Name of a player; by default the one that plays.
+        """
+        return await self._told("Next", player)
+
+    @skill_method(
+        sentences={
+            "en": ["[play] [the] previous (song|track)"],
+            "de": ["[spiele] [das] (voriges|vorige) (Lied|Stück)"],
+        }
+    )
+    async def previous_track(self, player: str | None = None) -> Playing:
+        """Go back to the previous track.
+
+        Args:
+            player: Name of a player; by default the one that plays.
+        """
+        return await self._told("Previous", player)
+
+    @skill_method(
+        read_only=True,
+        untrusted_output=True,
+        sentences={
+            "en": ["what is playing [now]", "what song is (this|playing)"],
+            "de": ["was läuft (gerade|da)", "welches Lied (ist das|läuft) [gerade]"],
+        },
+    )
+    async def now_playing(self, player: str | None = None) -> Playing:
+        """Return what plays: title, artists, album, volume.
+
+        Args:
+            player: Name of a player; by default the one that plays.
+        """
+        async with open_players() as players:
+            return await players.playing(await players.choose(player))
+
+    @skill_method(
+        idempotent=True,
+        sentences={
+            "en": ["(set|turn) [the] volume to {percent} [percent]"],
+            "de": ["(stelle|stell) [die] Lautstärke auf {percent} [Prozent]"],
+        },
+    )
+    async def set_volume(self, percent: Percent, player: str | None = None) -> int:
+        """Set how loud a player is, and return it.
+
+        Args:
+            percent: From 0 to 100.
+            player: Name of a player; by default the one that plays.
+        """
+        async with open_players() as players:
+            return await players.set_volume(await players.choose(player), percent)
+
+    @skill_method()
+    async def change_volume(
+        self, by: Annotated[int, Field(ge=-100, le=100)], player: str | None = None
+    ) -> int:
+        """Make a player louder or quieter, and return how loud it is then.
+
+        Args:
+            by: How much, in per cent of full volume; negative is quieter.
+            player: Name of a player; by default the one that plays.
+        """
+        async with open_players() as players:
+            chosen = await players.choose(player)
+            current = (await players.playing(chosen)).volume
+            if current is None:
+                raise ValueError(f"{chosen} does not say how loud it is")
+            return await players.set_volume(chosen, min(100, max(0, current + by)))
+
+    async def _told(self, command: str, player: str | None) -> Playing:
+        async with open_players() as players:
+            chosen = await players.choose(player)
+            await players.tell(chosen, command)
+            return await players.playing(chosen)

@@ -1,0 +1,179 @@
+"""Media players on the session bus of the desktop.
+
+Players offer MPRIS, version 2 (https://specifications.freedesktop.org/mpris-spec/latest/): a bus name below
+``org.mpris.MediaPlayer2`` and the object ``/org/mpris/MediaPlayer2``.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from contracts.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from dbus_fast.aio import MessageBus
+
+_PREFIX: Final = "org.mpris.MediaPlayer2."
+_OBJECT: Final = "/org/mpris/MediaPlayer2"
+_ROOT: Final = "org.mpris.MediaPlayer2"
+_PLAYER: Final = "org.mpris.MediaPlayer2.Player"
+_PROPERTIES: Final = "org.freedesktop.DBus.Properties"
+_ANSWER_S: Final = 5.0
+"""A player that has not answered by then hangs; healthy ones take milliseconds."""
+
+
+@dataclass
+class Player:
+    """A player that runs; its status is ``Playing``, ``Paused`` or ``Stopped``."""
+
+    name: str
+    title: str
+    status: str
+
+
+@dataclass
+class Playing:
+    """What a player plays; volume in per cent, length in seconds."""
+
+    player: str
+    status: str
+    title: str = ""
+    artists: list[str] = field(default_factory=list)
+    album: str = ""
+    length_s: float | None = None
+    volume: int | None = None
+
+
+class Players:
+    """The players on one bus."""
+
+    def __init__(self, bus: "MessageBus") -> None:
+        self._bus = bus
+
+    async def all(self) -> list[Player]:
+        """Return the players in the order of their names; one that does not answer is left out."""
+        players: list[Player] = []
+        for name in await self.names():
+            try:
+                status = (await self.playing(name)).status
+                title = (await self._get_all(name, _ROOT)).get("Identity", name)
+            except ConfigError:
+                continue
+            players.append(Player(name, title, status))
+        return players
+
+    async def names(self) -> list[str]:
+        """Return the names of all players, without the prefix that they share."""
+        found = await self._call(
+            "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ListNames"
+        )
+        return sorted(name.removeprefix(_PREFIX) for name in found[0] if name.startswith(_PREFIX))
+
+    async def choose(self, wanted: str | None) -> str:
+        """Return the name of the player that is meant.
+
+        Args:
+            wanted: Its name or the beginning of it; None means the one that plays, else one that is
+                paused, else any.
+
+        Raises:
+            NotFound: There is none; the hint lists those that there are.
+        """
+        names = await self.names()
+        if not names:
+            raise NotFound("no media player runs on this device", hint="start one that offers MPRIS")
+        if wanted is not None:
+            for name in names:
+                if name.lower().startswith(wanted.strip().lower()):
+                    return name
+            raise NotFound(f"there is no player {wanted!r}", hint=f"there are: {', '.join(names)}")
+        rank = {"Playing": 0, "Paused": 1}
+        players = await self.all()
+        return min(players, key=lambda player: rank.get(player.status, 2)).name if players else names[0]
+
+    async def playing(self, name: str) -> Playing:
+        """Return what a player plays."""
+        properties = await self._get_all(name, _PLAYER)
+        track = {key: value.value for key, value in (properties.get("Metadata") or {}).items()}
+        length, volume = track.get("mpris:length"), properties.get("Volume")
+        return Playing(
+            player=name,
+            status=str(properties.get("PlaybackStatus", "Stopped")),
+            title=str(track.get("xesam:title", "")),
+            artists=[str(artist) for artist in track.get("xesam:artist", [])],
+            album=str(track.get("xesam:album", "")),
+            length_s=None if length is None else length / 1_000_000,
+            volume=None if volume is None else round(volume * 100),
+        )
+
+    async def tell(self, name: str, command: str) -> None:
+        """Give a player one of the commands of MPRIS, for example ``Pause``."""
+        await self._call(_PREFIX + name, _OBJECT, _PLAYER, command)
+
+    async def set_volume(self, name: str, percent: int) -> int:
+        """Set how loud a player is, in per cent, and return it."""
+        from dbus_fast import Variant
+
+        value = Variant("d", percent / 100)
+        await self._call(_PREFIX + name, _OBJECT, _PROPERTIES, "Set", "ssv", [_PLAYER, "Volume", value])
+        return percent
+
+    async def _get_all(self, name: str, interface: str) -> dict[str, Any]:
+        found = await self._call(_PREFIX + name, _OBJECT, _PROPERTIES, "GetAll", "s", [interface])
+        return {key: value.value for key, value in found[0].items()}
+
+    async def _call(
+        self,
+        destination: str,
+        path: str,
+        interface: str,
+        member: str,
+        signature: str = "",
+        body: list[Any] | None = None,
+    ) -> list[Any]:
+        from dbus_fast import Message, MessageType
+
+        message = Message(
+            destination=destination,
+            path=path,
+            interface=interface,
+            member=member,
+            signature=signature,
+            body=body or [],
+        )
+        name = destination.removeprefix(_PREFIX)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                reply = await self._bus.call(message)
+        except TimeoutError:
+            raise ConfigError(f"{name} does not answer", hint="restart that player") from None
+        if reply is None or reply.message_type is MessageType.ERROR:
+            reason = reply.body[0] if reply is not None and reply.body else "no reason given"
+            raise ConfigError(f"{name} refused {member}: {reason}")
+        return list(reply.body)
+
+
+@asynccontextmanager
+async def open_players() -> AsyncIterator[Players]:
+    """Connect to the session bus and yield its players.
+
+    Raises:
+        ConfigError: There is no session bus here.
+    """
+    hint = "media players need a Linux desktop session: run the spoke inside one"
+    try:
+        from dbus_fast import BusType
+        from dbus_fast.aio import MessageBus
+        from dbus_fast.errors import DBusError, InvalidAddressError
+    except ImportError:
+        raise ConfigError("this system has no D-Bus", hint=hint) from None
+    try:
+        bus = await MessageBus(bus_type=BusType.SESSION).connect()
+    except (OSError, EOFError, ValueError, DBusError, InvalidAddressError) as error:
+        raise ConfigError(f"there is no D-Bus session: {error}", hint=hint) from None
+    try:
+        yield Players(bus)
+    finally:
+        bus.disconnect()

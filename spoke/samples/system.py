@@ -1,0 +1,156 @@
+"""How the device itself is doing."""
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+import psutil
+from pydantic import Field
+
+from spoke import Skill, skill_method
+
+_MEASURE_S = 0.2
+"""A share of the processor is a share over some time; shorter ones jump."""
+
+
+@dataclass
+class Load:
+    """Load of the processor: use now, and the mean number of processes that wanted it."""
+
+    cpu_percent: float
+    cores: int
+    last_1_minute: float
+    last_5_minutes: float
+    last_15_minutes: float
+
+
+@dataclass
+class Memory:
+    """Main memory in bytes."""
+
+    total: int
+    available: int
+    used_percent: float
+
+
+@dataclass
+class Disk:
+    """A file system, in bytes."""
+
+    path: str
+    total: int
+    free: int
+    used_percent: float
+
+
+@dataclass
+class Process:
+    """A running program; memory in bytes."""
+
+    pid: int
+    name: str
+    user: str
+    cpu_percent: float
+    memory: int
+
+
+class SystemSkill(Skill):
+    """Load, memory, disk, processes and uptime of the device."""
+
+    @skill_method(
+        read_only=True,
+        sentences={
+            "en": ["how busy is (the|this) computer", "what is the [system] load"],
+            "de": ["wie ausgelastet ist (der|dieser) (Computer|Rechner)"],
+        },
+    )
+    def load(self) -> Load:
+        """Return how busy the processor is."""
+        percent = psutil.cpu_percent(interval=_MEASURE_S)
+        one, five, fifteen = psutil.getloadavg()
+        self.state("cpu", percent, unit="%")
+        return Load(percent, psutil.cpu_count() or 1, round(one, 2), round(five, 2), round(fifteen, 2))
+
+    @skill_method(
+        read_only=True,
+        sentences={
+            "en": ["how much memory is (free|left|available)"],
+            "de": ["wie viel (Speicher|Arbeitsspeicher) ist [noch] frei"],
+        },
+    )
+    def memory(self) -> Memory:
+        """Return how much main memory there is and how much of it is free."""
+        memory = psutil.virtual_memory()
+        self.state("memory", memory.percent, unit="%")
+        return Memory(memory.total, memory.available, memory.percent)
+
+    @skill_method(
+        read_only=True,
+        sentences={
+            "en": ["how much disk space is (free|left|available)"],
+            "de": ["wie viel (Plattenplatz|Festplattenplatz) ist [noch] frei"],
+        },
+    )
+    def disk(self, path: Path | None = None) -> Disk:
+        """Return how much room a file system has.
+
+        Args:
+            path: A folder on it; by default the home folder.
+        """
+        folder = path or Path.home()
+        usage = psutil.disk_usage(str(folder))
+        return Disk(str(folder), usage.total, usage.free, usage.percent)
+
+    @skill_method(read_only=True)
+    def processes(
+        self, order_by: Literal["cpu", "memory"] = "cpu", limit: Annotated[int, Field(ge=1, le=100)] = 10
+    ) -> list[Process]:
+        """List the programs that use the most.
+
+        Args:
+            order_by: What they use: ``cpu`` or ``memory``.
+            limit: How many to list.
+        """
+        running = list(psutil.process_iter())
+        for process in running:
+            _cpu_percent(process)
+        # The first reading only starts the measurement.
+        self.check_cancelled(wait_s=_MEASURE_S)
+        found = [described for process in running if (described := _described(process))]
+        found.sort(key=lambda each: each.cpu_percent if order_by == "cpu" else each.memory, reverse=True)
+        return found[:limit]
+
+    @skill_method(
+        read_only=True,
+        sentences={
+            "en": ["how long has (the|this) computer been (running|on|up)", "what is the uptime"],
+            "de": ["wie lange läuft (der|dieser) (Computer|Rechner) [schon]"],
+        },
+    )
+    def uptime(self) -> timedelta:
+        """Return how long the device has been running."""
+        return timedelta(seconds=round(time.time() - psutil.boot_time()))
+
+
+def _cpu_percent(process: psutil.Process) -> float:
+    try:
+        return process.cpu_percent()
+    except psutil.Error:
+        return 0.0
+
+
+def _described(process: psutil.Process) -> Process | None:
+    """Describe a process; None if it has ended meanwhile, or is none of our business."""
+    try:
+        with process.oneshot():
+            return Process(
+                process.pid,
+                process.name(),
+                process.username(),
+                process.cpu_percent(),
+                process.memory_info().rss,
+            )
+    except (psutil.Error, KeyError):
+        return None

@@ -1,0 +1,71 @@
+"""The sample skills, loaded as a spoke loads them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spoke.samples
+from agent_core.skills.loader import load_skills
+from agent_core.skills.runner import SkillRunner
+from agent_core.skills.skill import SkillContext
+
+SAMPLES = Path(spoke.samples.__file__).parent
+
+
+class RecordingSink:
+    """Keeps the last value of each state, and all events."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, Any] = {}
+        self.events: list[tuple[str, Any]] = []
+
+    def publish_state(
+        self, skill: str, name: str, value: Any, *, unit: str | None, device_class: str | None
+    ) -> None:
+        self.states[f"{skill}/{name}"] = value
+
+    def publish_event(self, skill: str, name: str, payload: Any) -> None:
+        self.events.append((name, payload))
+
+
+@pytest.fixture
+def sink() -> RecordingSink:
+    return RecordingSink()
+
+
+@pytest.fixture
+async def runner(tmp_path, sink):
+    def make_context(name: str) -> SkillContext:
+        return SkillContext(data_dir=tmp_path / name, sink=sink)
+
+    loaded = load_skills([SAMPLES], make_context=make_context)
+    assert loaded.problems == []
+    async with SkillRunner(loaded.skills) as runner:
+        assert runner.problems == []
+        yield runner
+
+
+@pytest.fixture
+def call(runner):
+    """Call ``Skill.method`` with arguments by name."""
+
+    async def call(path: str, /, *, confirmed: bool = False, **kwargs: Any) -> Any:
+        skill, _, method = path.partition(".")
+        return await runner.run(skill, method, [], kwargs, confirmed=confirmed)
+
+    return call
+
+
+@pytest.fixture
+def samples_folder() -> Path:
+    return SAMPLES
+
+
+@pytest.fixture(scope="session")
+def dbus_daemon() -> str:
+    path = shutil.which("dbus-daemon")
+    if path is None:
+        pytest.skip("needs dbus-daemon: apt-get install dbus")
+    return path
