@@ -130,6 +130,11 @@ class Connection:
         await self._driver.drive(self.closed)
         return self.closed.result()
 
+    def leave(self) -> None:
+        """Tell the broker that this is the end; `drive` then comes back."""
+        if not self.closed.done():
+            self._client.disconnect()
+
     async def close(self, *, politely: bool) -> None:
         """End it. Politely means that the broker drops the Last Will."""
         if politely and not self.closed.done():

@@ -247,6 +247,11 @@ class Link:
 
         return unsubscribe
 
+    def reconnect(self) -> None:
+        """Leave the present connection in good order, so that its Last Will is dropped, and make another."""
+        if self._connection is not None:
+            self._connection.leave()
+
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         """Have a coroutine function run after each connect, once all is subscribed again.
 

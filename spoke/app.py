@@ -1,0 +1,230 @@
+"""A spoke, put together: it joins, loads its skills, and serves the hub's calls until it is stopped."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from agent_core.skills.loaded import LoadProblem
+from broker.envelope import Seal
+from broker.link import Link, LinkSettings, open_link
+from broker.rpc import Responder
+from contracts.errors import LoginRefused
+from spoke.clock import HubClock
+from spoke.hub_http import HubHttp, HubUnreachable
+from spoke.hubs import HubPresence
+from spoke.joining import WELL_KNOWN, Identity, join, set_clock
+from spoke.presence import Presence
+from spoke.publishing import SkillOutlet
+from spoke.settings import SpokeSettings
+from spoke.skill_host import SkillHost
+from spoke.starts import next_epoch, only_one
+from spoke.status import OwnStatus, manifest_of, sealed_registrations
+
+_LOG = logging.getLogger(__name__)
+
+_REMIND_S = 300.0
+"""A login that stays refused is told about again after this long: it does not heal by itself."""
+
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True)
+class Spoke:
+    """A spoke that is running.
+
+    Attributes:
+        device: Its id in the home.
+        epoch: Of this start.
+        skills: Names of the skills that it offers.
+        problems: What could not be loaded; everything else was.
+    """
+
+    device: str
+    epoch: int
+    skills: tuple[str, ...]
+    problems: tuple[LoadProblem, ...]
+    _link: Link = field(repr=False)
+    _presence: Presence = field(repr=False)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is on the bus right now."""
+        return self._link.connected
+
+    async def announced(self) -> None:
+        """Wait until it has told the hub of itself and its skills for the first time."""
+        await self._presence.announced.wait()
+
+
+@asynccontextmanager
+async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None) -> AsyncIterator[Spoke]:
+    """Run a spoke for as long as the context is open.
+
+    Entering waits for the hub where the device has not joined yet, and a few seconds for the broker; a
+    spoke that has joined is entered without either and goes on trying. Leaving takes no more calls, lets
+    the running ones end, and says that the spoke goes.
+
+    Args:
+        token: An enrolment token; needed where the device has not joined yet.
+
+    Raises:
+        ConfigError: If the settings cannot be used, or another spoke runs with this home.
+        Unauthorized: If the hub refuses the token.
+    """
+    async with AsyncExitStack() as stack:
+        stack.enter_context(only_one(settings.directory))
+        clock = HubClock()
+        identity = await join(settings, token=token, clock=clock)
+        enrolment = identity.enrolment
+        device, seal = enrolment.device, Seal(enrolment.hub_id, identity.key)
+        outlet = SkillOutlet(device=device, bounds=settings.publishing)
+        host = await SkillHost.load(settings, device=device, sink=outlet)
+        await stack.enter_async_context(host)
+        registrations = sealed_registrations(seal, device, host.registrations)
+        status = OwnStatus(
+            seal,
+            device=device,
+            epoch=next_epoch(settings.directory),
+            manifest=manifest_of(registrations),
+            version=settings.version,
+        )
+        link = open_link(_link_settings(identity, settings), will=status.begin)
+        hubs = HubPresence(enrolment.hub_id, enrolment.hub_key)
+        presence = Presence(
+            link, device=device, status=status, registrations=registrations, hubs=hubs, settings=settings
+        )
+        responder = Responder(
+            link,
+            seal,
+            device=device,
+            epoch=status.epoch,
+            hub_key=enrolment.hub_key,
+            executor=host.execute,
+            admission=host.admit,
+            clock=clock,
+        )
+        await presence.listen()
+        # Before the link connects, so that one SUBSCRIBE carries everything.
+        await stack.enter_async_context(responder)
+        await stack.enter_async_context(link)
+        spoke = Spoke(
+            device=device,
+            epoch=status.epoch,
+            skills=tuple(each.skill for each in host.registrations),
+            problems=tuple(host.problems),
+            _link=link,
+            _presence=presence,
+        )
+        stack.push_async_callback(presence.leave)
+        await stack.enter_async_context(
+            _running(
+                {
+                    "presence": presence.run(),
+                    "what skills publish": outlet.run(link),
+                    "watch the login": _watch_login(link, device),
+                    "find the hub's time": _find_time(clock, settings),
+                }
+            )
+        )
+        stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
+        yield spoke
+
+
+async def run(settings: SpokeSettings, *, token: SecretStr | None = None) -> None:
+    """Run a spoke until SIGTERM or Ctrl-C; a second one cuts the running calls short.
+
+    Raises:
+        ConfigError: As `open_spoke`.
+        Unauthorized: As `open_spoke`.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    asked = 0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        task.cancel()
+
+    with _stop_signals(ask):
+        try:
+            async with open_spoke(settings, token=token):
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not asked:
+                raise
+            for _ in range(asked):
+                task.uncancel()
+    _LOG.info("stopped")
+
+
+@asynccontextmanager
+async def _running(services: Mapping[str, Coroutine[None, None, None]]) -> AsyncIterator[None]:
+    """Run services until the context is left; if one fails, so does the context."""
+    tasks = asyncio.TaskGroup()
+    await tasks.__aenter__()
+    started = [tasks.create_task(service, name=name) for name, service in services.items()]
+    try:
+        yield
+    finally:
+        for task in started:
+            task.cancel()
+        # The body's own exception is not handed to the group, which would wrap it in another.
+        await tasks.__aexit__(None, None, None)
+
+
+@contextmanager
+def _stop_signals(ask: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    taken: list[signal.Signals] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Loops on Windows have no signal handlers; Ctrl-C then cancels the main task by itself.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, ask)
+            taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)
+
+
+def _link_settings(identity: Identity, settings: SpokeSettings) -> LinkSettings:
+    enrolment = identity.enrolment
+    return LinkSettings(
+        url=enrolment.brokers[0],
+        client_id=enrolment.device,
+        username=enrolment.device,
+        password=enrolment.token,
+        topic_prefix=enrolment.prefix,
+        refused_s=settings.refused_s,
+    )
+
+
+async def _watch_login(link: Link, device: str) -> None:
+    remind_at = 0.0
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if isinstance(link.last_error, LoginRefused) and time.monotonic() >= remind_at:
+            remind_at = time.monotonic() + _REMIND_S
+            _LOG.error(
+                "the broker does not let %s in: its token was revoked or has expired. To let it back in, "
+                "start this spoke with a new enrolment token from the hub; it is tried on meanwhile",
+                device,
+            )
+
+
+async def _find_time(clock: HubClock, settings: SpokeSettings) -> None:
+    """Ask the hub for the time until it has told; a spoke may start before its hub."""
+    hub, delay = HubHttp(settings.hub_url), settings.retry_s
+    while not clock.measured:
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, settings.retry_max_s)
+        with suppress(HubUnreachable):
+            set_clock(clock, await hub.get(WELL_KNOWN))

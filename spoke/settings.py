@@ -1,0 +1,70 @@
+"""What can be set about a spoke; frozen, and passed in by whoever starts it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent_core.skills.runner import RunnerSettings
+from contracts.presence import HEARTBEAT_S
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PublishingBounds(_Settings):
+    """What the skills of one spoke may publish by ``state`` and ``emit``, all together.
+
+    Attributes:
+        states: Different values; the hub refuses a device that fills the broker with retained topics.
+        waiting_events: Events that wait to be sent; the next one is dropped.
+        rate: Messages a second in the long run.
+        burst: Messages at once.
+    """
+
+    states: Annotated[int, Field(gt=0)] = 512
+    waiting_events: Annotated[int, Field(gt=0)] = 256
+    rate: Annotated[float, Field(gt=0)] = 20
+    burst: Annotated[int, Field(gt=0)] = 100
+
+
+class SpokeSettings(_Settings):
+    """Settings of a spoke.
+
+    Attributes:
+        home: The data directory; the spoke keeps its own files in ``spoke`` below it.
+        hub_url: Address of the hub, with its base path if it has one.
+        hub_key: Fingerprint that the hub's key must have; None trusts the first answer.
+        skills: Folders with the user's skills.
+        samples: Whether the sample skills are offered too.
+        version: Of the software, told with each status.
+        heartbeat_s: Seconds between two heartbeats.
+        republish_within_s: How long publishing again for a new session of the hub may wait, by
+            chance, so that a thousand spokes do not all speak in the same moment.
+        reclaim_s: Seconds between two answers to false messages in this device's name, at least.
+        stop_grace_s: How long running calls may take to end when the spoke stops.
+        retry_s: Wait after the hub could not be reached over HTTP; doubles up to ``retry_max_s``.
+        refused_s: Wait before logging in again after the broker refused it.
+    """
+
+    home: Path
+    hub_url: str
+    hub_key: str | None = None
+    skills: tuple[Path, ...] = ()
+    samples: bool = False
+    version: str = ""
+    heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
+    republish_within_s: Annotated[float, Field(ge=0)] = 2
+    reclaim_s: Annotated[float, Field(ge=0)] = 5
+    stop_grace_s: Annotated[float, Field(ge=0)] = 5
+    retry_s: Annotated[float, Field(gt=0)] = 1
+    retry_max_s: Annotated[float, Field(gt=0)] = 30
+    refused_s: Annotated[float, Field(gt=0)] = 30
+    publishing: PublishingBounds = PublishingBounds()
+    runner: RunnerSettings = RunnerSettings()
+
+    @property
+    def directory(self) -> Path:
+        """Where the spoke keeps its own files."""
+        return self.home / "spoke"

@@ -1,0 +1,174 @@
+"""The skills of this device: loaded, told to the hub, and run for it."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pydantic_core import to_json
+
+from agent_core.skills.loaded import LoadedSkill, LoadProblem
+from agent_core.skills.loader import load_skills
+from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
+from agent_core.skills.skill import SkillContext, SkillSink
+from broker.rpc import ProgressSink
+from contracts.errors import CallError, ErrorCode
+from contracts.registration import Registration
+from contracts.rpc import Call
+from contracts.wire import Json
+from spoke.settings import SpokeSettings
+
+_LOG = logging.getLogger(__name__)
+_AUDIT = logging.getLogger("strawberry.audit")
+
+_SAMPLES: Final = Path(__file__).parent / "samples"
+
+
+class SkillHost:
+    """Runs skills for the hub. As a context it sets them up and closes them.
+
+    Attributes:
+        problems: What could not be loaded or set up; everything else was.
+    """
+
+    def __init__(
+        self,
+        skills: list[LoadedSkill],
+        problems: list[LoadProblem],
+        *,
+        device: str,
+        settings: RunnerSettings | None = None,
+    ) -> None:
+        self._runner = SkillRunner(skills, settings=settings)
+        self._loading_problems = problems
+        self._device = device
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_stopping = False
+
+    @classmethod
+    async def load(cls, settings: SpokeSettings, *, device: str, sink: SkillSink) -> Self:
+        """Load the skills that the settings name; what is broken is logged, and the others go on."""
+        directories = [*([_SAMPLES] if settings.samples else []), *settings.skills]
+
+        def make_context(skill: str) -> SkillContext:
+            return SkillContext(data_dir=settings.directory / "data" / skill, sink=sink)
+
+        # Importing runs the authors' code, which may take its time.
+        found = await asyncio.to_thread(load_skills, directories, make_context=make_context)
+        return cls(found.skills, found.problems, device=device, settings=settings.runner)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.__aenter__()
+        for problem in self.problems:
+            _LOG.warning(
+                "not loaded: %s: %s%s", problem.path, problem.message, problem.hint and f" ({problem.hint})"
+            )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.__aexit__(kind, error, trace)
+
+    @property
+    def problems(self) -> list[LoadProblem]:
+        """What could not be loaded or set up; everything else was."""
+        return [*self._loading_problems, *self._runner.problems]
+
+    @property
+    def registrations(self) -> list[Registration]:
+        """What is told to the hub; known once the context is entered."""
+        return [skill.registration for skill in self._runner.skills.values()]
+
+    def admit(self, call: Call, skill: str, method: str) -> None:
+        """Refuse a call that must not run, whoever signed it.
+
+        Raises:
+            CallError: ``busy`` while the spoke stops, ``unknown_skill``, ``refused`` for an actor without
+                the right, ``needs_confirmation``.
+        """
+        path = f"{skill}.{method}"
+        if self._is_stopping:
+            raise CallError(ErrorCode.BUSY, f"{self._device} is being stopped", device=self._device)
+        flags = self._runner.find(skill, method)[1].contract.flags
+        if call.actor.read_only and not flags.read_only:
+            raise CallError(
+                ErrorCode.REFUSED,
+                f"{path} changes something, and {call.actor.user} may only look",
+                hint="Somebody with full rights has to ask for it.",
+                device=self._device,
+            )
+        if flags.confirm and not call.confirmed:
+            raise CallError(
+                ErrorCode.NEEDS_CONFIRMATION,
+                f"{path} runs only when a person confirmed it",
+                hint="Call it where somebody can be asked.",
+                device=self._device,
+            )
+
+    async def execute(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
+        """Run a call and leave one line about it in the audit log.
+
+        Raises:
+            CallError: Where there is no result.
+        """
+        began = time.monotonic()
+        outcome = "stopped"
+        self._running += 1
+        self._idle.clear()
+        try:
+            self.admit(call, skill, method)
+            result = await self._run(call, skill, method, progress)
+            outcome = "ok"
+            return result
+        except CallError as error:
+            outcome = error.code.value
+            raise
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+            self._record(call, f"{skill}.{method}", outcome, took_s=time.monotonic() - began)
+
+    async def stop(self, *, grace_s: float) -> None:
+        """Take no more calls, and give those that run this long to end."""
+        self._is_stopping = True
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        except TimeoutError:
+            _LOG.warning("%d calls still ran after %.0f s and are stopped", self._running, grace_s)
+
+    async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
+        try:
+            return await self._runner.run(
+                skill, method, call.args, call.kwargs, confirmed=call.confirmed, progress=progress
+            )
+        except NotCancelled as unfinished:
+            # A cancel that came too late: the hub is told what really happened.
+            return unfinished.result()
+
+    def _record(self, call: Call, path: str, outcome: str, *, took_s: float) -> None:
+        actor = call.actor
+        through = " ".join(
+            f"{name}={value}"
+            for name in ("device", "agent", "watcher", "skill", "turn")
+            if (value := getattr(actor, name)) is not None
+        )
+        arguments = hashlib.sha256(to_json([call.args, call.kwargs])).hexdigest()[:16]
+        _AUDIT.info(
+            "%s call=%s user=%s %s arguments=%s confirmed=%s outcome=%s ms=%.0f",
+            path,
+            call.id,
+            actor.user,
+            through or "directly",
+            arguments,
+            "yes" if call.confirmed else "no",
+            outcome,
+            took_s * 1000,
+        )

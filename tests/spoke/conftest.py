@@ -1,0 +1,54 @@
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedSettings, open_embedded
+from broker.keys import KeyPair
+from tests.mosquitto import Mosquitto
+from tests.spoke.home import HUB, JOURNAL, BusSide, Place, StandInHub, on_bus, serving
+
+
+@pytest.fixture
+def hub_key() -> KeyPair:
+    return KeyPair.generate()
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path, hub_key: KeyPair) -> AsyncIterator[str]:
+    """The embedded broker; gives its address."""
+    settings = EmbeddedSettings(data_dir=tmp_path / "broker", hub_id=HUB, hub_key=hub_key.public, port=0)
+    async with open_embedded(settings) as broker:
+        yield broker.url
+
+
+@pytest.fixture(params=["embedded", "mosquitto"])
+def broker_url(request: pytest.FixtureRequest) -> str:
+    """A broker, once of each kind."""
+    if request.param == "embedded":
+        url: str = request.getfixturevalue("embedded")
+        return url
+    broker: Mosquitto = request.getfixturevalue("mosquitto")
+    return broker.url
+
+
+@pytest.fixture
+def hub(hub_key: KeyPair, broker_url: str) -> Iterator[StandInHub]:
+    """A hub that lets devices in over HTTP."""
+    with serving(StandInHub(brokers=[broker_url], key=hub_key)) as hub:
+        yield hub
+
+
+@pytest.fixture
+async def bus(hub: StandInHub, broker_url: str) -> AsyncIterator[BusSide]:
+    """The hub on the bus."""
+    async with on_bus(hub, broker_url) as side:
+        yield side
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A machine with a skill that writes down what really ran."""
+    place = Place(tmp_path / "spoke")
+    place.add_skill("journal.py", JOURNAL)
+    return place
