@@ -1,11 +1,16 @@
-"""Running something until it is told to stop."""
+"""Running something on a port until it is told to stop."""
 
 import asyncio
 import contextlib
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Any, NoReturn
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, NoReturn, TypeVar
+
+from contracts.errors import PortTaken
+
+T = TypeVar("T")
 
 
 def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
@@ -33,3 +38,13 @@ async def forever() -> NoReturn:
     """Wait until cancelled."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("nobody has that future")
+
+
+async def enter(stack: AsyncExitStack, context: AbstractAsyncContextManager[T], *, option: str) -> T:
+    """Enter a context; a port that is taken names the option that chooses another."""
+    try:
+        return await stack.enter_async_context(context)
+    except PortTaken as error:
+        raise PortTaken(
+            error.message, hint=f"Stop that program, or choose another port with {option} N."
+        ) from None

@@ -37,19 +37,19 @@ def up(options: argparse.Namespace) -> None:
 
 def run_broker(options: argparse.Namespace) -> None:
     """Run the embedded broker alone."""
-    from deploy.single_host import run_broker_alone
+    from deploy import local_broker
 
     set_up_logging(debug=options.debug)
-    run_until_stopped(run_broker_alone(Home.find(), port=options.mqtt_port, say=say))
+    run_until_stopped(local_broker.run_broker(Home.find(), port=options.mqtt_port, say=say))
 
 
 def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
-    from deploy.single_host import run_hub_alone
+    from deploy import local_hub
 
     set_up_logging(debug=options.debug)
     run_until_stopped(
-        run_hub_alone(Home.find(), broker_url=options.broker, http_port=options.http_port, say=say)
+        local_hub.run_hub(Home.find(), broker_url=options.broker, http_port=options.http_port, say=say)
     )
 
 
