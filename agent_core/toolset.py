@@ -73,7 +73,7 @@ class Session(Protocol):
         ...
 
 
-_SPECS: Final = (
+TOOL_SPECS: Final = (
     ToolSpec(
         "search_skills",
         "Find skills. Gives path, signature, summary, flags and devices of each, best match first. "
@@ -166,7 +166,7 @@ class SkillToolset:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The three tools."""
-        return _SPECS
+        return TOOL_SPECS
 
     @property
     def untrusted(self) -> bool:
@@ -176,9 +176,9 @@ class SkillToolset:
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
         """See ``Toolset.run``."""
         name = _ALIASES.get(call.name, call.name)
-        spec = next((spec for spec in _SPECS if spec.name == name), None)
+        spec = next((spec for spec in TOOL_SPECS if spec.name == name), None)
         if spec is None:
-            known = ", ".join(spec.name for spec in _SPECS)
+            known = ", ".join(spec.name for spec in TOOL_SPECS)
             return _failed(
                 f"there is no tool {call.name!r}", f"The tools are {known}. Skills are called in python_exec."
             )
