@@ -13,6 +13,8 @@ from hub_registry.enrolment import Enrolment
 from hub_registry.rates import FailureLimit
 from hub_registry.store import Store, open_store
 from hub_registry.tokens import TokenAuthority
+from tests.hub_registry.hubs import Hub, open_hub
+from tests.mosquitto import Mosquitto
 
 
 @dataclass
@@ -66,3 +68,14 @@ async def house(store: Store) -> House:
         store, authority, device_token_s=3600, failures=FailureLimit(per_minute=5, clock=clock)
     )
     return House(store, accounts, Devices(store), authority, enrolment, await accounts.first_admin(), clock)
+
+
+@pytest.fixture(scope="session")
+def hub_key() -> KeyPair:
+    return KeyPair.generate()
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, mosquitto: Mosquitto, hub_key: KeyPair) -> AsyncIterator[Hub]:
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as running:
+        yield running

@@ -1,0 +1,75 @@
+"""A registry that serves on a real broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.envelope import Seal
+from broker.keys import KeyPair
+from broker.link import Link, LinkSettings, open_link
+from hub_registry.hub_presence import HubPresence
+from hub_registry.presence import PresenceChange, State
+from hub_registry.registry import Registry, open_registry
+from hub_registry.service import RegistryService
+from hub_registry.settings import RegistrySettings
+from tests.hub_registry.spokes import FakeSpoke, eventually, join
+
+
+@dataclass
+class Hub:
+    """A hub's registry with its service, and a link for spokes and for looking on."""
+
+    registry: Registry
+    service: RegistryService
+    link: Link
+    outside: Link
+    changes: list[PresenceChange]
+
+    def state(self, spoke: FakeSpoke) -> State:
+        entry = self.registry.directory.get(spoke.device)
+        assert entry is not None
+        return entry.presence.state
+
+    def skills(self, spoke: FakeSpoke) -> set[str]:
+        entry = self.registry.directory.get(spoke.device)
+        assert entry is not None
+        return set(entry.skills)
+
+    def problems(self, spoke: FakeSpoke) -> str:
+        entry = self.registry.directory.get(spoke.device)
+        assert entry is not None
+        return "\n".join(problem.message for problem in entry.problems)
+
+    async def joined(self, name: str) -> FakeSpoke:
+        return await join(self.registry, self.outside, name)
+
+    async def settled(self) -> None:
+        """Wait until all that was sent before has been heard: a new device that comes last is there."""
+        last = await self.joined(f"Last {len(self.registry.directory.entries())}")
+        await last.online()
+        await eventually(lambda: self.state(last) is State.ONLINE)
+
+
+@asynccontextmanager
+async def open_hub(
+    directory: Path, url: str, *, key: KeyPair, instance: str = "main", **settings
+) -> AsyncIterator[Hub]:
+    """Run a registry on a broker."""
+    given = RegistrySettings(database=directory / "hub.db", instance=instance, **settings)
+    async with open_registry(given, key=key) as registry:
+        presence = HubPresence(Seal(registry.hub_id, key), instance=instance)
+        async with (
+            open_link(LinkSettings(url=url, client_id=f"hub-{instance}"), will=presence.will) as link,
+            open_link(LinkSettings(url=url, client_id=f"outside-{instance}")) as outside,
+        ):
+            service = RegistryService(registry, link=link, presence=presence)
+            changes: list[PresenceChange] = []
+            service.on_presence(changes.append)
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(service.run())
+                try:
+                    yield Hub(registry, service, link, outside, changes)
+                finally:
+                    running.cancel()

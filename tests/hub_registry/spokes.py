@@ -1,0 +1,107 @@
+"""Spokes for tests: what one puts on the bus, right or wrong, without a skill behind it."""
+
+import asyncio
+import hashlib
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+
+from broker.envelope import Seal
+from broker.keys import KeyPair
+from broker.link import Link
+from contracts import topics
+from contracts.presence import DeviceStatus, Heartbeat
+from contracts.registration import Method, Registration
+from hub_registry.registry import Registry
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Wait until something, plain or to be awaited, holds; a test that waits in vain fails."""
+    async with asyncio.timeout(10):
+        while True:
+            holds = condition()
+            if await holds if inspect.isawaitable(holds) else holds:
+                return
+            await asyncio.sleep(0.01)
+
+
+def registration(skill: str = "MediaSkill", *methods: str, agnostic: bool = False) -> Registration:
+    return Registration(
+        skill=skill,
+        doc=f"What {skill} does.",
+        device_agnostic=agnostic,
+        methods=[
+            Method(
+                name=name,
+                signature=f"{name}(level: int = 30) -> None",
+                doc=f"Does {name.replace('_', ' ')}.",
+                parameters={"type": "object", "properties": {"level": {"type": "integer"}}},
+            )
+            for name in methods or ("set_volume",)
+        ],
+    )
+
+
+class FakeSpoke:
+    """One device's voice on the bus."""
+
+    def __init__(self, link: Link, *, hub_id: str, device: str, key: KeyPair, epoch: int = 1_000) -> None:
+        self.device = device
+        self.key = key
+        self.epoch = epoch
+        self.connection = 1
+        self._link = link
+        self._seal = Seal(hub_id, key)
+        self._seq = itertools.count()
+
+    def status_payload(
+        self, state: str = "online", *, skills: Mapping[str, bytes] | None = None, **changes
+    ) -> bytes:
+        """Make a signed status; its manifest lists these registration payloads."""
+        given = {
+            "state": state,
+            "epoch": self.epoch,
+            "connection": self.connection,
+            "skills": {name: hashlib.sha256(payload).hexdigest() for name, payload in (skills or {}).items()},
+        } | changes
+        given.setdefault("seq", next(self._seq))
+        return self._seal.seal(self.status_topic, DeviceStatus.model_validate(given))
+
+    @property
+    def status_topic(self) -> str:
+        return topics.STATUS.build(device=self.device)
+
+    def skill_topic(self, skill: str) -> str:
+        return topics.SKILL.build(device=self.device, skill=skill)
+
+    def registration_payload(self, made: Registration, *, topic: str | None = None) -> bytes:
+        return self._seal.seal(topic or self.skill_topic(made.skill), made)
+
+    async def send(self, topic: str, payload: bytes, *, retain: bool = True) -> None:
+        await self._link.publish(topic, payload, retain=retain)
+
+    async def status(self, state: str = "online", **changes) -> bytes:
+        payload = self.status_payload(state, **changes)
+        await self.send(self.status_topic, payload)
+        return payload
+
+    async def online(self, *registrations: Registration) -> dict[str, bytes]:
+        """Come online with these skills."""
+        payloads = {made.skill: self.registration_payload(made) for made in registrations}
+        for skill, payload in payloads.items():
+            await self.send(self.skill_topic(skill), payload)
+        await self.status(skills=payloads)
+        return payloads
+
+    async def heartbeat(self) -> None:
+        payload = Heartbeat(seq=1, uptime_s=1.0).model_dump_json().encode()
+        await self._link.publish(topics.HEARTBEAT.build(device=self.device), payload, qos=0, retain=True)
+
+
+async def join(registry: Registry, link: Link, name: str) -> FakeSpoke:
+    """Add and enrol a device."""
+    device = await registry.add_device(name, owner=registry.admin.id)
+    key = KeyPair.generate()
+    invitation = await registry.invite(device.id)
+    await registry.enrol(invitation.token, key.public.jwk())
+    return FakeSpoke(link, hub_id=registry.hub_id, device=device.id, key=key)

@@ -1,0 +1,383 @@
+import asyncio
+import hashlib
+import json
+
+import pytest
+from sqlmodel import select
+
+from broker.envelope import unseal
+from broker.keys import KeyPair
+from contracts import topics
+from contracts.errors import NotFound
+from hub_registry.presence import State
+from hub_registry.tables import DeviceRow, SkillRow
+from tests.hub_registry.hubs import open_hub
+from tests.hub_registry.spokes import FakeSpoke, eventually, registration
+
+
+async def rows(hub) -> set[tuple[str, str, str]]:
+    def work(session):
+        found = session.exec(select(SkillRow)).all()
+        return {(row.device_id, row.class_name, row.function_name) for row in found}
+
+    return await hub.registry.store.read(work)
+
+
+async def stored(hub, expected: set[tuple[str, str, str]]) -> None:
+    async def as_expected() -> bool:
+        return await rows(hub) == expected
+
+    await eventually(as_expected)
+
+
+async def retained(hub, filter_: str) -> dict[str, bytes]:
+    """What the broker keeps on these topics."""
+    found: dict[str, bytes] = {}
+
+    def collect(message):
+        if message.topic.endswith("/marker"):
+            found["marker"] = b""
+        elif message.retain:
+            found[message.topic] = message.payload
+
+    stops = [await hub.outside.subscribe(each, collect) for each in (filter_, "test/marker")]
+    await hub.outside.publish("test/marker", b"x")
+    await eventually(lambda: "marker" in found)
+    for stop in stops:
+        await stop()
+    del found["marker"]
+    return found
+
+
+async def test_a_spoke_that_comes_online_is_searchable_and_in_the_database(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration("MediaSkill", "set_volume", "play"))
+    await eventually(lambda: hub.registry.search.search("volume").results)
+    assert hub.state(spoke) is State.ONLINE
+    await stored(hub, {("tv", "MediaSkill", "set_volume"), ("tv", "MediaSkill", "play")})
+
+
+@pytest.mark.parametrize("manifest_first", [True, False])
+async def test_manifest_and_registration_may_come_in_either_order(hub, manifest_first):
+    spoke = await hub.joined("TV")
+    payload = spoke.registration_payload(registration())
+    status = spoke.status_payload(skills={"MediaSkill": payload})
+    messages = [(spoke.status_topic, status), (spoke.skill_topic("MediaSkill"), payload)]
+    for topic, sent in messages if manifest_first else reversed(messages):
+        await spoke.send(topic, sent)
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+
+
+async def test_registering_again_replaces_the_rows(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration("MediaSkill", "old_name"), registration("LampSkill", "turn_on"))
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill", "LampSkill"})
+    await spoke.online(registration("MediaSkill", "new_name"))
+    await stored(hub, {("tv", "MediaSkill", "new_name")})
+    assert hub.skills(spoke) == {"MediaSkill"}
+
+
+async def test_a_registration_that_no_manifest_lists_does_not_count(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online()
+    await spoke.send(spoke.skill_topic("MediaSkill"), spoke.registration_payload(registration()))
+    await hub.settled()
+    assert hub.skills(spoke) == set()
+
+
+async def test_a_replayed_registration_does_not_bring_an_old_skill_back(hub):
+    spoke = await hub.joined("TV")
+    old = await spoke.online(registration("MediaSkill", "old_name"))
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+    await spoke.online(registration("MediaSkill", "new_name"))
+    await spoke.send(spoke.skill_topic("MediaSkill"), old["MediaSkill"])
+    await hub.settled()
+    entry = hub.registry.directory.get("tv")
+    assert list(entry.skills["MediaSkill"].methods) == ["new_name"]
+
+
+async def test_a_replayed_status_does_not_bring_old_skills_or_an_old_presence_back(hub):
+    spoke = await hub.joined("TV")
+    payload = spoke.registration_payload(registration())
+    old = await spoke.status(skills={"MediaSkill": payload})
+    await spoke.status("offline")
+    await spoke.send(spoke.status_topic, old)
+    await spoke.send(spoke.skill_topic("MediaSkill"), payload)
+    await hub.settled()
+    assert hub.state(spoke) is State.OFFLINE
+
+
+async def test_a_late_will_of_an_earlier_connection_changes_nothing(hub):
+    spoke = await hub.joined("TV")
+    will = spoke.status_payload("offline", seq=0)
+    await spoke.status()
+    spoke.connection += 1
+    await spoke.online(registration())
+    await spoke.send(spoke.status_topic, will)
+    await hub.settled()
+    assert (hub.state(spoke), hub.skills(spoke)) == (State.ONLINE, {"MediaSkill"})
+
+
+async def test_the_listeners_hear_of_coming_going_and_reconnecting(hub):
+    spoke = await hub.joined("TV")
+    await spoke.status()
+    await spoke.status()
+    await spoke.status("offline")
+    spoke.connection += 1
+    await spoke.status()
+    await eventually(lambda: len(hub.changes) == 3)
+    assert [(change.device, change.connected, change.epoch, change.connection) for change in hub.changes] == [
+        ("tv", True, 1_000, 1),
+        ("tv", False, 1_000, 1),
+        ("tv", True, 1_000, 2),
+    ]
+
+
+async def test_an_offline_device_keeps_its_rows_and_its_place_in_the_search(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration())
+    await stored(hub, {("tv", "MediaSkill", "set_volume")})
+    await spoke.status("offline")
+    await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+    (found,) = hub.registry.search.search("volume").results
+    assert (found.available, found.unavailable) == (False, {"tv": "offline"})
+    assert await rows(hub) == {("tv", "MediaSkill", "set_volume")}
+
+
+async def test_empty_payloads_clear_nothing_in_the_database(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration())
+    await stored(hub, {("tv", "MediaSkill", "set_volume")})
+    for topic in (spoke.skill_topic("MediaSkill"), spoke.status_topic):
+        await spoke.send(topic, b"")
+    await hub.settled()
+    assert hub.skills(spoke) == {"MediaSkill"}
+    assert hub.state(spoke) is State.ONLINE
+    assert hub.problems(spoke) == ""
+
+
+async def test_a_heartbeat_is_a_sign_of_life_of_a_device_that_is_there(hub):
+    spoke = await hub.joined("TV")
+    await spoke.status()
+    await eventually(lambda: hub.state(spoke) is State.ONLINE)
+    entry = hub.registry.directory.get("tv")
+    before = entry.last_heartbeat
+    await asyncio.sleep(0.005)
+    await spoke.heartbeat()
+    await eventually(lambda: entry.last_heartbeat > before)
+
+
+async def test_what_another_device_signed_is_dropped_and_shown_to_the_owner(hub):
+    tv, radio = await hub.joined("TV"), await hub.joined("Radio")
+    await tv.online(registration())
+    await eventually(lambda: hub.skills(tv) == {"MediaSkill"})
+    forger = FakeSpoke(hub.outside, hub_id=hub.registry.hub_id, device="tv", key=radio.key, epoch=2_000)
+    await forger.online(registration("LockSkill", "unlock"))
+    await forger.status("offline")
+    await hub.settled()
+    assert (hub.state(tv), hub.skills(tv)) == (State.ONLINE, {"MediaSkill"})
+    assert "signature" in hub.problems(tv)
+
+
+async def test_a_registration_signed_for_another_topic_or_hub_is_dropped(hub):
+    spoke = await hub.joined("TV")
+    made = registration()
+    moved = spoke.registration_payload(made, topic=spoke.skill_topic("LampSkill"))
+    elsewhere = FakeSpoke(hub.outside, hub_id="hub-other", device="tv", key=spoke.key)
+    foreign = elsewhere.registration_payload(made)
+    for payload in (moved, foreign):
+        await spoke.send(spoke.skill_topic("MediaSkill"), payload)
+        await spoke.status(skills={"MediaSkill": payload})
+    await hub.settled()
+    assert hub.skills(spoke) == set()
+
+
+async def test_a_reserved_name_of_the_hub_cannot_be_registered(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration("MemorySkill", "recall"), registration())
+    await hub.settled()
+    assert hub.skills(spoke) == {"MediaSkill"}
+    assert "reserved" in hub.problems(spoke)
+
+
+async def test_a_device_that_was_enrolled_anew_starts_from_nothing(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration())
+    await stored(hub, {("tv", "MediaSkill", "set_volume")})
+    invitation = await hub.registry.invite("tv")
+    key = KeyPair.generate()
+    await hub.registry.enrol(invitation.token, key.public.jwk())
+    await spoke.online(registration("LampSkill", "turn_on"))
+    await hub.settled()
+    assert hub.skills(spoke) == set()
+    assert await rows(hub) == set()
+
+    renewed = FakeSpoke(hub.outside, hub_id=hub.registry.hub_id, device="tv", key=key, epoch=10)
+    await renewed.online(registration("LampSkill", "turn_on"))
+    await eventually(lambda: hub.skills(renewed) == {"LampSkill"})
+
+
+async def test_more_than_the_bounds_is_refused_and_the_rest_goes_on(tmp_path, mosquitto, hub_key):
+    bounds = {"skills": 3, "methods": 4, "registration_bytes": 4_000}
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds=bounds) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(*(registration(f"S{n}Skill") for n in range(4)))
+        await hub.settled()
+        assert hub.skills(spoke) == set()
+        assert "4 skills" in hub.problems(spoke)
+
+        await spoke.online(
+            registration("ASkill", "one", "two", "three"), registration("BSkill", "four", "five")
+        )
+        await eventually(lambda: hub.skills(spoke))
+        await hub.settled()
+        assert len(hub.skills(spoke)) == 1
+        assert "4 methods" in hub.problems(spoke)
+
+        await spoke.online(registration("BigSkill", *(f"method_{n}" for n in range(100))))
+        await hub.settled()
+        assert "bytes" in hub.problems(spoke)
+
+
+async def test_a_device_that_floods_is_cut_off_and_others_are_not(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds={"statuses": 5}) as hub:
+        flood, other = await hub.joined("TV"), await hub.joined("Radio")
+        for _ in range(50):
+            await flood.status()
+        await other.online(registration())
+        await eventually(lambda: hub.skills(other) == {"MediaSkill"})
+        assert "too many statuses" in hub.problems(flood)
+
+
+async def test_the_hub_says_that_it_is_there_with_a_new_session_and_says_goodbye(
+    tmp_path, mosquitto, hub_key
+):
+    topic = topics.HUB_STATUS.build(instance="main")
+    said: list[dict] = []
+    async with open_hub(tmp_path / "looking-on", mosquitto.url, key=hub_key, instance="other") as on:
+        await on.outside.subscribe(topic, lambda message: said.append(json.loads(message.payload)))
+        for _ in range(2):
+            async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+                count = len(said)
+                await eventually(lambda count=count: len(said) > count)
+                (payload,) = (await retained(hub, topic)).values()
+                unseal(hub.registry.hub_id, topic, payload, hub_key.public)
+        await eventually(lambda: len(said) == 4)
+    assert [status["state"] for status in said] == ["online", "offline"] * 2
+    assert said[0]["session"] == said[1]["session"] != said[2]["session"]
+
+
+async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmation(
+    tmp_path, mosquitto, hub_key
+):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(registration())
+        await stored(hub, {("tv", "MediaSkill", "set_volume")})
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        await eventually(lambda: hub.state(spoke) is State.UNCONFIRMED)
+        assert hub.skills(spoke) == {"MediaSkill"}
+        assert hub.registry.search.search("volume").results[0].available
+        again = FakeSpoke(
+            hub.outside, hub_id=hub.registry.hub_id, device="tv", key=spoke.key, epoch=spoke.epoch
+        )
+        again.connection = 2
+        await again.online(registration())
+        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+
+
+async def test_after_a_broker_restart_every_device_must_confirm(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(registration())
+        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        mosquitto.kill()
+        mosquitto.start()
+        await eventually(lambda: hub.state(spoke) is State.UNCONFIRMED)
+        await eventually(lambda: hub.outside.connected)
+        await spoke.status(skills={"MediaSkill": spoke.registration_payload(registration())})
+        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        assert hub.skills(spoke) == {"MediaSkill"}
+
+
+async def test_removing_a_device_empties_every_topic_that_the_broker_retained_of_it(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration())
+    await spoke.heartbeat()
+    state = topics.STATE.build(device="tv", skill="MediaSkill", property="volume")
+    await spoke.send(state, b'{"v":1,"value":3,"at":"2026-01-01T00:00:00Z"}')
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+    await spoke.status("offline")
+    await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+    assert state in await retained(hub, "devices/tv/#")
+    await hub.service.remove_device("tv")
+
+    async def cleared() -> bool:
+        return not await retained(hub, "devices/tv/#")
+
+    await eventually(cleared)
+    assert hub.registry.directory.get("tv") is None
+    assert await rows(hub) == set()
+    with pytest.raises(NotFound):
+        await hub.service.remove_device("tv")
+
+
+async def test_removing_a_connected_device_waits_for_its_will(hub):
+    spoke = await hub.joined("TV")
+    await spoke.status()
+    await eventually(lambda: hub.state(spoke) is State.ONLINE)
+    async with asyncio.TaskGroup() as tasks:
+        removing = tasks.create_task(hub.service.remove_device("tv"))
+        await asyncio.sleep(0.1)
+        assert not removing.done()
+        await spoke.status("offline")
+    assert hub.registry.directory.get("tv") is None
+
+
+async def test_a_revoked_device_is_no_longer_believed(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration())
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+    await hub.service.revoke_device("tv")
+    assert not hub.changes[-1].connected
+    await spoke.online(registration("LampSkill"))
+    await hub.settled()
+    assert hub.skills(spoke) == {"MediaSkill"}
+    assert hub.registry.directory.resolve("tv").unavailable == "revoked"
+
+
+async def test_two_hub_processes_on_one_database_take_in_the_same_messages(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as one:
+        spoke = await one.joined("TV")
+        async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, instance="second") as two:
+            await spoke.online(registration())
+            for hub in (one, two):
+                await eventually(lambda hub=hub: hub.skills(spoke) == {"MediaSkill"})
+                await stored(hub, {("tv", "MediaSkill", "set_volume")})
+
+
+async def test_the_high_water_mark_survives_a_restart(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        old = await spoke.status()
+        spoke.connection = 7
+        await spoke.status("offline")
+        await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+
+        def mark(session):
+            row = session.get(DeviceRow, "tv")
+            return row.epoch, row.connection, row.ended
+
+        assert await hub.registry.store.read(mark) == (1_000, 7, True)
+        await hub.outside.publish(spoke.status_topic, old)
+        await hub.settled()
+        assert hub.state(spoke) is not State.ONLINE
+
+
+async def test_the_manifest_lists_the_hash_of_the_whole_payload_with_its_signature(hub):
+    spoke = await hub.joined("TV")
+    payloads = await spoke.online(registration())
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+    digest = hub.registry.directory.get("tv").skills["MediaSkill"].digest
+    assert digest == hashlib.sha256(payloads["MediaSkill"]).hexdigest()
