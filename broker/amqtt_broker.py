@@ -7,6 +7,7 @@ keepalive, a session table that anybody can touch before logging in, no limits.
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ class StrictBroker(Broker):
         session = Session()
         session.client_id = connect.client_id
         if connect.client_id_is_random and connect.username:
-            session.client_id = f"{connect.username}-{connect.client_id}"
+            session.client_id = f"{connect.username}-{secrets.token_hex(8)}"
         session.username = connect.username
         session.password = connect.password
         # Sessions are not kept, whatever the client asks for; see RetainedStore.
@@ -202,7 +203,8 @@ class StrictBroker(Broker):
             self.unsubscribe(connection, filter_)
         session.transitions.disconnect()
         if connection.will is not None:
-            self.receive(connection, connection.will, lambda: None)
+            # A client that talked too much is no less gone: its will is not metered.
+            self._take(connection, connection.will, self._overstep(connection, connection.will), _nothing)
 
     def _connections(self) -> list[Connection]:
         return [each for _, each in self._sessions.values() if isinstance(each, Connection)]
@@ -217,7 +219,16 @@ class StrictBroker(Broker):
         A refused message is acknowledged too: MQTT 3.1.1 knows no other answer, and without one the client
         would send it again.
         """
-        refusal = self._refusal(connection, publication)
+        refusal = _excess(connection, publication) or self._overstep(connection, publication)
+        self._take(connection, publication, refusal, acknowledge)
+
+    def _take(
+        self,
+        connection: Connection,
+        publication: Publication,
+        refusal: str | None,
+        acknowledge: Callable[[], None],
+    ) -> None:
         if refusal is not None:
             self.refusals.report(connection.name, refusal, publication.topic)
             acknowledge()
@@ -230,18 +241,14 @@ class StrictBroker(Broker):
             else:
                 acknowledge()
 
-    def _refusal(self, connection: Connection, publication: Publication) -> str | None:
-        payload = publication.payload
-        if connection.messages is not None and not connection.messages.take(1):
-            return "it sends too many messages"
-        if connection.bytes is not None and not connection.bytes.take(len(payload)):
-            return "it sends too many bytes"
+    def _overstep(self, connection: Connection, publication: Publication) -> str | None:
+        """Give the reason why a message is refused by rights or room, if it is."""
         if not connection.login.rights.may_publish(publication.topic):
             return "it may not publish on this topic"
         if publication.topic.count("/") >= MAX_LEVELS:
             return "the topic has too many levels"
         # The hub is the one to clean up after others, and holds what concerns all of them.
-        if publication.retain and payload and connection.login.principal.kind != "hub":
+        if publication.retain and publication.payload and connection.login.principal.kind != "hub":
             share = self._store.share_with(_retained(connection, publication))
             if share.topics > self._limits.retained_topics:
                 return "it has too many retained topics"
@@ -348,7 +355,7 @@ class StrictBroker(Broker):
         """Disconnect everybody, publish their wills, end."""
         self._stopping = True
         for connection in self._connections():
-            self.drop(connection, "the broker stops")
+            self._part(connection)
         for peer in list(self._peers):
             peer.abort()
         await self._idle.wait()
@@ -373,6 +380,19 @@ class StrictBroker(Broker):
             case Action.RECEIVE:
                 return rights.may_receive(topic)
         return False
+
+
+def _excess(connection: Connection, publication: Publication) -> str | None:
+    """Give the reason why a message is too much at once, if it is; the hub has no such bound."""
+    if connection.messages is not None and not connection.messages.take(1):
+        return "it sends too many messages"
+    if connection.bytes is not None and not connection.bytes.take(len(publication.payload)):
+        return "it sends too many bytes"
+    return None
+
+
+def _nothing() -> None:
+    pass
 
 
 def _connack(code: int) -> bytes:

@@ -151,13 +151,15 @@ class Connection(BrokerProtocolHandler):
             self._give_up(f"it does not read: over {self._most_waiting} bytes wait for it")
 
     async def _read(self) -> None:
-        while not self.gone:
-            while not self.gone and (frame := self._frames.take()) is not None:
+        while True:
+            while (frame := self._frames.take()) is not None:
                 self._handle(frame)
+                if self.gone:
+                    return
             # One busy client must not keep the others waiting.
             await asyncio.sleep(0)
             data = await self.peer.read()
-            if not data:
+            if not data or self.gone:
                 return
             self.heard = self._loop.time()
             self._frames.feed(data)

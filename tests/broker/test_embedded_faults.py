@@ -15,7 +15,6 @@ from broker.keys import KeyPair
 from tests.broker.embedded_world import (
     SILENCE_S,
     House,
-    Socket,
     connect_packet,
     embedded_house,
     publish_packet,
@@ -60,14 +59,12 @@ async def will_of_a_silent_client(house: House) -> bool:
     """Whether the will of a client comes that says nothing for longer than its keepalive."""
     hub = await house.client("main", "hub")
     await hub.subscribe("devices/#")
-    silent = await house.socket("pc", keepalive=1, will=("devices/pc/status", b"offline"))
+    await house.socket("pc", keepalive=1, will=("devices/pc/status", b"offline"))
     try:
         async with asyncio.timeout(3 * SILENCE_S):
             return (await hub.inbox.get()).payload == b"offline"
     except TimeoutError:
         return False
-    finally:
-        await silent.close()
 
 
 async def test_a_client_that_falls_silent_is_disconnected_with_its_will(stock: House, ours: House) -> None:
@@ -82,11 +79,10 @@ async def delivery_after_a_false_login(house: House) -> bool:
     hub = await house.client("main", "hub")
     victim = await house.client("pc")
     await victim.subscribe("devices/pc/calls/+/+")
-    attacker = await Socket.open(house.port)
+    attacker = await house.open()
     attacker.send(connect_packet("pc", "wrong"))
     assert await attacker.receive(4) == b"\x20\x02\x00\x05"
     assert await attacker.ended()
-    await attacker.close()
     await hub.publish("devices/pc/calls/Light/on", b"call")
     try:
         async with asyncio.timeout(SILENCE_S):
@@ -105,10 +101,9 @@ async def test_a_false_login_does_not_disturb_the_one_whose_name_it_uses(stock: 
 async def sessions_after_false_logins(house: House) -> int:
     """How many sessions thirty failed logins leave in the broker's memory."""
     for number in range(30):
-        socket = await Socket.open(house.port)
+        socket = await house.open()
         socket.send(connect_packet(f"guess-{number}", "wrong"))
         assert await socket.receive(4) == b"\x20\x02\x00\x05"
-        await socket.close()
     return house.sessions
 
 
@@ -120,12 +115,8 @@ async def test_failed_logins_leave_nothing_behind(stock: House, ours: House) -> 
 async def older_connection_ends(house: House) -> bool:
     """Whether a client's older connection ends when it comes again."""
     older = await house.socket("pc")
-    newer = await house.socket("pc")
-    try:
-        return await older.ended(within_s=SILENCE_S)
-    finally:
-        await older.close()
-        await newer.close()
+    await house.socket("pc")
+    return await older.ended(within_s=SILENCE_S)
 
 
 async def test_a_client_that_comes_again_takes_the_place_of_its_older_connection(
@@ -143,8 +134,6 @@ async def takes_a_large_message(house: House) -> bool:
         return await device.receive(4) == b"\x40\x02\x00\x01"
     except (asyncio.IncompleteReadError, OSError):
         return False
-    finally:
-        await device.close()
 
 
 async def test_a_packet_over_the_limit_ends_its_connection(stock: House, ours: House) -> None:
@@ -154,9 +143,8 @@ async def test_a_packet_over_the_limit_ends_its_connection(stock: House, ours: H
 
 async def waits_for_a_login_for_ever(house: House) -> bool:
     """Whether a connection that says nothing stays open."""
-    socket = await Socket.open(house.port)
+    socket = await house.open()
     ended = await socket.ended(within_s=SILENCE_S)
-    await socket.close()
     return not ended
 
 
@@ -184,11 +172,9 @@ async def test_a_shared_subscription_is_refused_instead_of_granted_and_silent(
 
 async def answer_to_a_token(house: House) -> int:
     """The CONNACK's code for a device with a token of the hub."""
-    socket = await Socket.open(house.port)
+    socket = await house.open()
     socket.send(connect_packet("pc", house.token("pc")))
-    code = (await socket.receive(4))[3]
-    await socket.close()
-    return code
+    return (await socket.receive(4))[3]
 
 
 async def test_a_token_with_a_public_key_is_understood(tmp_path: Path, ours: House) -> None:
@@ -201,11 +187,9 @@ async def test_a_token_with_a_public_key_is_understood(tmp_path: Path, ours: Hou
 
 async def answer_to_nobody(house: House) -> int:
     """The CONNACK's code for a login without name and password."""
-    socket = await Socket.open(house.port)
+    socket = await house.open()
     socket.send(connect_packet("", None, client_id="anyone"))
-    code = (await socket.receive(4))[3]
-    await socket.close()
-    return code
+    return (await socket.receive(4))[3]
 
 
 async def test_nobody_comes_in_without_a_name_and_only_this_machine_is_listened_on(

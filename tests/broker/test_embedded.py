@@ -1,0 +1,549 @@
+"""Logging in, rights, revoking and what is retained, as clients of the embedded broker see it."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jwt
+import paho.mqtt.client as paho
+import pytest
+
+from broker import tokens
+from broker.embedded import EmbeddedSettings, open_embedded
+from broker.keys import KeyPair
+from broker.ports import listen, port_owner
+from contracts import topics
+from contracts.errors import ConfigError
+from contracts.presence import Revocation
+from tests.broker.embedded_world import (
+    HUB,
+    QUICK_S,
+    Client,
+    House,
+    Socket,
+    connect_packet,
+    embedded_house,
+)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with embedded_house(tmp_path, ws_port=0) as house:
+        yield house
+
+
+async def code_for(house: House, name: str, token: str, client_id: str | None = None) -> int:
+    socket = await house.open()
+    socket.send(connect_packet(name, token, client_id=client_id))
+    code = (await socket.receive(4))[3]
+    await socket.close()
+    return code
+
+
+# ---- logging in
+
+
+@pytest.mark.parametrize(
+    ("kind", "client_id", "code"),
+    [
+        ("device", "pc", 0),
+        ("device", "pc-2", 5),
+        ("device", "tv", 5),
+        ("hub", "pc", 0),
+        ("hub", "pc-agent", 0),
+        ("client", "pc-explorer", 0),
+        ("client", "pcx", 5),
+        ("user", "pc-phone.1", 0),
+        ("user", "pc-", 5),
+        ("user", "pc-a/b", 5),
+    ],
+)
+async def test_the_client_id_is_the_name_and_for_all_but_devices_a_suffix(
+    house: House, kind: str, client_id: str, code: int
+) -> None:
+    assert await code_for(house, "pc", house.token("pc", kind), client_id) == code  # type: ignore[arg-type]
+
+
+async def test_a_client_without_an_id_is_given_one(house: House) -> None:
+    first = await house.client("anna", "user", client_id="")
+    second = await house.client("anna", "user", client_id="")
+    assert house.sessions == 2
+    for client in (first, second):
+        assert not client.left.is_set()
+
+
+async def test_only_a_valid_token_under_its_own_name_logs_in(house: House) -> None:
+    strange_key = tokens.issue(
+        KeyPair.generate(),
+        tokens.make_claims(hub_id=HUB, subject="pc", kind="device", owner="", scopes=(), lifetime_s=60),
+    )
+    other_hub = tokens.issue(
+        house.key,
+        tokens.make_claims(hub_id="home-2", subject="pc", kind="device", owner="", scopes=(), lifetime_s=60),
+    )
+    claims = tokens.make_claims(hub_id=HUB, subject="pc", kind="hub", owner="", scopes=(), lifetime_s=60)
+    # The public key as a shared secret: the classic way to fool a verifier that takes any algorithm.
+    confused = jwt.encode(claims.model_dump(exclude_none=True), house.key.public.raw, algorithm="HS256")
+    unsigned = jwt.encode(claims.model_dump(exclude_none=True), None, algorithm="none")
+    expired = house.token("pc", lifetime_s=-60)
+    for false in (strange_key, other_hub, confused, unsigned, expired, "", "x" * 60_000):
+        assert await code_for(house, "pc", false) == 5
+    assert await code_for(house, "tv", house.token("pc"), "pc") == 5
+    assert house.sessions == 0
+    assert await code_for(house, "pc", house.token("pc")) == 0
+
+
+async def test_the_same_name_of_another_kind_does_not_take_the_place_of_a_device(house: House) -> None:
+    device = await house.client("pc")
+    await house.client("pc", "client")
+    assert house.sessions == 2
+    assert not device.left.is_set()
+
+
+async def test_a_client_of_another_version_is_told_so_at_once(house: House) -> None:
+    for level in (3, 5):
+        socket = await house.open()
+        socket.send(connect_packet("pc", house.token("pc"), level=level))
+        assert await socket.receive(4) == b"\x20\x02\x00\x01"
+        assert await socket.ended()
+        await socket.close()
+    modern = Client("pc", house.token("pc"), protocol=paho.MQTTv5)
+    assert await modern.connect(house.port) == 132  # unsupported protocol version
+    await modern.stop()
+
+
+async def test_a_will_on_a_foreign_topic_is_refused_with_the_login(house: House) -> None:
+    socket = await house.open()
+    socket.send(connect_packet("pc", house.token("pc"), will=("devices/tv/status", b"offline")))
+    assert await socket.receive(4) == b"\x20\x02\x00\x05"
+    await socket.close()
+
+
+async def test_a_token_that_expires_ends_its_connection_with_the_will(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/#")
+    device = await house.open()
+    token = house.token("pc", lifetime_s=1)
+    device.send(connect_packet("pc", token, will=("devices/pc/status", b"offline")))
+    assert await device.receive(4) == b"\x20\x02\x00\x00"
+    assert (await hub.next()).payload == b"offline"
+    assert await device.ended()
+    await device.close()
+
+
+# ---- rights
+
+
+async def test_a_device_publishes_only_what_is_its_own_and_stays_connected(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/#")
+    device = await house.client("pc")
+    for topic in ("devices/tv/status", "hub/main/status", "devices/pc/calls/Light/on", "$SYS/x", "other"):
+        await device.publish(topic, b"forged", retain=True)
+    await device.publish(topics.BROKER_CONTROL.template, b"{}")
+    await device.publish("devices/pc/status", b"mine")
+    assert (await hub.next()).payload == b"mine"
+    assert "refused device pc: it may not publish on this topic: 'devices/tv/status'" in caplog.text
+    assert caplog.text.count("may not publish") == 1
+
+
+async def test_a_subscription_must_lie_within_the_rights(house: House) -> None:
+    device = await house.client("pc")
+    allowed = ("devices/pc/calls/+/+", "devices/pc/calls/Light/on", "hub/+/status", "devices/pc/status")
+    refused = (
+        "#",
+        "+/pc/status",
+        "devices/+/status",
+        "devices/pc/#",
+        "$SYS/#",
+        "$CONTROL/#",
+        "devices/pc/results/+/+",
+    )
+    assert [await device.subscribe(each) for each in allowed] == [1] * len(allowed)
+    assert [await device.subscribe(each) for each in refused] == [0x80] * len(refused)
+
+
+async def test_a_reader_of_everything_sees_presence_and_no_call(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.publish("devices/pc/status", b"retained", retain=True)
+    await hub.publish("users/bob/events/turn", b"retained", retain=True)
+    reader = await house.client("explorer", "client")
+    assert await reader.subscribe("#") == 1
+    assert await reader.subscribe("$SYS/#") == 0x80
+    assert (await reader.next()).topic == "devices/pc/status"
+    await hub.publish("devices/pc/calls/Light/on", b"secret")
+    await hub.publish("devices/pc/results/main/1", b"secret")
+    await hub.publish("users/bob/events/turn", b"secret")
+    await hub.publish("users/anna/events/turn", b"for its owner")
+    await hub.publish("hub/main/status", b"end")
+    assert [(await reader.next()).topic for _ in range(2)] == ["users/anna/events/turn", "hub/main/status"]
+    await reader.publish("hub/chat/explorer/request/1", b"not granted")
+
+
+async def test_a_client_that_was_granted_chat_has_its_own_chat(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("hub/chat/#")
+    client = await house.client("nodered", "client", scopes=("chat",))
+    await client.publish("hub/chat/other/request/1", b"forged")
+    await client.publish("hub/chat/nodered/request/1", b"hello")
+    assert (await hub.next()).payload == b"hello"
+
+
+async def test_overlapping_subscriptions_give_one_message(house: House) -> None:
+    hub = await house.client("main", "hub")
+    for filter_ in ("devices/#", "devices/+/status", "devices/pc/status"):
+        await hub.subscribe(filter_)
+    await hub.publish("devices/pc/status", b"once")
+    await hub.publish("hub/x/status", b"")
+    await hub.subscribe("hub/#")
+    await hub.publish("hub/x/status", b"end")
+    assert len(await hub.until("hub/x/status", b"end")) == 2
+
+
+async def test_unsubscribing_ends_the_messages(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/+/status")
+    await hub.subscribe("hub/#")
+    hub.paho.unsubscribe("devices/+/status")
+    await hub.publish("devices/pc/status", b"late")
+    await hub.publish("hub/main/status", b"end")
+    assert (await hub.next()).payload == b"end"
+
+
+async def test_a_message_of_every_qos_arrives_once(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/#", 2)
+    device = await house.client("pc")
+    for qos in (0, 1, 2):
+        await device.publish("devices/pc/events/x", str(qos).encode(), qos=qos)
+    assert [(m.payload, m.qos) for m in [await hub.next() for _ in range(3)]] == [
+        (b"0", 0),
+        (b"1", 1),
+        (b"2", 1),
+    ]
+
+
+# ---- revoking
+
+
+def revocation(**what: list[str]) -> bytes:
+    return Revocation(before=datetime.now(UTC), **what).model_dump_json().encode()
+
+
+async def test_the_hub_revokes_a_token_and_its_session_ends_at_once_with_the_will(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path) as house:
+        hub = await house.client("main", "hub")
+        await hub.subscribe("devices/#")
+        await hub.subscribe("#")
+        token, other = house.token("pc"), house.token("pc")
+        device = await house.open()
+        device.send(connect_packet("pc", token, will=("devices/pc/status", b"offline")))
+        await device.receive(4)
+        bystander = await house.client("tv")
+        jti = jwt.decode(token, options={"verify_signature": False})["jti"]
+        await hub.publish(topics.BROKER_CONTROL.template, revocation(tokens=[jti]), retain=True)
+        assert await device.ended()
+        await device.close()
+        assert (await hub.next()).payload == b"offline"
+        assert await code_for(house, "pc", token) == 5
+        assert await code_for(house, "pc", other) == 0
+        assert not bystander.left.is_set()
+        assert hub.inbox.empty()
+        file = tmp_path / "revoked.json"
+        assert jti in json.loads(file.read_text())["tokens"]
+        if os.name == "posix":
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    async with embedded_house(tmp_path, key=house.key) as again:
+        assert await code_for(again, "pc", token) == 5
+        assert await code_for(again, "pc", other) == 0
+
+
+async def test_all_tokens_of_a_principal_from_before_a_moment_are_revoked(house: House) -> None:
+    hub = await house.client("main", "hub")
+    device = await house.client("pc")
+    old = house.token("pc")
+    await hub.publish(topics.BROKER_CONTROL.template, revocation(principals=["pc"]))
+    await device.gone()
+    assert await code_for(house, "pc", old) == 5
+    later = tokens.make_claims(
+        hub_id=HUB, subject="pc", kind="device", owner="", scopes=(), lifetime_s=60, now=time.time() + 1
+    )
+    assert await code_for(house, "pc", tokens.issue(house.key, later)) == 0
+
+
+async def test_only_the_hub_revokes(house: House) -> None:
+    victim = await house.client("tv")
+    for name, kind in (("pc", "device"), ("anna", "user"), ("explorer", "client")):
+        client = await house.client(name, kind, scopes=("register", "chat", "call"))  # type: ignore[arg-type]
+        await client.publish(topics.BROKER_CONTROL.template, revocation(principals=["tv"]))
+    assert await code_for(house, "tv2", house.token("tv2")) == 0
+    assert not victim.left.is_set()
+
+
+async def test_a_revocation_that_cannot_be_understood_changes_nothing(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = await house.client("main", "hub")
+    await hub.publish(topics.BROKER_CONTROL.template, b"{")
+    assert "refused hub main: $CONTROL/strawberry/v1" in caplog.text
+
+
+async def test_a_broken_file_of_revocations_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "revoked.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"revoked\.json cannot be read"):
+        async with embedded_house(tmp_path):
+            pass
+
+
+# ---- retained
+
+
+async def test_what_is_retained_outlives_a_restart_and_what_was_emptied_does_not(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path) as house:
+        device = await house.client("pc")
+        await device.publish("devices/pc/status", b"old", retain=True)
+        await device.publish("devices/pc/status", b"online", retain=True)
+        await device.publish("devices/pc/skills/Light", b"gone", retain=True)
+        await device.publish("devices/pc/skills/Light", b"", retain=True)
+    async with embedded_house(tmp_path, key=house.key) as again:
+        hub = await again.client("main", "hub")
+        await again_all(hub, {"devices/pc/status": b"online"})
+
+
+async def again_all(hub: Client, expected: dict[str, bytes]) -> None:
+    await hub.subscribe("devices/#")
+    await hub.publish("hub/end/status", b"")
+    got = [await hub.next() for _ in expected]
+    assert {message.topic: message.payload for message in got} == expected
+    assert all(message.retain for message in got)
+    await hub.subscribe("hub/#")
+    await hub.publish("hub/end/status", b"end")
+    assert (await hub.until("hub/end/status", b"end"))[0].payload == b"end"
+
+
+BROKER_PROCESS = """
+import asyncio, sys
+from pathlib import Path
+from broker.embedded import EmbeddedSettings, open_embedded
+from broker.keys import KeyPair
+
+async def main(directory):
+    key = KeyPair.load(directory / "key.pem").public
+    settings = EmbeddedSettings(data_dir=directory, hub_id="home-1", hub_key=key, port=0)
+    async with open_embedded(settings) as broker:
+        print(broker.port, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+async def test_an_acknowledged_retained_message_outlives_the_kill_of_the_process(tmp_path: Path) -> None:
+    key = KeyPair.generate()
+    key.save(tmp_path / "key.pem")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BROKER_PROCESS, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    port = int(await asyncio.wait_for(process.stdout.readline(), 30))
+    remote = Client("pc", tokens.issue(key, device_claims("pc")))
+    assert await remote.connect(port) == 0
+    expected = {f"devices/pc/skills/Skill{number}": b"%d" % number for number in range(100)}
+    await asyncio.gather(
+        *(remote.publish(topic, payload, retain=True) for topic, payload in expected.items())
+    )
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    await remote.gone()
+    await remote.stop()
+    async with embedded_house(tmp_path, key=key) as again:
+        await again_all(await again.client("main", "hub"), expected)
+
+
+def device_claims(name: str) -> tokens.Claims:
+    return tokens.make_claims(hub_id=HUB, subject=name, kind="device", owner="", scopes=(), lifetime_s=600)
+
+
+async def test_a_file_of_retained_messages_that_is_broken_is_put_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "retained.db").write_bytes(b"no database" * 1000)
+    async with embedded_house(tmp_path) as house:
+        device = await house.client("pc")
+        await device.publish("devices/pc/status", b"online", retain=True)
+    assert "put aside" in caplog.text
+    assert (tmp_path / "retained.broken").exists()
+    if os.name == "posix":
+        assert stat.S_IMODE((tmp_path / "retained.db").stat().st_mode) == 0o600
+
+
+async def test_the_will_comes_when_a_connection_breaks_and_not_when_its_client_leaves(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/#")
+    polite = await house.socket("tv", will=("devices/tv/status", b"offline"))
+    polite.send(b"\xe0\x00")
+    assert await polite.ended()
+    await polite.close()
+    broken = await house.socket("pc", will=("devices/pc/status", b"offline"))
+    await broken.close()
+    assert (await hub.next()).topic == "devices/pc/status"
+
+
+async def test_a_take_over_publishes_the_will_of_the_older_connection_first(house: House) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/#")
+    older = await house.socket("pc", will=("devices/pc/status", b"1 offline"))
+    newer = await house.client("pc")
+    await newer.publish("devices/pc/status", b"2 online")
+    assert [(await hub.next()).payload for _ in range(2)] == [b"1 offline", b"2 online"]
+    await older.close()
+
+
+# ---- where it listens
+
+
+async def test_programs_and_own_pages_may_use_the_websocket_and_foreign_pages_may_not(house: House) -> None:
+    ws_port = house.broker.ws_port  # type: ignore[union-attr]
+    assert ws_port is not None
+    client = Client("anna", house.token("anna", "user"), transport="websockets")
+    assert await client.connect(ws_port) == 0
+    await client.subscribe("#")
+    hub = await house.client("main", "hub")
+    await hub.publish("devices/pc/status", bytes(200_000))
+    assert len((await client.next()).payload) == 200_000
+    await client.stop()
+    here = f"127.0.0.1:{ws_port}"
+    assert await upgrade(ws_port, host=here, origin=None) == "101"
+    assert await upgrade(ws_port, host=here, origin=f"http://{here}") == "101"
+    assert await upgrade(ws_port, host=here, origin="http://evil.example") == "403"
+    assert await upgrade(ws_port, host="evil.example", origin="http://evil.example") == "421"
+
+
+async def upgrade(port: int, *, host: str, origin: str | None) -> str:
+    """The status with which the broker answers a WebSocket's handshake."""
+    socket = await upgraded(port, host=host, origin=origin)
+    status = (await socket.receive(12)).decode()
+    await socket.close()
+    return status.removeprefix("HTTP/1.1 ")
+
+
+async def upgraded(port: int, *, host: str, origin: str | None) -> Socket:
+    socket = await Socket.open(port)
+    origin_line = f"Origin: {origin}\r\n" if origin else ""
+    socket.send(
+        f"GET / HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
+        f"Sec-WebSocket-Key: {'A' * 22}==\r\n{origin_line}\r\n".encode()
+    )
+    return socket
+
+
+async def test_a_busy_port_is_an_error_that_names_who_has_it(tmp_path: Path, house: House) -> None:
+    with pytest.raises(ConfigError) as caught:
+        async with open_embedded(
+            EmbeddedSettings(data_dir=tmp_path / "2", hub_id=HUB, hub_key=house.key.public, port=house.port)
+        ):
+            pass
+    assert f"MQTT on 127.0.0.1 port {house.port}" in caught.value.message
+    assert f"(pid {os.getpid()})" in caught.value.message
+    assert "another port" in caught.value.hint
+
+
+def test_a_port_that_nobody_has_has_no_owner() -> None:
+    with listen("127.0.0.1", 0, purpose="a test") as sock:
+        port = sock.getsockname()[1]
+    assert port_owner(port) is None
+
+
+async def test_other_machines_are_let_in_with_tls_or_when_told_so(tmp_path: Path) -> None:
+    key = KeyPair.generate()
+    with pytest.raises(ConfigError, match="without TLS"):
+        async with embedded_house(tmp_path, key=key, host="0.0.0.0"):
+            pass
+    async with embedded_house(tmp_path, key=key, host="0.0.0.0", insecure_lan=True) as house:
+        assert await code_for(house, "pc", house.token("pc")) == 0
+
+
+# ---- how it behaves
+
+
+async def test_no_token_appears_in_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with embedded_house(tmp_path, ws_port=0) as house:
+        good, bad = house.token("pc"), house.token("tv", lifetime_s=-60)
+        assert await code_for(house, "pc", good) == 0
+        assert await code_for(house, "tv", bad) == 5
+        assert await code_for(house, "pc", "a-password-of-somebody") == 5
+        web = Client("pc", good, transport="websockets")
+        assert await web.connect(house.broker.ws_port) == 0  # type: ignore[union-attr, arg-type]
+        await web.stop()
+    assert "broker started at" in caplog.text
+    for secret in (good, bad, "a-password-of-somebody"):
+        for part in (
+            secret,
+            secret[-20:],
+            secret.encode().hex(),
+            " ".join(f"{b:02x}" for b in secret[:9].encode()),
+        ):
+            assert part not in caplog.text
+
+
+async def test_nothing_is_left_of_a_broker_that_was_stopped(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with embedded_house(tmp_path, ws_port=0) as house:
+        idle = await Socket.open(house.port)
+        web = await upgraded(house.broker.ws_port, host="localhost", origin=None)  # type: ignore[union-attr, arg-type]
+        assert (await web.receive(12)).endswith(b"101")
+        device = await Socket.open(house.port)
+        will = ("devices/pc/heartbeat", b"offline")
+        device.send(connect_packet("pc", house.token("pc"), will=will) + b"\xc0\x00")
+        assert await device.receive(6) == b"\x20\x02\x00\x00\xd0\x00"
+    assert asyncio.all_tasks() == before
+    for each in (idle, web, device):
+        assert await each.ended()
+        await each.close()
+
+
+async def test_the_wills_of_all_are_retained_when_the_broker_stops(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path) as house:
+        device = Client("pc", house.token("pc"))
+        device.paho.will_set("devices/pc/status", b"offline", 1, retain=True)
+        assert await device.connect(house.port) == 0
+        await device.publish("devices/pc/status", b"online", retain=True)
+    await device.gone()
+    await device.stop()
+    async with embedded_house(tmp_path, key=house.key) as again:
+        await again_all(await again.client("main", "hub"), {"devices/pc/status": b"offline"})
+
+
+async def test_an_error_of_the_caller_comes_through_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="mine"):
+        async with embedded_house(tmp_path):
+            raise LookupError("mine")
+
+
+async def test_cancelling_the_caller_stops_the_broker(tmp_path: Path) -> None:
+    started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        async with embedded_house(tmp_path) as house:
+            started.set_result(house.port)
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(run())
+        port = await asyncio.wait_for(started, QUICK_S)
+        task.cancel()
+    with pytest.raises(OSError):
+        await Socket.open(port)

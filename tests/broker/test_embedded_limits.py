@@ -1,0 +1,334 @@
+"""What one client may take of the embedded broker, and that the others go on."""
+
+import asyncio
+import logging
+import socket as sockets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.amqtt_limits import Allowance, Limits, Refusals
+from broker.amqtt_peers import TcpPeer
+from broker.envelope import Seal, unseal
+from broker.keys import KeyPair
+from contracts.rpc import Accepted
+from tests.broker.embedded_world import (
+    HUB,
+    House,
+    Socket,
+    connect_packet,
+    embedded_house,
+    packet,
+    publish_packet,
+    subscribe_packet,
+    text,
+)
+
+ROOM_FOR_EVERYTHING = 10_000
+"""More than the bytes that systems keep for a connection nobody reads, in packets of 4 KiB."""
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with embedded_house(tmp_path) as house:
+        yield house
+
+
+async def test_a_thousand_signed_calls_at_once_all_arrive(house: House) -> None:
+    hub = await house.client("main", "hub")
+    device = await house.client("pc")
+    await device.subscribe("devices/pc/calls/+/+")
+    await hub.subscribe("devices/pc/results/#")
+    key = KeyPair.generate()
+    seal, call_id = Seal(HUB, key), "0198c0de-0000-7000-8000-000000000000"
+    topic = f"devices/pc/results/main/{call_id}"
+    call = seal.seal(topic, Accepted(id=call_id, epoch=1))
+    await asyncio.gather(*(hub.publish("devices/pc/calls/Light/on", call) for _ in range(1000)))
+    for _ in range(1000):
+        assert (await device.next()).payload == call
+    await asyncio.gather(*(device.publish(topic, call) for _ in range(1000)))
+    for _ in range(1000):
+        assert unseal(HUB, topic, (await hub.next()).payload, key.public)
+
+
+async def test_a_device_that_sends_too_many_messages_is_refused_and_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedded_house(tmp_path, limits=Limits(messages_per_s=0.001, burst_s=10_000)) as house:
+        hub = await house.client("main", "hub")
+        await hub.subscribe("devices/#")
+        busy, other = await house.client("pc"), await house.client("tv")
+        for number in range(30):
+            await busy.publish("devices/pc/events/x", str(number).encode())
+        await other.publish("devices/tv/events/x", b"heard")
+        for _ in range(30):
+            await hub.publish("hub/main/status", b"the hub has no such limit")
+        messages = await hub.until("devices/tv/events/x")
+        assert [m.payload for m in messages] == [*(str(n).encode() for n in range(10)), b"heard"]
+    assert "refused device pc: it sends too many messages: 'devices/pc/events/x'" in caplog.text
+
+
+async def test_a_device_that_sends_too_many_bytes_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedded_house(tmp_path, limits=Limits(bytes_per_s=0.1, burst_s=10_000)) as house:
+        hub = await house.client("main", "hub")
+        await hub.subscribe("devices/#")
+        device = await house.client("pc")
+        for size in (900, 200, 90):
+            await device.publish("devices/pc/events/x", bytes(size))
+        assert [len((await hub.next()).payload) for _ in range(2)] == [900, 90]
+    assert "refused device pc: it sends too many bytes" in caplog.text
+
+
+async def test_the_will_of_a_device_that_sent_too_much_comes_all_the_same(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path, limits=Limits(messages_per_s=0.001, burst_s=1_000)) as house:
+        hub = await house.client("main", "hub")
+        await hub.subscribe("devices/#")
+        busy = await house.socket("pc", will=("devices/pc/status", b"offline"))
+        for _ in range(5):
+            busy.send(publish_packet("devices/pc/events/x", b""))
+        await busy.close()
+        assert [m.topic for m in await hub.until("devices/pc/status")] == [
+            "devices/pc/events/x",
+            "devices/pc/status",
+        ]
+
+
+async def test_a_device_retains_no_more_topics_and_bytes_than_it_may(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedded_house(tmp_path, limits=Limits(retained_topics=3, retained_bytes=1000)) as house:
+        device, other, hub = (
+            await house.client("pc"),
+            await house.client("tv"),
+            await house.client("main", "hub"),
+        )
+        for number in range(4):
+            await device.publish(f"devices/pc/skills/S{number}", b"x" * 100, retain=True)
+        await device.publish("devices/pc/skills/S0", b"y" * 801, retain=True)
+        await device.publish("devices/pc/skills/S1", b"", retain=True)
+        await device.publish("devices/pc/skills/S4", b"z", retain=True)
+        await other.publish("devices/tv/skills/S", b"x", retain=True)
+        await hub.subscribe("devices/#")
+        kept = {message.topic: message.payload[:1] for message in [await hub.next() for _ in range(4)]}
+    assert kept == {
+        "devices/pc/skills/S0": b"x",
+        "devices/pc/skills/S2": b"x",
+        "devices/pc/skills/S4": b"z",
+        "devices/tv/skills/S": b"x",
+    }
+    assert "refused device pc: it has too many retained topics: 'devices/pc/skills/S3'" in caplog.text
+    assert "refused device pc: its retained messages are too large together" in caplog.text
+
+
+async def test_a_client_that_does_not_read_is_disconnected_with_its_will_and_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "broker.embedded")
+    async with embedded_house(tmp_path, limits=Limits(outgoing_bytes=256 * 1024)) as house:
+        hub = await house.client("main", "hub")
+        await hub.subscribe("devices/+/status")
+        good = await house.client("good", "client")
+        await good.subscribe("#")
+        lazy = await house.socket("pc", will=("devices/pc/status", b"offline"))
+        lazy.send(subscribe_packet("hub/+/status"))
+        lazy.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(ROOM_FOR_EVERYTHING):
+            await hub.publish("hub/main/status", bytes(4096))
+            if not hub.inbox.empty():
+                break
+        assert (await hub.next()).payload == b"offline"
+        await hub.publish("devices/pc/status", b"end")
+        assert (await good.until("devices/pc/status", b"end"))[0].topic == "hub/main/status"
+    assert "disconnected device pc: it does not read" in caplog.text
+
+
+async def test_retained_messages_wait_for_a_slow_reader_instead_of_filling_the_memory(tmp_path: Path) -> None:
+    limits = Limits(outgoing_bytes=128 * 1024, retained_bytes=64 * 1024 * 1024)
+    async with embedded_house(tmp_path, limits=limits) as house:
+        device = await house.client("pc")
+        topics = [f"devices/pc/skills/S{number}" for number in range(200)]
+        await asyncio.gather(*(device.publish(topic, bytes(20_000), retain=True) for topic in topics))
+        reader = await house.client("explorer", "client")
+        await reader.subscribe("#")
+        assert sorted([(await reader.next()).topic for _ in topics]) == sorted(topics)
+        assert not reader.left.is_set()
+
+
+async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path, limits=Limits(connections=3)) as house:
+        clients = [await house.client(name) for name in ("a", "b", "c")]
+        late = await house.open()
+        assert await late.ended()
+        await clients[0].stop()
+        await clients[0].gone()
+        # The broker learns of it a moment later; until then the place is taken.
+        codes = [await house.open_and_log_in("d")]
+        while codes[-1] != 0:
+            codes.append(await house.open_and_log_in("d"))
+
+
+async def test_those_who_have_not_logged_in_leave_room_for_those_who_do(tmp_path: Path) -> None:
+    limits = Limits(strangers=5, connect_timeout_s=0.5)
+    async with embedded_house(tmp_path, limits=limits) as house:
+        strangers = [await house.open() for _ in range(10)]
+        assert all(await asyncio.gather(*(each.ended() for each in strangers)))
+        await house.client("pc")
+
+
+async def test_the_first_packet_may_not_be_large(house: House) -> None:
+    stranger = await house.open()
+    stranger.send(packet(1, text("MQTT") + bytes(1_000_000))[:200_000])
+    assert await stranger.ended()
+
+
+async def test_a_connection_has_only_so_many_subscriptions(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path, limits=Limits(subscriptions=2)) as house:
+        hub = await house.client("main", "hub")
+        assert [await hub.subscribe(f"devices/{name}/status") for name in "abca"] == [1, 1, 0x80, 1]
+
+
+async def test_a_packet_of_just_the_limit_passes(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path, limits=Limits(packet_bytes=100_000)) as house:
+        hub = await house.client("main", "hub")
+        await hub.subscribe("devices/#")
+        topic = "devices/pc/status"
+        device = await house.socket("pc")
+        device.send(publish_packet(topic, bytes(100_000 - 2 - len(topic))))
+        assert len((await hub.next()).payload) == 100_000 - 2 - len(topic)
+        device.send(publish_packet(topic, bytes(100_000 - 1 - len(topic))))
+        assert await device.ended()
+
+
+MALFORMED = {
+    "a packet type that does not exist": b"\xf0\x00",
+    "a length of five bytes": b"\x30\xff\xff\xff\xff\x01",
+    "a second CONNECT": connect_packet("pc", "x"),
+    "a PUBLISH with QoS 3": packet(3, text("devices/pc/status") + b"\0\1", flags=6),
+    "a PUBLISH on a wildcard": publish_packet("devices/#", b""),
+    "a PUBLISH on nothing": publish_packet("", b""),
+    "a PUBLISH with packet id 0": publish_packet("devices/pc/status", b"", packet_id=0),
+    "a PUBLISH cut short": packet(3, b"\x00\x40devices"),
+    "a topic that is not UTF-8": packet(3, text(b"\xff\xfe") + b"x"),
+    "a topic with NUL": publish_packet("devices/pc/\0", b""),
+    "a SUBSCRIBE to nothing": packet(8, b"\0\1", flags=2),
+    "a SUBSCRIBE with QoS 3": packet(8, b"\0\1" + text("#") + b"\3", flags=2),
+    "a SUBSCRIBE with wrong flags": packet(8, b"\0\1" + text("#") + b"\0"),
+    "a PUBACK without an id": packet(4, b""),
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+async def test_a_malformed_packet_ends_its_connection_with_the_will_and_no_other(
+    house: House, what: str
+) -> None:
+    hub = await house.client("main", "hub")
+    await hub.subscribe("devices/#")
+    device = await house.socket("pc", will=("devices/pc/status", b"offline"))
+    device.send(MALFORMED[what])
+    assert await device.ended()
+    assert (await hub.next()).payload == b"offline"
+
+
+def mutated(base: bytes) -> st.SearchStrategy[bytes]:
+    """The bytes with one of them changed, or cut somewhere."""
+    changed = st.tuples(st.integers(0, len(base) - 1), st.integers(0, 255)).map(
+        lambda change: base[: change[0]] + bytes((change[1],)) + base[change[0] + 1 :]
+    )
+    return changed | st.integers(0, len(base)).map(lambda end: base[:end])
+
+
+VALID = (
+    connect_packet("pc", "token", will=("devices/pc/status", b"offline"))
+    + publish_packet("devices/pc/status", b"x", packet_id=1)
+    + subscribe_packet("devices/pc/#")
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    noise=st.lists(st.binary(max_size=200) | mutated(VALID), min_size=1, max_size=4), logged_in=st.booleans()
+)
+def test_noise_ends_at_most_its_own_connection(
+    noisy_house: tuple[asyncio.Runner, House], noise: list[bytes], logged_in: bool
+) -> None:
+    runner, house = noisy_house
+
+    async def scene() -> None:
+        stranger = await Socket.open(house.port)
+        if logged_in:
+            stranger.send(connect_packet("pc", house.token("pc")))
+            assert await stranger.receive(4) == b"\x20\x02\x00\x00"
+        for data in noise:
+            stranger.send(data)
+        stranger.writer.write_eof()
+        assert await stranger.ended()
+        await stranger.close()
+        witness = house.clients[0]
+        await witness.publish("hub/main/status", b"alive")
+        assert (await witness.until("hub/main/status"))[-1].payload == b"alive"
+
+    runner.run(scene())
+
+
+@pytest.fixture
+def noisy_house(tmp_path: Path) -> Iterator[tuple[asyncio.Runner, House]]:
+    """A house that many examples of one test share, with a witness who is logged in all the time."""
+    with asyncio.Runner() as runner:
+        home = embedded_house(tmp_path)
+        house = runner.run(home.__aenter__())
+        witness = runner.run(house.client("main", "hub"))
+        runner.run(witness.subscribe("hub/main/status"))
+        yield runner, house
+        runner.run(home.__aexit__(None, None, None))
+
+
+async def test_accepted_sockets_send_small_packets_at_once() -> None:
+    accepted: asyncio.Future[TcpPeer] = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda r, w: accepted.set_result(TcpPeer(r, w)), "127.0.0.1", 0)
+    client = await Socket.open(server.sockets[0].getsockname()[1])
+    peer = await accepted
+    sock = peer._writer.get_extra_info("socket")
+    assert sock.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY)
+    assert sock.getsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE)
+    await peer.close()
+    await client.close()
+    server.close()
+    await server.wait_closed()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_allowance_fills_up_again_and_never_beyond_its_burst() -> None:
+    clock = Clock()
+    allowance = Allowance(10, 2, clock=clock)
+    assert [allowance.take(each) for each in (15, 6, 5, 1)] == [True, False, True, False]
+    clock.now += 0.5
+    assert [allowance.take(each) for each in (6, 5)] == [False, True]
+    clock.now += 1000
+    assert [allowance.take(each) for each in (21, 20)] == [False, True]
+
+
+def test_a_refusal_is_told_once_in_a_while_with_the_number_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    refusals = Refusals(every_s=10, clock=clock)
+    for _ in range(5):
+        refusals.report("device pc", "it sends too many messages", "t")
+    refusals.report("device tv", "it sends too many messages", "t")
+    clock.now += 10
+    refusals.report("device pc", "it sends too many messages", "t")
+    assert [record.getMessage() for record in caplog.records] == [
+        "refused device pc: it sends too many messages: 't'",
+        "refused device tv: it sends too many messages: 't'",
+        "refused device pc: it sends too many messages: 't' (4 more since)",
+    ]

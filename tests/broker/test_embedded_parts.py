@@ -1,0 +1,125 @@
+"""The parts of the embedded broker that can be looked at alone."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker import tokens
+from broker.amqtt_frames import Frame, FrameBuffer, Publication, read_publish, write_publish
+from broker.amqtt_plugins import CompiledRights
+from broker.amqtt_revocations import Revocations
+from broker.amqtt_topics import TopicTree
+from contracts import access
+from contracts.access import Principal, Right
+from contracts.claims import Claims, PrincipalKind
+from contracts.presence import Revocation
+
+levels = st.sampled_from(["devices", "pc", "status", "skills", "hub", "users", "anna", "$SYS", "", "a+b"])
+topics = st.lists(levels, min_size=1, max_size=5).map("/".join)
+filters = st.tuples(
+    st.lists(levels | st.just("+"), max_size=4), st.sampled_from([["#"], ["+"], ["pc"], ["devices"]])
+).map(lambda parts: "/".join([*parts[0], *parts[1]]))
+
+
+@given(granted=st.lists(filters, max_size=4), topic=topics)
+def test_compiled_rights_are_the_rights_of_the_contracts(granted: list[str], topic: str) -> None:
+    for action in ("publish", "receive"):
+        rights = tuple(Right(action, each) for each in granted)  # type: ignore[arg-type]
+        compiled = CompiledRights(rights)
+        expected = access.allowed(rights, action, topic)  # type: ignore[arg-type]
+        assert (compiled.may_publish(topic), compiled.may_receive(topic)) == (
+            (expected, False) if action == "publish" else (False, expected)
+        )
+
+
+@given(kind=st.sampled_from(get_args(PrincipalKind)), chat=st.booleans(), topic=topics)
+def test_compiled_rights_of_every_kind_are_the_rights_of_the_contracts(
+    kind: PrincipalKind, chat: bool, topic: str
+) -> None:
+    rights = access.rights(Principal(kind, "pc", owner="anna", chat=chat))
+    compiled = CompiledRights(rights)
+    assert compiled.may_publish(topic) == access.allowed(rights, "publish", topic)
+    assert compiled.may_receive(topic) == access.allowed(rights, "receive", topic)
+
+
+@given(entered=st.lists(filters, max_size=8, unique=True), topic=topics)
+def test_a_tree_finds_the_filters_that_cover_a_topic(entered: list[str], topic: str) -> None:
+    tree: TopicTree[str] = TopicTree()
+    for each in entered:
+        tree.set(each, each)
+    assert sorted(tree.of_topic(topic)) == sorted(each for each in entered if access.covers(each, topic))
+
+
+@given(entered=st.lists(topics, max_size=8, unique=True), filter_=filters)
+def test_a_tree_finds_the_topics_that_a_filter_covers(entered: list[str], filter_: str) -> None:
+    tree: TopicTree[str] = TopicTree()
+    for each in entered:
+        tree.set(each, each)
+    assert sorted(tree.of_filter(filter_)) == sorted(each for each in entered if access.covers(filter_, each))
+
+
+@given(entered=st.lists(filters, max_size=8, unique=True), data=st.data())
+def test_what_is_removed_from_a_tree_is_gone_and_all_else_is_there(
+    entered: list[str], data: st.DataObject
+) -> None:
+    tree: TopicTree[str] = TopicTree()
+    for each in entered:
+        tree.set(each, each)
+    gone = data.draw(st.lists(filters | st.sampled_from(entered), max_size=8) if entered else st.just(["x"]))
+    for each in gone:
+        tree.remove(each)
+    assert {each for each in entered if tree.get(each)} == set(entered) - set(gone)
+    for each in entered:
+        tree.remove(each)
+    assert not tree._root.children
+
+
+publications = st.builds(
+    Publication,
+    topic=st.text(
+        st.characters(exclude_characters="+#\0", exclude_categories=["Cs"]), min_size=1, max_size=50
+    ),
+    payload=st.binary(max_size=300),
+    qos=st.integers(0, 2),
+    retain=st.booleans(),
+    packet_id=st.integers(1, 65535),
+)
+
+
+@given(messages=st.lists(publications, max_size=5), size=st.integers(1, 40))
+def test_packets_are_the_same_however_the_bytes_come(messages: list[Publication], size: int) -> None:
+    stream = b"".join(
+        write_publish(m.topic.encode(), m.payload, qos=m.qos, retain=m.retain, packet_id=m.packet_id)
+        for m in messages
+    )
+    buffer, got = FrameBuffer(1000), list[Frame]()
+    for start in range(0, len(stream), size):
+        buffer.feed(stream[start : start + size])
+        while (frame := buffer.take()) is not None:
+            got.append(frame)
+    expected = [(m.topic, m.payload, m.qos, m.retain, m.packet_id if m.qos else 0) for m in messages]
+    assert [
+        (p.topic, p.payload, p.qos, p.retain, p.packet_id) for p in (read_publish(frame) for frame in got)
+    ] == expected
+
+
+def claims(at: datetime) -> Claims:
+    return tokens.make_claims(
+        hub_id="h", subject="pc", kind="device", owner="", scopes=(), lifetime_s=60, now=at.timestamp()
+    )
+
+
+def test_old_revocations_are_dropped_and_the_later_of_two_moments_counts(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    revocations = Revocations.load(tmp_path / "revoked.json")
+    revocations.add(Revocation(tokens=["ancient"], before=now - timedelta(days=3 * 366)))
+    revocations.add(Revocation(principals=["pc"], before=now))
+    revocations.add(Revocation(principals=["pc"], before=now - timedelta(days=1)))
+    revocations.save()
+    again = Revocations.load(tmp_path / "revoked.json")
+    assert "ancient" not in (tmp_path / "revoked.json").read_text()
+    assert again.covers(claims(now - timedelta(seconds=1)))
+    assert not again.covers(claims(now + timedelta(seconds=1)))
