@@ -1,0 +1,228 @@
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from broker.keys import KeyPair
+from hub_agent.http import errors
+from hub_registry.accounts import User
+from hub_registry.bearer import Gate
+from hub_registry.directory import RegisteredSkill
+from hub_registry.http import make_router
+from hub_registry.registry import Registry, open_registry
+from hub_registry.settings import RegistrySettings
+from hub_registry.tables import now
+from hub_registry.tokens import TokenRequest
+from tests.hub_registry.spokes import registration
+
+
+class Remover:
+    """Removes from the registry alone; there is no bus here."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def remove_device(self, device: str) -> None:
+        await self._registry.revoke_device(device)
+        await self._registry.remove_device(device)
+
+    async def revoke_device(self, device: str) -> None:
+        await self._registry.revoke_device(device)
+
+
+class Client:
+    """Speaks to the API, as an admin if nothing else is said."""
+
+    def __init__(self, http: httpx.AsyncClient, registry: Registry) -> None:
+        self.http = http
+        self.registry = registry
+
+    async def token(self, user: User | None = None, *scopes: str, kind: str = "user") -> str:
+        user = user or self.registry.admin
+        return await self.registry.authority.issue(
+            TokenRequest(
+                kind=kind,
+                subject=user.id,
+                owner=user.id,
+                scopes=scopes or ("register", "chat", "call"),
+                lifetime_s=60,
+            )
+        )
+
+    async def __call__(self, method: str, path: str, body=None, *, token: str | None = None, status=200):
+        headers = {"authorization": f"Bearer {token or await self.token()}"}
+        answer = await self.http.request(method, path, json=body, headers=headers)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
+
+@pytest.fixture
+async def client(tmp_path, hub_key) -> AsyncIterator[Client]:
+    settings = RegistrySettings(
+        database=tmp_path / "hub" / "hub.db", brokers=("mqtt://192.0.2.1:1883",), enrolment_failures=3
+    )
+    async with open_registry(settings, key=hub_key) as registry:
+        app = FastAPI()
+        errors.install(app)
+        gate = Gate(registry.authority, registry.accounts)
+        app.include_router(make_router(registry, gate=gate, remover=Remover(registry)))
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://hub.local:8321") as http:
+            yield Client(http, registry)
+
+
+async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_key):
+    added = await client("POST", "/api/devices", {"name": "Bedroom PC", "area": "Bedroom"})
+    assert added["id"] == "bedroom_pc"
+    assert added["command"] == (
+        f"strawberry spoke run --hub http://hub.local:8321 --hub-key {hub_key.kid} --skills skills"
+    )
+    assert added["token"] not in added["command"]
+
+    body = {"token": added["token"], "public_key": KeyPair.generate().public.jwk()}
+    answer = await client.http.post("/api/devices/enrol", json=body)
+    joined = answer.json()
+    assert client.registry.authority.check(joined.pop("token")).sub == "bedroom_pc"
+    assert joined == {
+        "device": "bedroom_pc",
+        "hub_id": client.registry.hub_id,
+        "hub_key": hub_key.public.jwk(),
+        "brokers": ["mqtt://192.0.2.1:1883"],
+        "prefix": "",
+    }
+    again = await client.http.post("/api/devices/enrol", json=body)
+    assert again.status_code == 401
+    assert again.json()["error"]["message"] == "the enrolment token was used already"
+
+
+async def test_guessing_enrolment_tokens_is_soon_refused(client):
+    body = {"token": "x.y", "public_key": KeyPair.generate().public.jwk()}
+    answers = [(await client.http.post("/api/devices/enrol", json=body)).status_code for _ in range(5)]
+    assert answers == [401, 401, 401, 429, 429]
+
+
+async def test_anybody_may_see_which_hub_this_is(client, hub_key):
+    known = (await client.http.get("/.well-known/strawberry")).json()
+    assert (known["hub_id"], known["key"]) == (client.registry.hub_id, hub_key.kid)
+    (key,) = (await client.http.get("/.well-known/jwks.json")).json()["keys"]
+    assert (key["kid"], key["alg"]) == (hub_key.kid, "EdDSA")
+    assert "d" not in key
+
+
+async def test_devices_are_listed_renamed_and_removed_by_any_of_their_names(client):
+    await client("POST", "/api/devices", {"name": "TV"})
+    changed = await client("PATCH", "/api/devices/TV", {"name": "Projector", "aliases": ["beamer"]})
+    assert (changed["id"], changed["key"], changed["name"]) == ("tv", "projector", "Projector")
+    (listed,) = await client("GET", "/api/devices")
+    assert (listed["id"], listed["state"], listed["aliases"]) == ("tv", "invited", ["beamer"])
+    removed = await client("DELETE", "/api/devices/beamer")
+    assert removed["id"] == "tv"
+    assert await client("GET", "/api/devices") == []
+
+
+async def test_an_unknown_device_is_named_with_the_nearest(client):
+    await client("POST", "/api/devices", {"name": "Radio"})
+    answer = await client("PATCH", "/api/devices/radios", {"area": "Kitchen"}, status=404)
+    assert "radio" in answer["error"]["hint"]
+
+
+async def test_a_revoked_device_stays_listed_and_can_be_invited_anew(client):
+    await client("POST", "/api/devices", {"name": "TV"})
+    assert (await client("POST", "/api/devices/tv/revoke"))["state"] == "revoked"
+    invitation = await client("POST", "/api/devices/tv/invitations")
+    body = {"token": invitation["token"], "public_key": KeyPair.generate().public.jwk()}
+    assert (await client.http.post("/api/devices/enrol", json=body)).status_code == 200
+    (listed,) = await client("GET", "/api/devices")
+    assert listed["state"] == "offline"
+
+
+async def test_a_program_gets_a_token_with_chosen_scopes_that_can_be_revoked(client):
+    token = (await client("POST", "/api/tokens", {"name": "Node-RED", "scopes": ["chat"]}))["token"]
+    assert client.registry.authority.check(token).scopes == {"chat"}
+    await client("GET", "/api/skills", token=token)
+    listed = next(each for each in await client("GET", "/api/tokens") if each["name"] == "Node-RED")
+    await client("DELETE", f"/api/tokens/{listed['jti']}", status=204)
+    refused = await client("GET", "/api/skills", token=token, status=401)
+    assert "revoked" in refused["error"]["message"]
+
+
+ADMIN_ONLY = [
+    ("GET", "/api/devices", None),
+    ("POST", "/api/devices", {"name": "X"}),
+    ("PATCH", "/api/devices/tv", {"area": "X"}),
+    ("DELETE", "/api/devices/tv", None),
+    ("POST", "/api/devices/tv/revoke", None),
+    ("POST", "/api/devices/tv/invitations", None),
+    ("GET", "/api/tokens", None),
+    ("POST", "/api/tokens", {"name": "x", "scopes": ["chat"]}),
+    ("DELETE", "/api/tokens/x", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ADMIN_ONLY)
+async def test_only_an_admin_in_person_administers(client, method, path, body):
+    await client("POST", "/api/devices", {"name": "TV"})
+    member = await client.registry.accounts.add("Ada", role="member")
+    for token in (
+        await client.token(member),
+        await client.token(None, "chat", "call"),
+        await client.token(kind="device"),
+        await client.token(kind="client"),
+    ):
+        assert (await client(method, path, body, token=token, status=403))["error"]["code"] == "forbidden"
+    assert (await client.http.request(method, path, json=body)).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/api/skills", "/api/skills/search?q=x", "/api/skills/describe?path=x"])
+async def test_skills_are_for_those_with_a_token_that_may_chat_or_call(client, path):
+    assert (await client.http.get(path)).status_code == 401
+    await client("GET", path, token=await client.token(None, "register"), status=403)
+
+
+@pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer nonsense", "Bearer a.b.c"])
+async def test_what_is_no_token_is_refused(client, header):
+    answer = await client.http.get("/api/devices", headers={"authorization": header})
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "unauthorized"
+
+
+async def test_a_device_renews_its_token_and_a_person_does_not(client):
+    device = await client.token(kind="device")
+    renewed = (await client("POST", "/api/tokens/renew", token=device))["token"]
+    await client("GET", "/api/skills", token=device)
+    await client("GET", "/api/skills", token=renewed)
+    await client("GET", "/api/skills", token=device, status=401)
+    await client("POST", "/api/tokens/renew", status=403)
+
+
+async def test_skills_are_searched_and_described(client):
+    await client("POST", "/api/devices", {"name": "TV"})
+    directory = client.registry.directory
+    directory.get("tv").last_heartbeat = now()
+    directory.put_skill("tv", RegisteredSkill.of(registration("MediaSkill", "set_volume", "play"), "1"))
+    everything = await client("GET", "/api/skills")
+    assert len(everything["results"]) == 2
+    (found,) = (await client("GET", "/api/skills/search?q=volume&limit=5"))["results"]
+    assert found["path"] == "devices.tv.MediaSkill.set_volume"
+    assert found["unavailable"] == {"tv": "not joined yet"}
+    described = await client("GET", f"/api/skills/describe?path={found['path']}")
+    assert described["text"].startswith("def set_volume(level: int = 30) -> None:")
+    unknown = await client("GET", "/api/skills/describe?path=devices.tv.MediaSkill.volume", status=404)
+    assert "set_volume" in unknown["error"]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/devices", {}),
+        ("POST", "/api/devices", {"name": ""}),
+        ("POST", "/api/devices", {"name": "x", "what": 1}),
+        ("POST", "/api/tokens", {"name": "x", "scopes": ["everything"]}),
+        ("POST", "/api/tokens", {"name": "x", "scopes": []}),
+        ("GET", "/api/skills/search?limit=0", None),
+    ],
+)
+async def test_a_bad_request_says_what_is_wrong_with_it(client, method, path, body):
+    answer = await client(method, path, body, status=422)
+    assert answer["error"]["message"]
