@@ -23,6 +23,8 @@ _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
 _ANSWER_S: Final = 5.0
 """A player that has not answered by then hangs; healthy ones take milliseconds."""
 
+_CONNECTED_S: Final = 2.0
+
 
 @dataclass
 class Player:
@@ -169,11 +171,16 @@ async def open_players() -> AsyncIterator[Players]:
         from dbus_fast.errors import DBusError, InvalidAddressError
     except ImportError:
         raise ConfigError("this system has no D-Bus", hint=hint) from None
+    bus: MessageBus | None = None
     try:
-        bus = await MessageBus(bus_type=BusType.SESSION).connect()
-    except (OSError, EOFError, ValueError, DBusError, InvalidAddressError) as error:
-        raise ConfigError(f"there is no D-Bus session: {error}", hint=hint) from None
-    try:
+        try:
+            bus = MessageBus(bus_type=BusType.SESSION)
+            async with asyncio.timeout(_CONNECTED_S):
+                await bus.connect()
+        except (OSError, EOFError, ValueError, DBusError, InvalidAddressError) as error:
+            reason = str(error) or type(error).__name__
+            raise ConfigError(f"there is no D-Bus session: {reason}", hint=hint) from None
         yield Players(bus)
     finally:
-        bus.disconnect()
+        if bus is not None:
+            bus.disconnect()
