@@ -11,3 +11,8 @@ def uuid7() -> str:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=value))
+
+
+def time_of(identifier: str) -> float:
+    """Give the time in a UUIDv7, in seconds since 1970."""
+    return int(identifier.replace("-", "")[:12], 16) / 1000
