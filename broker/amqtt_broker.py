@@ -351,15 +351,14 @@ class StrictBroker(Broker):
                 elif moment >= connection.login.claims.exp:
                     self.drop(connection, "its token has expired")
 
-    async def stop(self) -> None:
-        """Disconnect everybody, publish their wills, end."""
+    async def dismiss(self) -> None:
+        """Disconnect everybody, publish their wills, and let nobody in any more."""
         self._stopping = True
         for connection in self._connections():
             self._part(connection)
         for peer in list(self._peers):
             peer.abort()
         await self._idle.wait()
-        await self.shutdown()
 
     async def _start_listeners(self) -> None:
         """Listening is the business of ``open_embedded``, which knows ports, TLS and who may come."""

@@ -140,7 +140,11 @@ async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBro
                     _broker=strict,
                 )
                 _log.info("broker started at %s", running.url)
-                yield running
+                try:
+                    yield running
+                finally:
+                    # The listeners wait for their connections to end.
+                    await strict.dismiss()
         except Exception as error:  # noqa: BLE001 - raised below as it is, not wrapped by the task group
             failure = error
         _log.info("broker stopped")
@@ -158,7 +162,7 @@ async def _run(broker: StrictBroker, store: RetainedStore, tasks: asyncio.TaskGr
     try:
         yield
     finally:
-        await broker.stop()
+        await broker.shutdown()
         for service in services:
             service.cancel()
         await store.flush()
