@@ -116,7 +116,7 @@ class TokenBody(_Body):
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     scopes: Annotated[list[Scope], Field(min_length=1)]
-    lifetime_s: Annotated[int, Field(gt=0, le=10 * 365 * _DAY_S)] | None = None
+    lifetime_s: _Lifetime | None = None
 
 
 class TokenAnswer(_Body):

@@ -1,11 +1,14 @@
 """A registry that serves on a real broker."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import SecretStr
+
+from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from broker.link import Link, LinkSettings, open_link
@@ -26,6 +29,7 @@ class Hub:
     link: Link
     outside: Link
     changes: list[PresenceChange]
+    url: str = ""
 
     def state(self, spoke: FakeSpoke) -> State:
         entry = self.registry.directory.get(spoke.device)
@@ -52,24 +56,47 @@ class Hub:
         await eventually(lambda: self.state(last) is State.ONLINE)
 
 
+def hub_login(registry: Registry, url: str, client_id: str) -> LinkSettings:
+    """Log in as the hub."""
+    claims = tokens.make_claims(
+        hub_id=registry.hub_id, subject="main", kind="hub", owner="admin", scopes=(), lifetime_s=60
+    )
+    password = SecretStr(tokens.issue(registry.key, claims))
+    return LinkSettings(url=url, client_id=client_id, username="main", password=password, backoff_s=0.05)
+
+
+def no_login(_: Registry, url: str, client_id: str) -> LinkSettings:
+    """Come in without a login, where the broker allows that."""
+    return LinkSettings(url=url, client_id=client_id)
+
+
+@asynccontextmanager
+async def serve(
+    registry: Registry, url: str, *, login: Callable[[Registry, str, str], LinkSettings] = no_login
+) -> AsyncIterator[Hub]:
+    """Run a registry's service on a broker."""
+    instance = registry.settings.instance
+    presence = HubPresence(Seal(registry.hub_id, registry.key), instance=instance)
+    async with (
+        open_link(login(registry, url, instance), will=presence.will) as link,
+        open_link(login(registry, url, f"{instance}-outside")) as outside,
+    ):
+        service = RegistryService(registry, link=link, presence=presence)
+        changes: list[PresenceChange] = []
+        service.on_presence(changes.append)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(service.run())
+            try:
+                yield Hub(registry, service, link, outside, changes)
+            finally:
+                running.cancel()
+
+
 @asynccontextmanager
 async def open_hub(
     directory: Path, url: str, *, key: KeyPair, instance: str = "main", **settings
 ) -> AsyncIterator[Hub]:
-    """Run a registry on a broker."""
+    """Open a registry and run it on a broker that asks for no login."""
     given = RegistrySettings(database=directory / "hub.db", instance=instance, **settings)
-    async with open_registry(given, key=key) as registry:
-        presence = HubPresence(Seal(registry.hub_id, key), instance=instance)
-        async with (
-            open_link(LinkSettings(url=url, client_id=f"hub-{instance}"), will=presence.will) as link,
-            open_link(LinkSettings(url=url, client_id=f"outside-{instance}")) as outside,
-        ):
-            service = RegistryService(registry, link=link, presence=presence)
-            changes: list[PresenceChange] = []
-            service.on_presence(changes.append)
-            async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(service.run())
-                try:
-                    yield Hub(registry, service, link, outside, changes)
-                finally:
-                    running.cancel()
+    async with open_registry(given, key=key) as registry, serve(registry, url) as hub:
+        yield hub
