@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from sqlalchemy import func
-from sqlmodel import Session, col, select, update
+from sqlmodel import Session, col, select
 
 from contracts.errors import Conflict
 from contracts.events import Mode
@@ -33,10 +33,25 @@ class TurnKey:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One turn as it is remembered."""
+    """One turn as it is remembered.
+
+    Attributes:
+        untrusted: Whether text from outside the home came into it.
+    """
 
     question: str
     answer: str
+    untrusted: bool = False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a turn ended, and what a person read."""
+
+    state: TurnState
+    answer: str = ""
+    mode: Mode | None = None
+    untrusted: bool = False
 
 
 class Conversations:
@@ -88,20 +103,14 @@ class Conversations:
         if known is not None:
             raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
 
-    async def end(self, key: TurnKey, state: TurnState, *, answer: str, mode: Mode | None) -> None:
-        """Write down how a running turn ended and what a person read."""
+    async def end(self, key: TurnKey, ending: Ending) -> None:
+        """Write down how a running turn ended."""
 
         def work(session: Session) -> None:
-            ended = {"state": state, "answer": answer, "mode": mode, "ended_at": now()}
-            session.exec(
-                update(TurnRow)
-                .where(
-                    col(TurnRow.user) == key.user,
-                    col(TurnRow.id) == key.turn,
-                    col(TurnRow.state) == "running",
-                )
-                .values(**ended)
-            )
+            row = session.get(TurnRow, (key.user, key.turn))
+            assert row is not None, "a turn is written down when it begins"
+            row.state, row.answer, row.mode = ending.state, ending.answer, ending.mode
+            row.untrusted, row.ended_at = ending.untrusted, now()
 
         await self._store.write(work)
 
@@ -131,7 +140,7 @@ class Conversations:
                 .order_by(col(TurnRow.position).desc())
                 .limit(limit)
             )
-            return [Exchange(row.question, row.answer or "") for row in rows][::-1]
+            return [Exchange(row.question, row.answer or "", row.untrusted) for row in rows][::-1]
 
         return await self._store.read(work)
 

@@ -6,7 +6,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_core.gateway.opening import GatewayKind
+from agent_core.loop import TurnLimits
 from agent_core.models import Models
+from agent_core.prompt import Household
+from agent_core.toolset import ToolLimits
 from contracts.names import InstanceName
 
 
@@ -52,22 +55,19 @@ class TurnSettings(_Settings):
     """What one turn may use, and how many there may be.
 
     Attributes:
-        steps: Answers of the model in one turn.
-        seconds: Time; stands still while a person is asked.
-        tokens: Of all answers and questions of the turn together.
+        limits: When a turn is stopped.
+        tools: What its tools may use.
         confirm_s: Seconds until an unanswered question counts as no.
-        exchanges: Earlier exchanges of the conversation that the model gets to see.
+        exchanges: Earlier exchanges of the conversation that are read back.
         per_minute: Messages of one user a minute in the long run.
         burst: Messages of one user at once.
         open_per_user: Turns of one user that run or wait at the same time.
     """
 
-    steps: Annotated[int, Field(gt=0)] = 20
-    # The limit of the spoke's stream from the hub.
-    seconds: Annotated[float, Field(gt=0)] = 15 * 60
-    tokens: Annotated[int, Field(gt=0)] = 400_000
+    limits: TurnLimits = TurnLimits()
+    tools: ToolLimits = ToolLimits()
     confirm_s: Annotated[float, Field(gt=0)] = 60
-    exchanges: Annotated[int, Field(ge=0)] = 40
+    exchanges: Annotated[int, Field(ge=0)] = 100
     per_minute: Annotated[float, Field(gt=0)] = 60
     burst: Annotated[int, Field(gt=0)] = 20
     open_per_user: Annotated[int, Field(gt=0)] = 8
@@ -79,19 +79,6 @@ class SandboxSettings(_Settings):
     processes: Annotated[int, Field(gt=0)] = 4
     spares: Annotated[int, Field(ge=0)] = 1
     idle_seconds: Annotated[float, Field(gt=0)] = 600
-
-
-class Household(_Settings):
-    """What holds for the home where no user or device says otherwise.
-
-    Attributes:
-        language: BCP 47.
-        time_zone: IANA name.
-    """
-
-    language: str = "en"
-    time_zone: str = "UTC"
-    units: str = "metric"
 
 
 class HubSettings(_Settings):

@@ -20,7 +20,8 @@ class TurnRow(Table, table=True):
     """One turn of a conversation: what was asked, and what was answered.
 
     Ids of turns and conversations are chosen by clients, so they count within one user only.
-    ``instance`` is the hub process that runs it.
+    ``instance`` is the hub process that runs it. ``untrusted`` says that text from outside the home
+    came into it.
     """
 
     __tablename__ = "turn"
@@ -35,5 +36,6 @@ class TurnRow(Table, table=True):
     question: str = ""
     answer: str | None = None
     mode: str | None = None
+    untrusted: bool = False
     started_at: datetime = Field(sa_type=Moment)
     ended_at: datetime | None = Field(default=None, sa_type=Moment)

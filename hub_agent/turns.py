@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from contracts.errors import Conflict, StrawberryError
 from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
-from hub_agent.conversations import Conversations, TurnKey
+from hub_agent.conversations import Conversations, Ending, TurnKey
 from hub_agent.tables import TurnState
 
 _log = logging.getLogger(__name__)
@@ -38,12 +38,19 @@ class TurnRequest:
 
 
 class Turn:
-    """A turn that runs or waits for its conversation."""
+    """A turn that runs or waits for its conversation.
+
+    Attributes:
+        ended: Set when it has ended and is written down.
+        cancelled: Whether it was told to stop.
+        untrusted: Set by whoever runs it when text from outside the home came in.
+    """
 
     def __init__(self, request: TurnRequest) -> None:
         self.request = request
         self.ended = asyncio.Event()
         self.cancelled = False
+        self.untrusted = False
         self._queue: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
@@ -172,12 +179,10 @@ class Turns:
         finally:
             try:
                 async with asyncio.timeout(_STORE_S):
-                    await self._conversations.end(
-                        request.key, record.state, answer=record.answer, mode=record.mode
-                    )
+                    await self._conversations.end(request.key, record.ending(untrusted=turn.untrusted))
             finally:
                 del self._turns[request.key]
-                if record.state == "cancelled":
+                if not record.complete:
                     turn.tell(TurnError(code="cancelled", message="the turn was cancelled"))
                 turn.close()
 
@@ -186,24 +191,32 @@ class Turns:
 
 
 class _Record:
-    """What will be remembered of a turn."""
+    """What will be remembered of a turn.
+
+    Attributes:
+        complete: Whether its last event was told.
+    """
 
     def __init__(self) -> None:
-        self.state: TurnState = "cancelled"
-        self.mode: Mode | None = None
+        self.complete = False
+        self._state: TurnState = "cancelled"
+        self._mode: Mode | None = None
         self._text: list[str] = []
         self._final: str | None = None
 
-    @property
-    def answer(self) -> str:
-        """The answer, or as much of it as came."""
-        return "".join(self._text) if self._final is None else self._final
-
     def add(self, event: TurnEvent) -> None:
+        """Take note of an event."""
         match event:
             case TextDelta(text=text):
                 self._text.append(text)
-            case TurnFinal(answer=answer, mode=mode):
-                self._final, self.mode, self.state = answer, mode, "finished"
+            case TurnFinal():
+                self._final, self._mode = event.answer, event.mode
+                self._state, self.complete = "finished", True
             case TurnError():
-                self.state = "finished"
+                self._state = "cancelled" if event.code == "cancelled" else "finished"
+                self.complete = True
+
+    def ending(self, *, untrusted: bool) -> Ending:
+        """Give how it ended, with the answer or as much of it as came."""
+        answer = "".join(self._text) if self._final is None else self._final
+        return Ending(self._state, answer, self._mode, untrusted)

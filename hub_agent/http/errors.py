@@ -23,8 +23,10 @@ from contracts.errors import (
     NotFound,
     SandboxError,
     StrawberryError,
+    TooManyRequests,
     Unauthorized,
 )
+from hub_agent.http.rate import Throttled
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
     (NotFound, 404, "not_found"),
     (Conflict, 409, "conflict"),
     (InvalidMessage, 422, "invalid"),
+    (TooManyRequests, 429, "rate_limited"),
     (LinkError, 503, "bus_unavailable"),
     (SandboxError, 503, "sandbox_unavailable"),
     (GatewayError, 503, "no_model"),
@@ -59,18 +62,6 @@ CALL_STATUS: Final[dict[ErrorCode, int]] = {
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
-class TooManyRequests(StrawberryError):
-    """A user asks faster than the hub's limit.
-
-    Attributes:
-        retry_after_s: Seconds until the next request is taken.
-    """
-
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
-        super().__init__(message, hint=f"Try again in {retry_after_s:.0f} s.")
-        self.retry_after_s = retry_after_s
-
-
 def error_response(
     path: str,
     status: int,
@@ -79,19 +70,19 @@ def error_response(
     hint: str = "",
     *,
     headers: dict[str, str] | None = None,
-    extra: dict[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> JSONResponse:
     """Make the response for an error.
 
     Args:
         path: Of the request; decides about the shape.
-        extra: Further members next to ``error``.
+        more: Further members of the error.
     """
-    error: dict[str, Any] = {"code": code, "message": message, "hint": hint}
+    error: dict[str, Any] = {"code": code, "message": message, "hint": hint, **(more or {})}
     if "/v1/" in path:
         kind = "invalid_request_error" if status < 500 else "server_error"
         error |= {"type": kind, "param": None}
-    return JSONResponse({"error": error, **(extra or {})}, status_code=status, headers=headers)
+    return JSONResponse({"error": error}, status_code=status, headers=headers)
 
 
 def install(app: FastAPI) -> None:
@@ -106,19 +97,25 @@ async def _expected(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StrawberryError)
     path = request.url.path
     if isinstance(error, CallError):
-        extra = {"device": error.device} if error.device else None
+        more = {"device": error.device} if error.device else None
         return error_response(
-            path, CALL_STATUS[error.code], error.code.value, error.message, error.hint, extra=extra
+            path, CALL_STATUS[error.code], error.code.value, error.message, error.hint, more=more
         )
-    if isinstance(error, TooManyRequests):
-        headers = {"retry-after": f"{max(1, round(error.retry_after_s))}"}
-        return error_response(path, 429, "rate_limited", error.message, error.hint, headers=headers)
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
-            # RFC 6750, section 3: a client learns from it that a bearer token is what is missing.
-            headers = {"www-authenticate": 'Bearer realm="strawberry"'} if status == 401 else {}
-            return error_response(path, status, code, error.message, error.hint, headers=headers)
+            return error_response(path, status, code, error.message, error.hint, headers=_headers(error))
     return error_response(path, 500, "internal", error.message, error.hint)
+
+
+def _headers(error: StrawberryError) -> dict[str, str]:
+    match error:
+        case Unauthorized():
+            # RFC 6750, section 3: a client learns from it that a bearer token is what is missing.
+            return {"www-authenticate": 'Bearer realm="strawberry"'}
+        case Throttled():
+            return {"retry-after": str(error.retry_after_s)}
+        case _:
+            return {}
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:

@@ -2,41 +2,52 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
 
-from hub_agent.http.errors import TooManyRequests
+from contracts.errors import TooManyRequests
+from hub_registry.rates import Clock, TokenBucket
 
 _MOST_USERS: Final = 10_000
 
 
+class Throttled(TooManyRequests):
+    """A user asks faster than the hub allows.
+
+    Attributes:
+        retry_after_s: Whole seconds until the next request is taken.
+    """
+
+    def __init__(self, *, retry_after_s: int) -> None:
+        super().__init__("too many messages in a short time", hint=f"Try again in {retry_after_s} s.")
+        self.retry_after_s = retry_after_s
+
+
 class RateLimit:
-    """A bucket of tokens for each user: bursts are served, a steady flood is not.
+    """Bursts of a user are served, a steady flood is not.
 
     Args:
         per_minute: Requests a minute in the long run.
         burst: Requests that may come at once.
     """
 
-    def __init__(self, *, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, per_minute: float, burst: int, clock: Clock = time.monotonic) -> None:
         self._per_second = per_minute / 60
         self._burst = burst
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._users: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def spend(self, user: str) -> None:
         """Count one request of a user.
 
         Raises:
-            TooManyRequests: If there were too many.
+            Throttled: If there were too many.
         """
-        now = self._clock()
-        tokens, before = self._buckets.pop(user, (float(self._burst), now))
-        tokens = min(float(self._burst), tokens + (now - before) * self._per_second)
-        allowed = tokens >= 1
-        self._buckets[user] = (tokens - 1 if allowed else tokens, now)
-        if len(self._buckets) > _MOST_USERS:
-            self._buckets.popitem(last=False)
-        if not allowed:
-            wait = (1 - tokens) / self._per_second
-            raise TooManyRequests("too many messages in a short time", retry_after_s=wait)
+        bucket = self._users.get(user)
+        if bucket is None:
+            bucket = TokenBucket(burst=self._burst, per_second=self._per_second, clock=self._clock)
+            self._users[user] = bucket
+        self._users.move_to_end(user)
+        if len(self._users) > _MOST_USERS:
+            self._users.popitem(last=False)
+        if not bucket.take():
+            raise Throttled(retry_after_s=max(1, round(1 / self._per_second)))

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from hub_agent.tasks import open_tasks
+
 _GRACE_S = 3
 """How long requests that are under way may go on when the hub stops; turns are cancelled before."""
 
@@ -44,10 +46,11 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
         timeout_graceful_shutdown=_GRACE_S,
     )
     server = _Server(config)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve(sockets=[listener]), name="http")
+    async with open_tasks() as tasks:
+        serving = tasks.create_task(server.serve(sockets=[listener]), name="http")
         try:
             await server.ready.wait()
             yield
         finally:
             server.should_exit = True
+            await asyncio.wait([serving])

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.errors import Conflict, GatewayError
 from contracts.events import TextDelta, TurnEvent, TurnFinal
-from hub_agent.conversations import Conversations, Exchange, TurnKey, open_conversations
+from hub_agent.conversations import Conversations, Ending, Exchange, TurnKey, open_conversations
 from hub_agent.turns import Turn, TurnRequest, Turns
 
 ANN, BOB = "ann", "bob"
@@ -220,6 +220,6 @@ async def test_history_is_bounded_and_in_order(conversations: Conversations) -> 
     for number in range(5):
         key = TurnKey(ANN, str(number))
         await conversations.begin(key, conversation="c", question=f"q{number}", device=None)
-        await conversations.end(key, "finished", answer=f"a{number}", mode="online")
+        await conversations.end(key, Ending("finished", f"a{number}", "online"))
     assert await conversations.history(ANN, "c", limit=2) == [Exchange("q3", "a3"), Exchange("q4", "a4")]
     assert await conversations.history(BOB, "c", limit=2) == []

@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("question", sa.String(), nullable=False),
         sa.Column("answer", sa.String(), nullable=True),
         sa.Column("mode", sa.String(), nullable=True),
+        sa.Column("untrusted", sa.Boolean(), nullable=False),
         sa.Column("started_at", sa.String(24), nullable=False),
         sa.Column("ended_at", sa.String(24), nullable=True),
         sa.PrimaryKeyConstraint("user", "id"),

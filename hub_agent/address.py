@@ -1,0 +1,61 @@
+"""What a running hub leaves for the command line of its owner: its address, and a token."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from broker.files import write_private
+from contracts.claims import SCOPES
+from contracts.errors import Unauthorized
+from contracts.wire import rfc3339
+from hub_registry.registry import Registry
+from hub_registry.tables import now
+from hub_registry.tokens import TokenRequest
+
+_RENEW_S: Final = 30 * 24 * 3600
+"""A token that ends within a month is replaced: a hub may run for that long."""
+
+_NAME: Final = "command line"
+
+
+@contextmanager
+def announced(directory: Path, url: str) -> Iterator[None]:
+    """Say in ``run.json`` where the hub is reached, for as long as the block lasts."""
+    file = directory / "run.json"
+    said = {"url": url, "pid": os.getpid(), "started_at": rfc3339(now())}
+    write_private(file, json.dumps(said).encode())
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+async def provide_token(directory: Path, registry: Registry) -> None:
+    """See to it that ``cli.token`` holds a good token of the first admin."""
+    file = directory / "cli.token"
+    if _good(file, registry):
+        return
+    token = await registry.authority.issue(
+        TokenRequest(
+            kind="user",
+            subject=registry.admin.id,
+            owner=registry.admin.id,
+            scopes=SCOPES,
+            lifetime_s=registry.settings.lifetimes.user_s,
+            name=_NAME,
+        )
+    )
+    write_private(file, token.encode())
+
+
+def _good(file: Path, registry: Registry) -> bool:
+    try:
+        claims = registry.authority.check(file.read_text("ascii").strip())
+    except (OSError, ValueError, Unauthorized):
+        return False
+    is_all = claims.sub == registry.admin.id and claims.scopes == frozenset(SCOPES)
+    return is_all and claims.exp > time.time() + _RENEW_S

@@ -1,0 +1,72 @@
+"""The hub's HTTP application: every router, behind one guard."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from contracts.wire import Json
+from hub_agent.assistant import Assistant
+from hub_agent.confirmations import Slips
+from hub_agent.http import chat, completions, errors, skills
+from hub_agent.http.chat import Chat
+from hub_agent.http.guard import Guard
+from hub_agent.http.rate import RateLimit
+from hub_agent.http.skills import Direct
+from hub_registry.bearer import Gate
+from hub_registry.http import Remover
+from hub_registry.http import make_router as make_registry_router
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the endpoints work with.
+
+    Attributes:
+        remover: The registry's service.
+        health: Gives what ``/api/health`` shows to anybody.
+        tasks: Owns what watches over connections.
+    """
+
+    assistant: Assistant
+    gate: Gate
+    remover: Remover
+    health: Callable[[], dict[str, Json]]
+    tasks: asyncio.TaskGroup
+
+
+def make_app(services: Services) -> ASGIApp:
+    """Put the application together."""
+    settings = services.assistant.settings
+    turns, http = settings.turns, settings.http
+    # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
+    app = FastAPI(
+        title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None, root_path=http.base_path
+    )
+    errors.install(app)
+
+    @app.get("/api/health")
+    async def health() -> dict[str, Json]:
+        return services.health()
+
+    talk = Chat(
+        services.assistant,
+        gate=services.gate,
+        rate=RateLimit(per_minute=turns.per_minute, burst=turns.burst),
+        tasks=services.tasks,
+    )
+    direct = Direct(
+        services.assistant,
+        gate=services.gate,
+        slips=Slips(expires_s=turns.confirm_s),
+        tasks=services.tasks,
+    )
+    app.include_router(completions.make_router(talk))
+    app.include_router(chat.make_router(talk))
+    app.include_router(skills.make_router(direct))
+    app.include_router(
+        make_registry_router(services.assistant.registry, gate=services.gate, remover=services.remover)
+    )
+    return Guard(app, hosts=http.hosts, origins=http.origins, max_body_bytes=http.max_body_bytes)

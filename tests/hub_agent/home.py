@@ -1,0 +1,188 @@
+"""A home for tests: a real broker, a real hub over real HTTP, and devices with real skills."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agent_core.models import Model, ModelEntry, Models
+from agent_core.skills.loaded import expose
+from agent_core.skills.runner import SkillRunner
+from agent_core.skills.skill import Skill
+from broker.embedded import EmbeddedSettings, open_embedded
+from broker.envelope import Seal
+from broker.keys import KeyPair, PublicKey
+from broker.link import LinkSettings, open_link
+from broker.rpc import ProgressSink, Responder
+from contracts.claims import SCOPES, Scope
+from contracts.rpc import Call
+from hub_agent.service import Hub, open_hub
+from hub_agent.settings import BusSettings, HttpSettings, HubSettings, SandboxSettings
+from hub_registry.accounts import Accounts, User
+from hub_registry.store import open_store
+from hub_registry.tokens import TokenRequest
+from tests.hub_registry.spokes import FakeSpoke, eventually
+
+EPOCH = 1_000
+
+
+@dataclass
+class Device:
+    """A device that is online with its skills."""
+
+    id: str
+    key: KeyPair
+    token: str
+    spoke: FakeSpoke
+
+
+@dataclass
+class Home:
+    """Broker, hub and whatever devices a test adds."""
+
+    directory: Path
+    hub: Hub
+    broker_url: str
+    stack: AsyncExitStack
+
+    @property
+    def admin_token(self) -> str:
+        """The token that the hub left for the command line."""
+        return (self.directory / "hub" / "cli.token").read_text()
+
+    def client(self, token: str | None = None, **headers: str) -> httpx.AsyncClient:
+        """A client of the hub's; to be entered."""
+        given = {"authorization": f"Bearer {token or self.admin_token}", **headers}
+        return httpx.AsyncClient(base_url=self.hub.url, headers=given, timeout=30)
+
+    async def token(self, user: User | None = None, *, scopes: tuple[Scope, ...] = SCOPES) -> str:
+        """A new token of a user."""
+        owner = user or self.hub.registry.admin
+        return await self.hub.registry.authority.issue(
+            TokenRequest(kind="user", subject=owner.id, owner=owner.id, scopes=scopes, lifetime_s=600)
+        )
+
+    async def device(self, name: str, *skills: Skill, scopes: tuple[Scope, ...] = ()) -> Device:
+        """Let a device join over HTTP and come online with these skills."""
+        key = KeyPair.generate()
+        async with self.client() as client:
+            added = (await client.post("/api/devices", json={"name": name})).json()
+            body = {"token": added["token"], "public_key": key.public.jwk()}
+            joined = (await client.post("/api/devices/enrol", json=body)).json()
+        device, token = joined["device"], joined["token"]
+        link = await self.stack.enter_async_context(
+            open_link(
+                LinkSettings(url=self.broker_url, client_id=device, username=device, password=_secret(token))
+            )
+        )
+        runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
+
+        async def execute(call: Call, skill: str, method: str, progress: ProgressSink) -> Any:
+            return await runner.run(
+                skill, method, call.args, call.kwargs, confirmed=call.confirmed, progress=progress
+            )
+
+        hub_id = joined["hub_id"]
+        await self.stack.enter_async_context(
+            Responder(
+                link,
+                Seal(hub_id, key),
+                device=device,
+                epoch=EPOCH,
+                hub_key=PublicKey.from_jwk(joined["hub_key"]),
+                executor=execute,
+            )
+        )
+        spoke = FakeSpoke(link, hub_id=hub_id, device=device, key=key, epoch=EPOCH)
+        await spoke.online(*(skill.registration for skill in runner.skills.values()))
+        entry = self.hub.registry.directory.get(device)
+        assert entry is not None
+        await eventually(lambda: entry.connected and set(entry.skills) == set(runner.skills))
+        return Device(device, key, token, spoke)
+
+
+def _secret(token: str) -> Any:
+    from pydantic import SecretStr
+
+    return SecretStr(token)
+
+
+@asynccontextmanager
+async def open_home(
+    directory: Path, *, model_url: str | None = None, sandbox: Path | None = None, **settings: Any
+) -> AsyncIterator[Home]:
+    """Run a home.
+
+    Args:
+        model_url: Base URL of a model server, if the home has one.
+        sandbox: Where the sandbox is installed, if programs are to run.
+        settings: Of the hub, beyond where things are.
+    """
+    directory.mkdir(exist_ok=True)
+    if sandbox is not None:
+        (directory / "sandbox").symlink_to(sandbox, target_is_directory=True)
+    key = KeyPair.load_or_create(directory / "hub" / "key.pem")
+    async with open_store(directory / "hub" / "hub.db") as store:
+        hub_id = await Accounts(store).hub_id()
+    given: dict[str, Any] = {
+        "http": HttpSettings(port=0),
+        "gateway": "direct",
+        "sandbox": SandboxSettings(processes=2, spares=0),
+        "models": Models(usable=(_model(model_url),)) if model_url else Models(),
+        **settings,
+    }
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(
+            open_embedded(
+                EmbeddedSettings(data_dir=directory / "broker", hub_id=hub_id, hub_key=key.public, port=0)
+            )
+        )
+        hub = await stack.enter_async_context(
+            open_hub(HubSettings(home=directory, bus=BusSettings(url=broker.url), **given))
+        )
+        devices = await stack.enter_async_context(AsyncExitStack())
+        yield Home(directory, hub, broker.url, devices)
+
+
+def _model(url: str) -> Model:
+    return Model(ModelEntry(name="house", provider="openai", model="scripted", base_url=url))
+
+
+def says(text: str, **more: Any) -> dict[str, Any]:
+    """The body of a chat completion request."""
+    return {"model": "assistant", "messages": [{"role": "user", "content": text}], **more}
+
+
+async def chunks(response: httpx.Response) -> AsyncGenerator[Any, None]:
+    """The chunks of a stream as they come; the last one is the text ``[DONE]``."""
+    async for line in response.aiter_lines():
+        if line:
+            assert line.startswith("data: "), line
+            text = line.removeprefix("data: ")
+            yield text if text == "[DONE]" else json.loads(text)
+
+
+def text_of(seen: list[Any]) -> str:
+    """The text that a client of the plain contract shows."""
+    return "".join(
+        choice["delta"].get("content") or ""
+        for chunk in seen
+        if isinstance(chunk, dict)
+        for choice in chunk.get("choices", [])
+    )
+
+
+def events_of(seen: list[Any]) -> list[dict[str, Any]]:
+    """What the agent told beside the text."""
+    return [chunk["x_strawberry"] for chunk in seen if isinstance(chunk, dict) and "x_strawberry" in chunk]
+
+
+async def wait_for(event: asyncio.Event) -> None:
+    """Wait for something that must happen."""
+    async with asyncio.timeout(20):
+        await event.wait()

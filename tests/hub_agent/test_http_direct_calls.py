@@ -1,0 +1,180 @@
+"""Skills called over HTTP, without a model."""
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from hub_registry.audit import Audit
+from hub_registry.tables import now
+from tests.hub_agent.home import Home, wait_for
+from tests.hub_agent.skills import AnywhereSkill, LampSkill, LockSkill, SlowSkill
+from tests.hub_registry.spokes import eventually
+
+
+def call(device: str, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    skill, method = path.split(".")
+    return {"device": device, "skill": skill, "method": method, "args": list(args), "kwargs": kwargs}
+
+
+async def post(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[int, Any]:
+    answer = await client.post("/api/skills/call", json=body)
+    data = answer.json()
+    return answer.status_code, data.get("result", data.get("error"))
+
+
+async def test_a_device_is_named_by_key_id_name_or_alias(home: Home) -> None:
+    lamp = LampSkill()
+    device = await home.device("Bedroom PC", lamp)
+    async with home.client() as client:
+        await client.patch(f"/api/devices/{device.id}", json={"name": "Study PC", "aliases": ["the box"]})
+        for name in ("study_pc", "bedroom_pc", "Study PC", "the box"):
+            status, result = await post(client, call(name, "LampSkill.turn_on", level="40"))
+            assert (status, result) == (200, "The lamp is at 40 percent.")
+        assert (await post(client, call("study_pc", "LampSkill.status"))) == (200, 40)
+
+
+async def test_a_mistake_is_told_with_the_nearest_names_and_runs_nothing(home: Home) -> None:
+    lamp = LampSkill()
+    await home.device("Bedroom PC", lamp)
+    async with home.client() as client:
+        for body, expected, named in (
+            (call("bedrom_pc", "LampSkill.turn_on"), (404, "unknown_skill"), "bedroom_pc"),
+            (call("bedroom_pc", "LampSkil.turn_on"), (404, "unknown_skill"), "LampSkill"),
+            (call("bedroom_pc", "LampSkill.turn_onn"), (404, "unknown_skill"), "turn_on"),
+            (call("bedroom_pc", "LampSkill.turn_on", lvl=4), (422, "bad_arguments"), "level"),
+            (call("bedroom_pc", "LampSkill.turn_on", level="high"), (422, "bad_arguments"), "level"),
+            (call("bedroom_pc", "LampSkill.turn_on", 1, 2), (422, "bad_arguments"), "level"),
+        ):
+            status, error = await post(client, body)
+            assert (status, error["code"]) == expected
+            assert named in f"{error['message']} {error['hint']}", error
+        for wrong in ({"device": "x"}, {**call("bedroom_pc", "LampSkill.turn_on"), "extra": 1}, [], "x"):
+            answer = await client.post("/api/skills/call", json=wrong)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
+    assert lamp.level == 0
+
+
+async def test_a_skill_that_fails_says_why_without_a_traceback(home: Home) -> None:
+    await home.device("Bedroom PC", LampSkill())
+    async with home.client() as client:
+        status, error = await post(client, call("bedroom_pc", "LampSkill.fail"))
+    assert (status, error["code"]) == (502, "skill_error")
+    assert "Bedroom PC" in error["message"]
+    assert "the bulb is broken" in error["message"]
+    assert "Traceback" not in str(error)
+
+
+async def test_an_offline_device_is_named_with_where_else_the_skill_is(home: Home) -> None:
+    one = await home.device("Bedroom PC", LampSkill())
+    await home.device("Kitchen Pi", LampSkill())
+    await one.spoke.status("offline")
+    entry = home.hub.registry.directory.get(one.id)
+    assert entry is not None
+    await eventually(lambda: not entry.connected)
+    async with home.client() as client:
+        status, error = await post(client, call("bedroom_pc", "LampSkill.turn_on"))
+    assert (status, error["code"]) == (503, "offline")
+    assert "Bedroom PC" in error["message"]
+    assert "kitchen_pi" in error["hint"]
+
+
+async def test_any_device_serves_a_call_to_the_hub(home: Home) -> None:
+    log: list[str] = []
+    one = await home.device("Bedroom PC", AnywhereSkill(log, "one"))
+    await home.device("Kitchen Pi", AnywhereSkill(log, "two"))
+    async with home.client() as client:
+        assert await post(client, call("hub", "AnywhereSkill.work", "dishes")) == (200, "dishes done")
+        await one.spoke.status("offline")
+        entry = home.hub.registry.directory.get(one.id)
+        assert entry is not None
+        await eventually(lambda: not entry.connected)
+        assert await post(client, call("hub", "AnywhereSkill.work", "laundry")) == (200, "laundry done")
+        status, error = await post(client, call("hub", "LampSkill.turn_on"))
+        assert (status, error["code"]) == (404, "unknown_skill")
+    assert len(log) == 2
+    assert log[1] == "two: laundry"
+
+
+async def test_a_confirm_method_runs_once_for_each_yes_to_exactly_this_call(home: Home) -> None:
+    lock = LockSkill()
+    await home.device("Door Pi", lock)
+    body = call("Door Pi", "LockSkill.unlock", door="front")
+    other = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
+    async with home.client() as client, home.client(other) as bob:
+        status, asked = await post(client, body)
+        assert (status, asked["code"]) == (409, "needs_confirmation")
+        assert (asked["device_name"], asked["method"]) == ("Door Pi", "LockSkill.unlock")
+        assert asked["arguments"] == {"door": "front"}
+        yes = {"confirmation": asked["confirmation"]}
+
+        back = call("Door Pi", "LockSkill.unlock", door="back")
+        assert (await post(client, {**back, **yes}))[0] == 409
+        assert (await post(bob, {**body, **yes}))[0] == 409
+        assert (await post(client, {**body, "confirmation": "invented"}))[0] == 409
+        assert lock.opened == []
+
+        # The same arguments by position are the same call.
+        same = call("door_pi", "LockSkill.unlock", "front")
+        assert await post(client, {**same, **yes}) == (200, "front is open")
+        assert (await post(client, {**body, **yes}))[0] == 409
+    assert lock.opened == ["front"]
+
+
+async def test_a_guest_may_look_and_not_act(home: Home) -> None:
+    lamp = LampSkill()
+    await home.device("Bedroom PC", lamp)
+    guest = await home.hub.registry.accounts.add("Guest", role="guest")
+    async with home.client(await home.token(guest)) as client:
+        assert await post(client, call("bedroom_pc", "LampSkill.status")) == (200, 0)
+        status, error = await post(client, call("bedroom_pc", "LampSkill.turn_on"))
+    assert (status, error["code"]) == (403, "refused")
+    assert lamp.level == 0
+
+
+async def test_a_device_calls_others_only_with_the_scope_and_confirms_nothing(home: Home) -> None:
+    lock = LockSkill()
+    pi = await home.device("Door Pi", lock)
+    async with home.client(pi.token) as client:
+        status, error = await post(client, call("door_pi", "LockSkill.unlock"))
+        assert (status, error["code"]) == (403, "forbidden")
+        assert "call" in error["message"]
+
+
+async def test_a_client_that_leaves_cancels_the_call(home: Home) -> None:
+    slow = SlowSkill()
+    await home.device("Bedroom PC", slow)
+    async with home.client() as client:
+        waiting = asyncio.get_running_loop().create_task(
+            client.post("/api/skills/call", json=call("bedroom_pc", "SlowSkill.wait"))
+        )
+        await wait_for(slow.begun)
+        waiting.cancel()
+        await wait_for(slow.stopped)
+
+
+async def test_every_call_is_in_the_audit_with_its_outcome_and_without_its_arguments(home: Home) -> None:
+    device = await home.device("Bedroom PC", LampSkill(), LockSkill())
+    before = now()
+    async with home.client() as client:
+        await post(client, call("bedroom_pc", "LampSkill.turn_on", level=41))
+        await post(client, call("bedroom_pc", "LampSkill.fail"))
+        await post(client, call("bedroom_pc", "LockSkill.unlock", door="secret door"))
+    audit = Audit(home.hub.registry.store)
+
+    async def written() -> bool:
+        return len(await audit.latest()) == 3
+
+    await eventually(written)
+    records = (await audit.latest())[::-1]
+    assert [(record.method, record.outcome) for record in records] == [
+        ("turn_on", "result"),
+        ("fail", "skill_error"),
+        ("unlock", "needs_confirmation"),
+    ]
+    for record in records:
+        assert record.device == device.id
+        assert record.actor.user == home.hub.registry.admin.id
+        assert record.at >= before
+        assert len(record.arguments) == 64
+        assert "secret" not in str(record)
