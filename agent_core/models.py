@@ -197,7 +197,7 @@ def read_entries(home: Path) -> tuple[ModelEntry, ...]:
 
 
 def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give all variables: those of ``.env`` in ``home``, which stand above the environment.
+    """Give all variables: those of ``.env`` in ``home``, and above them those of the environment.
 
     A line is ``NAME=value``; ``export`` in front, quotes around the value and ``#`` lines are taken
     as a shell takes them.
@@ -213,7 +213,7 @@ def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{file} cannot be read: {reason}", hint="Check the file and its owner.") from None
-    values = dict(environment)
+    values: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip().removeprefix("export ").strip()
         if not text or text.startswith("#"):
@@ -222,7 +222,7 @@ def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
         if not equals or not name.strip().isidentifier():
             raise ConfigError(f"{file}, line {number}: not an assignment", hint="Write NAME=value.")
         values[name.strip()] = _unquoted(value.strip())
-    return values
+    return {**values, **{name: value for name, value in environment.items() if value}}
 
 
 def _unquoted(value: str) -> str:

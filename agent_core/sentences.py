@@ -17,6 +17,9 @@ _MAX_UTTERANCE: Final = 300
 _DEVICE_LEAD_WORDS: Final = 2
 """Words before a device's name that belong to it: ``on the``, ``in der``."""
 
+_MAX_NAMED: Final = 6
+"""Choices that a person can keep in mind."""
+
 _MAX_COMPILED: Final = 20_000
 """Templates remembered for the next device that has the same; a device may register new ones for ever."""
 
@@ -247,6 +250,8 @@ def _primary(language: str) -> str:
 
 
 def _either(names: list[str]) -> str:
+    if len(names) > _MAX_NAMED:
+        names = [*names[: _MAX_NAMED - 1], f"one of {len(names) - _MAX_NAMED + 1} others"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 

@@ -16,6 +16,7 @@ from agent_core.gateway.protocol import (
     TextPart,
     ToolCall,
 )
+from agent_core.gateway.thoughts import ThoughtFilter
 from agent_core.models import Model, Models
 from contracts.errors import GatewayError, NoModel
 from contracts.wire import Json
@@ -147,29 +148,25 @@ class FallbackGateway:
         self, request: ModelRequest, models: tuple[Model, ...], failures: list[Failure]
     ) -> AsyncGenerator[GatewayEvent, None]:
         """Ask once; yields nothing where no model said anything, and then adds to ``failures``."""
-        shown, blank, model = False, "", ""
+        answer, model = _Answer(), ""
         async with aclosing(self._backend.ask(request, models)) as pieces:
             async for piece in pieces:
                 match piece:
                     case Began():
                         failures.extend(piece.failures)
                         model = piece.model
-                    case TextPart() | ToolCall():
-                        if isinstance(piece, TextPart) and not shown:
-                            # Blank text alone is an empty answer, and another model may do better.
-                            blank += piece.text
-                            if not blank.strip():
-                                continue
-                            piece = TextPart(blank)
-                        if not shown and failures:
-                            yield FellBack(model, tuple(str(failure) for failure in failures))
-                        shown = True
-                        yield piece
-                    case Completed() if shown:
-                        yield piece
-                    case Completed():
-                        failures.append(Failure(model, "its answer was empty"))
-                    case BrokeOff(failure) if shown:
+                    case TextPart() | ToolCall() | Completed():
+                        for event in answer.take(piece):
+                            if answer.first and failures:
+                                yield FellBack(model, tuple(str(failure) for failure in failures))
+                            answer.first = False
+                            yield event
+                        if isinstance(piece, Completed):
+                            if answer.first:
+                                failures.append(Failure(model, "its answer was empty"))
+                            else:
+                                yield piece
+                    case BrokeOff(failure) if not answer.first:
                         raise GatewayError(
                             f"the answer broke off: {failure}",
                             hint="What came is kept. Ask again for the rest.",
@@ -178,6 +175,35 @@ class FallbackGateway:
                         failures.append(failure)
                     case AllFailed():
                         failures.extend(piece.failures)
+
+
+class _Answer:
+    """What of an answer can be given out: no thoughts, and nothing as long as all of it is blank.
+
+    Blank text alone is an empty answer, and another model may do better.
+
+    Attributes:
+        first: Whether nothing has been given out yet.
+    """
+
+    def __init__(self) -> None:
+        self.first = True
+        self._thoughts = ThoughtFilter()
+
+    def take(self, piece: TextPart | ToolCall | Completed) -> list[TextPart | ToolCall]:
+        """Take a piece; gives the text and calls that go out now."""
+        match piece:
+            case TextPart(text):
+                return self._text(self._thoughts.feed(text))
+            case ToolCall():
+                return [*self._text(self._thoughts.rest()), piece]
+            case Completed():
+                return self._text(self._thoughts.rest())
+
+    def _text(self, text: str) -> list[TextPart | ToolCall]:
+        if self.first:
+            text = text.lstrip()
+        return [TextPart(text)] if text else []
 
 
 def _after(models: tuple[Model, ...], name: str) -> tuple[Model, ...]:

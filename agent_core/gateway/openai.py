@@ -99,12 +99,13 @@ class DirectBackend:
                         yield text
         except TimeoutError:
             yield BrokeOff(Failure(entry.name, f"no answer within {clock.seconds:g} s"))
+        except _Garbled as error:
+            yield BrokeOff(Failure(entry.name, one_line(str(error), self._models), passing=True))
         except httpx.ConnectError:
             yield BrokeOff(Failure(entry.name, f"nothing answers at {entry.address}"))
-        except (httpx.HTTPError, _Garbled) as error:
-            yield BrokeOff(
-                Failure(entry.name, one_line(str(error) or type(error).__name__, self._models), True)
-            )
+        except httpx.HTTPError as error:
+            said = one_line(f"the connection broke: {error or type(error).__name__}", self._models)
+            yield BrokeOff(Failure(entry.name, said, passing=True))
         else:
             for piece in reply.end():
                 yield piece

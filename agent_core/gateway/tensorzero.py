@@ -49,6 +49,9 @@ _TYPES: Final = {
     "anthropic": "anthropic",
     "google": "google_ai_studio_gemini",
 }
+_PASSING: Final = re.compile(r"EOF|SSE|decod|reset|parsing chunk|before first chunk")
+"""Words of failures that are neither a status, nor a server that is not there or too slow."""
+
 _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",
     "stop_sequence": "end",
@@ -147,6 +150,7 @@ class TensorZeroBackend:
         self._client = client
         self._models = models
         self._variants = {model.entry.name: _variant(number) for number, model in enumerate(models)}
+        self._by_name = {model.entry.name: model for model in models}
         self._names = {variant: name for name, variant in self._variants.items()}
 
     async def ask(self, request: ModelRequest, models: tuple[Model, ...]) -> AsyncGenerator[Piece, None]:
@@ -204,7 +208,8 @@ class TensorZeroBackend:
                     stop = chunk.finish_reason.value
         except BaseTensorZeroError as error:
             if answering:
-                yield BrokeOff(Failure(answering, one_line(_plain(str(error)), models), passing=True))
+                said = one_line(_plain(_plain_json(str(error)), self._by_name[answering].entry), models)
+                yield BrokeOff(Failure(answering, said, passing=True))
             else:
                 yield AllFailed(self._failures(str(error), models))
             return
@@ -241,8 +246,8 @@ def _failure(model: Model, said: str, models: tuple[Model, ...]) -> Failure:
     status = re.search(r"status code: (\d{3})", said)
     # A stream that ended in the middle may come whole the next time; a server that is not there,
     # or one that let the time run out, will not.
-    passing = passes(int(status[1])) if status else bool(re.search(r"EOF|SSE|decod|reset", said))
-    return Failure(model.entry.name, one_line(_plain(said), models), passing=passing)
+    passing = passes(int(status[1])) if status else bool(_PASSING.search(said))
+    return Failure(model.entry.name, one_line(_plain(said, model.entry), models), passing=passing)
 
 
 def _plain_json(text: str) -> str:
@@ -254,11 +259,17 @@ def _plain_json(text: str) -> str:
     return str(data.get("error", text))
 
 
-def _plain(text: str) -> str:
-    """Take away what TensorZero writes around the words of the provider."""
-    said = _plain_json(text) if text.startswith("TensorZeroError") else text
-    said = re.sub(r"All model providers failed to infer with errors: provider: ", "", said)
-    said = re.sub(r"^.*?error from \w+ (?:server|client): ", "", said, flags=re.DOTALL)
+def _plain(said: str, entry: ModelEntry) -> str:
+    """Say in our words what TensorZero says in those of its inner parts."""
+    timeout = re.search(r"timeout \((\d+)ms\)", said)
+    if timeout:
+        return f"no answer within {int(timeout[1]) / 1000:g} s"
+    if "(Connect)" in said:
+        return f"nothing answers at {entry.address or entry.provider}"
+    if "caused by: " in said:
+        return f"the connection broke: {said.rpartition('caused by: ')[2]}"
+    said = said.replace("All model providers failed to infer with errors: provider: ", "")
+    said = re.sub(r"^.*?rror from \w+ (?:server|client): ", "", said, flags=re.DOTALL)
     return re.sub(r"^Invalid status code: ", "status ", said)
 
 

@@ -120,6 +120,36 @@ async def test_thoughts_are_never_shown(serve: Serve, gateway_to: OpenGateway) -
 
 
 @pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("<think>\nHe says hello, so do I.\n</think>\n\nHi.", "Hi."),
+        ("  <think></think>Hi.", "Hi."),
+        ("<thin ice", "<thin ice"),
+        ("<th", "<th"),
+        ("A mark: <think>text</think>", "A mark: <think>text</think>"),
+    ],
+)
+async def test_thoughts_in_the_text_are_taken_off_its_beginning(
+    serve: Serve, gateway_to: OpenGateway, said: str, shown: str
+) -> None:
+    async with gateway_to(serve([Says(text=said)])) as gateway:
+        assert text(await ask(gateway)) == shown
+
+
+async def test_an_answer_of_thoughts_alone_is_empty(serve: Serve, gateway_to: OpenGateway) -> None:
+    first = serve([Says(text="<think>Hm. What could it be?")], name="first")
+    async with gateway_to(first, serve([Says(text="Here.")], name="second")) as gateway:
+        assert text(await ask(gateway)) == "Here."
+
+
+async def test_a_call_after_thoughts_is_given_out(serve: Serve, gateway_to: OpenGateway) -> None:
+    call = ScriptedCall(name="add", arguments={"a": 1})
+    async with gateway_to(serve([Says(text="<think>I add.</think>", calls=(call,))])) as gateway:
+        events = await ask(gateway, ModelRequest("s", (UserMessage("u"),), (ADD,)))
+    assert [type(event) for event in events] == [ToolCall, Completed]
+
+
+@pytest.mark.parametrize(
     "trouble",
     [Fails(status=429), Fails(status=401), Fails(status=503), Garbles(), Breaks(), Says(), Says(text=" \n")],
     ids=["rate limit", "bad key", "overloaded", "not JSON", "broken at once", "empty", "blank"],
@@ -173,7 +203,7 @@ async def test_a_server_that_is_not_there_is_named(serve: Serve, gateway_to: Ope
     server = serve([], name="gone")
     server.__exit__(None, None, None)
     async with gateway_to(server, retries=2) as gateway:
-        with pytest.raises(GatewayError, match="gone: "):
+        with pytest.raises(GatewayError, match=f"gone: nothing answers at {server.base_url}"):
             await ask(gateway)
 
 

@@ -65,11 +65,11 @@ def test_a_wrong_file_is_told_with_the_place(tmp_path: Path, toml: str, says: st
     assert error.value.hint
 
 
-def test_keys_come_from_the_file_before_the_environment(tmp_path: Path) -> None:
+def test_keys_come_from_the_environment_before_the_file(tmp_path: Path) -> None:
     lines = ["# mine", "", "export A=one", "B = 'two # 2'", 'C="three"', "D=four # a note", "E="]
     (tmp_path / ".env").write_text("\n".join(lines), "utf-8")
-    keys = read_keys(tmp_path, {"A": "old", "F": "six"})
-    assert keys == {"A": "one", "B": "two # 2", "C": "three", "D": "four", "E": "", "F": "six"}
+    keys = read_keys(tmp_path, {"A": "", "C": "other", "F": "six"})
+    assert keys == {"A": "one", "B": "two # 2", "C": "other", "D": "four", "E": "", "F": "six"}
     assert read_keys(tmp_path / "none", {"F": "six"}) == {"F": "six"}
 
 
