@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from amqtt.broker import Broker
-from amqtt.contexts import Action, BrokerConfig, ListenerConfig
+from amqtt.contexts import BrokerConfig, ListenerConfig
 from amqtt.mqtt.connect import ConnectPacket
 from amqtt.session import Session
 
@@ -28,7 +28,7 @@ from broker.amqtt_frames import (
     is_filter,
     read_connect,
 )
-from broker.amqtt_limits import Limits, Refusals
+from broker.amqtt_limits import Allowance, Limits, Refusals
 from broker.amqtt_peers import Peer
 from broker.amqtt_plugins import Gate, Login, TokenLogin
 from broker.amqtt_retained import Retained, RetainedStore
@@ -74,6 +74,7 @@ class StrictBroker(Broker):
         self._store = retained
         self._tasks = tasks
         self._filters: TopicTree[dict[Connection, Subscription]] = TopicTree()
+        self._allowances: dict[str, tuple[Allowance, Allowance]] = {}
         self._peers: set[Peer] = set()
         self._strangers = 0
         self._idle = asyncio.Event()
@@ -105,7 +106,7 @@ class StrictBroker(Broker):
             _log.exception("serving %s failed", connection.name if connection else peer.address)
         finally:
             if connection is not None:
-                self._part(connection)
+                self.leave(connection)
             self._peers.discard(peer)
             if not self._peers:
                 self._idle.set()
@@ -175,10 +176,17 @@ class StrictBroker(Broker):
             assert isinstance(older[1], Connection)
             self.drop(older[1], "a new connection takes its place")
         connection = Connection(
-            self.plugins_manager, session, hub=self, peer=peer, frames=frames, limits=self._limits
+            self.plugins_manager, session, router=self, peer=peer, frames=frames, limits=self._limits
         )
         session.transitions.connect()
         self._sessions[key] = (session, connection)
+        if login.name not in self._allowances:
+            # Of the principal, not of its connection: coming again must not make it new.
+            limits = self._limits
+            self._allowances[login.name] = (
+                Allowance(limits.messages_per_s, limits.burst_s),
+                Allowance(limits.bytes_per_s, limits.burst_s),
+            )
         peer.write(_connack(_ACCEPTED))
         return connection
 
@@ -186,18 +194,16 @@ class StrictBroker(Broker):
         """Disconnect a client at once; its will is published."""
         if not connection.gone:
             _log.info("disconnected %s: %s", connection.name, reason)
-            self._part(connection)
+            self.leave(connection)
             connection.peer.abort()
 
-    def _part(self, connection: Connection) -> None:
-        """Take a client out of the table and publish its will, once."""
+    def leave(self, connection: Connection) -> None:
+        """Take a client out of the table and publish its will, if it has one; once."""
+        if connection.gone:
+            return
         connection.gone = True
-        session = connection.session
-        if session is None or session.client_id is None:
-            return
-        held = self._sessions.get(session.client_id)
-        if held is None or held[1] is not connection:
-            return
+        session = connection.client
+        assert session.client_id is not None
         del self._sessions[session.client_id]
         for filter_ in list(connection.filters):
             self.unsubscribe(connection, filter_)
@@ -219,7 +225,7 @@ class StrictBroker(Broker):
         A refused message is acknowledged too: MQTT 3.1.1 knows no other answer, and without one the client
         would send it again.
         """
-        refusal = _excess(connection, publication) or self._overstep(connection, publication)
+        refusal = self._excess(connection, publication) or self._overstep(connection, publication)
         self._take(connection, publication, refusal, acknowledge)
 
     def _take(
@@ -240,6 +246,17 @@ class StrictBroker(Broker):
                 self._store.put(_retained(connection, publication), acknowledge)
             else:
                 acknowledge()
+
+    def _excess(self, connection: Connection, publication: Publication) -> str | None:
+        """Give the reason why a message is too much at once, if it is; the hub has no such bound."""
+        if connection.login.principal.kind == "hub":
+            return None
+        messages, volume = self._allowances[connection.login.name]
+        if not messages.take(1):
+            return "it sends too many messages"
+        if not volume.take(len(publication.payload)):
+            return "it sends too many bytes"
+        return None
 
     def _overstep(self, connection: Connection, publication: Publication) -> str | None:
         """Give the reason why a message is refused by rights or room, if it is."""
@@ -355,7 +372,7 @@ class StrictBroker(Broker):
         """Disconnect everybody, publish their wills, and let nobody in any more."""
         self._stopping = True
         for connection in self._connections():
-            self._part(connection)
+            self.leave(connection)
         for peer in list(self._peers):
             peer.abort()
         await self._idle.wait()
@@ -368,26 +385,6 @@ class StrictBroker(Broker):
 
     async def _broadcast_loop(self) -> None:
         """Nothing to do: messages are routed as they come, and not queued in between."""
-
-    async def _topic_filtering(self, session: Session, topic: str, action: Action) -> bool:
-        rights = Login.of(session).rights
-        match action:
-            case Action.PUBLISH:
-                return rights.may_publish(topic)
-            case Action.SUBSCRIBE:
-                return rights.may_subscribe(topic)
-            case Action.RECEIVE:
-                return rights.may_receive(topic)
-        return False
-
-
-def _excess(connection: Connection, publication: Publication) -> str | None:
-    """Give the reason why a message is too much at once, if it is; the hub has no such bound."""
-    if connection.messages is not None and not connection.messages.take(1):
-        return "it sends too many messages"
-    if connection.bytes is not None and not connection.bytes.take(len(publication.payload)):
-        return "it sends too many bytes"
-    return None
 
 
 def _nothing() -> None:
@@ -404,5 +401,5 @@ def _retained(connection: Connection, publication: Publication) -> Retained:
         publication.topic,
         publication.payload,
         publication.qos,
-        f"{login.principal.kind}/{login.principal.id}",
+        login.name,
     )

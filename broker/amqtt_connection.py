@@ -20,7 +20,7 @@ from broker.amqtt_frames import (
     read_publish,
     write_publish,
 )
-from broker.amqtt_limits import Allowance, Limits
+from broker.amqtt_limits import Limits
 from broker.amqtt_peers import Peer
 from broker.amqtt_plugins import Login
 from broker.amqtt_retained import Retained
@@ -38,7 +38,7 @@ _AHEAD: Final = 1_000
 """Retained messages a client may have unacknowledged before it gets more of them."""
 
 
-class Hub(Protocol):
+class Router(Protocol):
     """What a connection needs of the broker."""
 
     def receive(
@@ -58,6 +58,9 @@ class Hub(Protocol):
     def retained_on(self, topic: str) -> Retained | None:
         """Give the message that is retained on a topic right now."""
 
+    def leave(self, connection: "Connection") -> None:
+        """Part with it: it said goodbye, or is gone."""
+
     def drop(self, connection: "Connection", reason: str) -> None:
         """Disconnect it; its will is published."""
 
@@ -69,8 +72,9 @@ class Connection(BrokerProtocolHandler):
     packets are handled in the order in which they come, and what goes out waits in one bounded place.
 
     Attributes:
-        session: amqtt's record of the client.
+        client: amqtt's record of it.
         login: Who it is and what it may do.
+        will: What is published when it is gone without a word.
         filters: Its subscriptions: filter and granted QoS.
         gone: Whether the broker has parted with it.
         heard: When bytes last came, in the event loop's time.
@@ -81,12 +85,13 @@ class Connection(BrokerProtocolHandler):
         plugins: "PluginManager[BrokerContext]",
         session: Session,
         *,
-        hub: Hub,
+        router: Router,
         peer: Peer,
         frames: FrameBuffer,
         limits: Limits,
     ) -> None:
         super().__init__(plugins, session)
+        self.client = session
         self.login = Login.of(session)
         self.will = _will_of(session)
         self.peer = peer
@@ -94,10 +99,8 @@ class Connection(BrokerProtocolHandler):
         self.gone = False
         self.heard = self._loop.time()
         is_hub = self.login.principal.kind == "hub"
-        self.messages = Allowance(limits.messages_per_s, limits.burst_s) if not is_hub else None
-        self.bytes = Allowance(limits.bytes_per_s, limits.burst_s) if not is_hub else None
         self._most_waiting = limits.hub_outgoing_bytes if is_hub else limits.outgoing_bytes
-        self._hub = hub
+        self._router = router
         self._frames = frames
         self._limits = limits
         self._last_id = 0
@@ -114,7 +117,7 @@ class Connection(BrokerProtocolHandler):
     @property
     def silence_s(self) -> float | None:
         """Seconds without a byte after which it counts as gone; None where it asked for no keepalive."""
-        return self.session.keep_alive * 1.5 if self.session and self.session.keep_alive else None
+        return self.client.keep_alive * 1.5 if self.client.keep_alive else None
 
     async def run(self) -> None:
         """Handle the client's packets until it leaves or is dropped.
@@ -181,7 +184,7 @@ class Connection(BrokerProtocolHandler):
                 self.peer.write(_acknowledgement(packet.PUBCOMP, packet_id))
             case packet.DISCONNECT:
                 self.will = None
-                self.gone = True
+                self._router.leave(self)
             case _:
                 raise MalformedPacket(f"a packet of type {frame.type} was not expected")
 
@@ -189,15 +192,15 @@ class Connection(BrokerProtocolHandler):
         publication = read_publish(frame)
         packet_id = publication.packet_id
         if publication.qos == 0:
-            self._hub.receive(self, publication, _nothing)
+            self._router.receive(self, publication, _nothing)
         elif publication.qos == 1:
-            self._hub.receive(
+            self._router.receive(
                 self, publication, lambda: self._answer(_acknowledgement(packet.PUBACK, packet_id))
             )
         else:
             if packet_id not in self._received:
                 self._received.add(packet_id)
-                self._hub.receive(self, publication, _nothing)
+                self._router.receive(self, publication, _nothing)
             self.peer.write(_acknowledgement(packet.PUBREC, packet_id))
 
     def _answer(self, data: bytes) -> None:
@@ -214,7 +217,7 @@ class Connection(BrokerProtocolHandler):
         codes = []
         for filter_, asked in filters:
             qos = min(asked, _MAX_QOS)
-            granted = self._hub.subscribe(self, filter_, qos)
+            granted = self._router.subscribe(self, filter_, qos)
             codes.append(qos if granted else _REFUSED)
             if granted:
                 self._fresh_filters[filter_] = qos
@@ -224,7 +227,7 @@ class Connection(BrokerProtocolHandler):
     def _unsubscribe(self, frame: Frame) -> None:
         packet_id, filters = read_filters(frame, with_qos=False)
         for filter_, _ in filters:
-            self._hub.unsubscribe(self, filter_)
+            self._router.unsubscribe(self, filter_)
             self._fresh_filters.pop(filter_, None)
         self.peer.write(_acknowledgement(packet.UNSUBACK, packet_id))
 
@@ -233,10 +236,10 @@ class Connection(BrokerProtocolHandler):
         while True:
             self._wake.clear()
             for filter_, qos in list(self._fresh_filters.items()):
-                for topic in self._hub.retained(self, filter_):
+                for topic in self._router.retained(self, filter_):
                     await self._make_room()
                     # What was published meanwhile went out already: what is sent now is never older.
-                    message = self._hub.retained_on(topic)
+                    message = self._router.retained_on(topic)
                     if message is not None and filter_ in self._fresh_filters:
                         self.deliver(topic.encode(), message.payload, qos=min(qos, message.qos), retain=True)
                 self._fresh_filters.pop(filter_, None)
@@ -262,7 +265,7 @@ class Connection(BrokerProtocolHandler):
 
     def _give_up(self, reason: str) -> None:
         # Later, and not in the middle of sending a message to everybody.
-        self._loop.call_soon(self._hub.drop, self, reason)
+        self._loop.call_soon(self._router.drop, self, reason)
 
 
 def _nothing() -> None:

@@ -19,9 +19,9 @@ class Limits:
         connect_bytes: Length of the first packet, from somebody unknown yet: a token of 4 KiB and a will.
         connect_timeout_s: Seconds a client has for its first packet.
         connections: Sockets at once; twice the thousand spokes that the hub is measured with.
-        strangers: Sockets at once that have not logged in yet.
-        messages_per_s: Sustained rate of messages of one principal that is not the hub. About what one core
-            forwards, so that two cores still serve everybody else.
+        strangers: Sockets at once that have not logged in yet: half of a thousand spokes that all come back.
+        messages_per_s: Sustained rate of messages of one principal that is not the hub: about a quarter of
+            what one core forwards.
         burst_s: Seconds of that rate, in messages and bytes, that may come at once after a rest.
         bytes_per_s: Sustained rate of payload bytes of one principal.
         retained_topics: Retained topics of one principal: 100 skills and 900 states.
@@ -36,7 +36,7 @@ class Limits:
     connect_bytes: int = 128 * 1024
     connect_timeout_s: float = 10.0
     connections: int = 2_000
-    strangers: int = 200
+    strangers: int = 500
     messages_per_s: float = 5_000.0
     bytes_per_s: float = 8.0 * _MIB
     burst_s: float = 4.0

@@ -52,6 +52,7 @@ class RetainedStore:
         self._unsaved: dict[str, Retained | None] = {}
         self._waiting: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
+        self._finished = False
         self._database: sqlite3.Connection | None = None
 
     def load(self) -> None:
@@ -100,13 +101,18 @@ class RetainedStore:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write changes to the file until cancelled."""
-        while True:
+        """Write changes to the file until finished."""
+        while not self._finished or self._unsaved:
             await self._changed.wait()
-            await self.flush()
+            await self._flush()
 
-    async def flush(self) -> None:
-        """Write what is not in the file yet; what comes meanwhile waits for the next time."""
+    def finish(self) -> None:
+        """Let :meth:`run` write what is not in the file yet, and return."""
+        self._finished = True
+        self._changed.set()
+
+    async def _flush(self) -> None:
+        """Write all changes at once; what comes meanwhile waits for the next time."""
         self._changed.clear()
         changes, self._unsaved = self._unsaved, {}
         waiting, self._waiting = self._waiting, []

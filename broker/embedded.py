@@ -155,17 +155,16 @@ async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBro
 @asynccontextmanager
 async def _run(broker: StrictBroker, store: RetainedStore, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
     await broker.start()
-    services = (
-        tasks.create_task(store.run(), name="store retained messages"),
-        tasks.create_task(broker.watch(), name="watch keepalive and expiry"),
-    )
+    storing = tasks.create_task(store.run(), name="store retained messages")
+    watching = tasks.create_task(broker.watch(), name="watch keepalive and expiry")
     try:
         yield
     finally:
+        watching.cancel()
         await broker.shutdown()
-        for service in services:
-            service.cancel()
-        await store.flush()
+        # Not cancelled: the wills of everybody have only just come.
+        store.finish()
+        await storing
         plugins_manager.pop(_AMQTT_TABLE, None)
 
 

@@ -516,15 +516,18 @@ async def test_nothing_is_left_of_a_broker_that_was_stopped(tmp_path: Path) -> N
 
 
 async def test_the_wills_of_all_are_retained_when_the_broker_stops(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path) as house:
-        device = Client("pc", house.token("pc"))
-        device.paho.will_set("devices/pc/status", b"offline", 1, retain=True)
-        assert await device.connect(house.port) == 0
-        await device.publish("devices/pc/status", b"online", retain=True)
-    await device.gone()
-    await device.stop()
-    async with embedded_house(tmp_path, key=house.key) as again:
-        await again_all(await again.client("main", "hub"), {"devices/pc/status": b"offline"})
+    key = KeyPair.generate()
+    for number in range(10):  # the last one is stored just before the end, or it is not
+        expected = {"devices/pc/status": b"offline %d" % number}
+        async with embedded_house(tmp_path, key=key) as house:
+            device = Client("pc", house.token("pc"))
+            device.paho.will_set("devices/pc/status", expected["devices/pc/status"], 1, retain=True)
+            assert await device.connect(house.port) == 0
+            await device.publish("devices/pc/status", b"online", retain=True)
+        await device.gone()
+        await device.stop()
+        async with embedded_house(tmp_path, key=key) as again:
+            await again_all(await again.client("main", "hub"), expected)
 
 
 async def test_an_error_of_the_caller_comes_through_as_it_is(tmp_path: Path) -> None:
