@@ -1,0 +1,151 @@
+"""What the agent itself costs: a turn around the model, a sentence, and the prompt."""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from agent_core.gateway.opening import open_gateway
+from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
+from agent_core.loop import TurnRequest, run_turn
+from agent_core.models import ModelEntry, choose
+from agent_core.prompt import Household, system_prompt
+from agent_core.sentences import SentenceIndex
+from agent_core.skill_calls import Target
+from agent_core.testing import Says, ScriptedCall
+from agent_core.toolset import TOOL_SPECS, ToolOutcome, TurnContext
+from benchmarks.table import Row
+from contracts.events import TurnFinal
+from contracts.registration import Method
+
+_TURNS: Final = 100
+_WARM_UP: Final = 10
+_TEMPLATES: Final = 1_000
+_CHARS_PER_TOKEN: Final = 4
+
+
+class _Instant:
+    """The three tools, each with its answer ready."""
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return TOOL_SPECS
+
+    async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
+        return ToolOutcome(ok=True, text="=> 2")
+
+
+@asynccontextmanager
+async def _model_server(directory: Path, replies: list[Says]) -> AsyncIterator[str]:
+    script = directory / "script.json"
+    script.write_text(json.dumps([reply.model_dump() for reply in replies]), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "agent_core.testing", str(script), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _median_ms(work: Callable[[], Awaitable[None]]) -> float:
+    times: list[float] = []
+    for number in range(_WARM_UP + _TURNS):
+        start = time.perf_counter()
+        await work()
+        if number >= _WARM_UP:
+            times.append((time.perf_counter() - start) * 1_000)
+    return statistics.median(times)
+
+
+async def _turn(directory: Path) -> Row:
+    """A turn of two answers and one tool call, less two bare requests to the same server."""
+    pair = [
+        Says(calls=(ScriptedCall(name="python_exec", arguments={"code": "1+1"}),)),
+        Says(text="It is two."),
+    ]
+    async with _model_server(directory, pair * 2 * (_WARM_UP + _TURNS)) as url:
+        entry = ModelEntry(name="scripted", provider="openai", model="m", base_url=url)
+        async with (
+            open_gateway(choose((entry,), {}, home=directory)) as gateway,
+            httpx.AsyncClient() as client,
+        ):
+            whole = await _median_ms(lambda: _run_turn(gateway))
+            bare = await _median_ms(lambda: _two_requests(client, url))
+    own = whole - bare
+    return Row("agent turn without model and skill time", own, bare, own / bare, "ms", "≤ 10 ms")
+
+
+async def _run_turn(gateway: Gateway) -> None:
+    request = TurnRequest(turn="t", message="How much is 1+1?", system=system_prompt(Household()))
+    async with aclosing(run_turn(request, gateway=gateway, toolset=_Instant())) as events:
+        last = [event async for event in events][-1]
+    assert isinstance(last, TurnFinal), last
+
+
+async def _two_requests(client: httpx.AsyncClient, url: str) -> None:
+    messages = [{"role": "user", "content": "How much is 1+1?"}]
+    for _ in range(2):
+        body = {"model": "m", "messages": messages, "stream": True}
+        (await client.post(f"{url}/chat/completions", json=body)).raise_for_status()
+
+
+async def _sentence() -> Row:
+    """Match among a thousand templates, the utterance being one of them."""
+    index = SentenceIndex()
+    index.put(_target(number) for number in range(_TEMPLATES))
+
+    async def match() -> None:
+        assert index.match("set the volume of speaker 500 to 30 percent", language="en", current=None)
+
+    took = await _median_ms(match)
+    return Row(
+        f"sentence match among {_TEMPLATES:,} templates",
+        took,
+        None,
+        None,
+        "ms",
+        "≤ 15 ms to the skill's start",
+    )
+
+
+def _target(number: int) -> Target:
+    method = Method(
+        name=f"set_volume_{number}",
+        signature="set_volume(level: int) -> None",
+        parameters={
+            "type": "object",
+            "properties": {"level": {"type": "integer"}},
+            "required": ["level"],
+            "additionalProperties": False,
+        },
+        sentences={"en": [f"(set|turn) [the] volume of speaker {number} to {{level}} [percent]"]},
+    )
+    path = f"devices.d{number}.MusicSkill.{method.name}"
+    return Target(path, f"d{number}", f"Speaker {number}", "MusicSkill", method)
+
+
+def _prompt() -> Row:
+    tools = json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SPECS])
+    tokens = (len(system_prompt(Household())) + len(tools)) / _CHARS_PER_TOKEN
+    return Row(
+        "system prompt and three tools, at 4 characters a token", tokens, None, None, "tokens", "≤ 1,500"
+    )
+
+
+async def rows(directory: Path) -> list[Row]:
+    """Measure; needs nothing but loopback.
+
+    Args:
+        directory: For files that last as long as the run.
+    """
+    return [await _turn(directory), await _sentence(), _prompt()]
