@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -171,15 +172,14 @@ def _loosened(value: Json, schema: Json, root: Mapping[str, Json], depth: int = 
 
 def _scalar(text: str, kinds: set[str]) -> Json:
     stripped = text.strip()
-    if "integer" in kinds or "number" in kinds:
-        try:
-            number = float(stripped.replace("_", "")) if "number" in kinds else int(stripped)
-            if "number" in kinds and stripped.lstrip("+-").isdigit():
-                number = int(stripped)
-        except ValueError:
-            pass
-        else:
-            return number
+    if kinds & {"integer", "number"}:
+        with contextlib.suppress(ValueError):
+            return int(stripped)
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(stripped)
+            # Neither NaN nor infinity is a JSON number; "30.0" is an integer, to JSON Schema as well.
+            if math.isfinite(number) and ("number" in kinds or number.is_integer()):
+                return number if "number" in kinds else int(number)
     if "boolean" in kinds and stripped.lower() in _TRUE | _FALSE:
         return stripped.lower() in _TRUE
     return text

@@ -77,7 +77,7 @@ class SearchAnswer(Part):
 
     Attributes:
         results: Best first.
-        more: How many further results there are.
+        more: How many further results there are; of a word that is almost everywhere, at least so many.
         hint: How to see them; empty if there are none.
     """
 

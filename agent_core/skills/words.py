@@ -34,11 +34,11 @@ def sentence_words(templates: Iterable[str]) -> str:
 
 
 def query_words(query: str) -> list[str]:
-    """Return the words that a question is about, without repetition.
+    """Return the words that a question is about, without repetition; of a name also its parts.
 
     Stop-words are left out, unless the question has no others.
     """
-    words = [part for word in _WORDS.findall(query) for part in name_words(word) or [word.lower()]]
+    words = [part for word in _WORDS.findall(query) for part in (word.lower(), *name_words(word))]
     telling = [word for word in words if word not in STOP_WORDS]
     return list(dict.fromkeys(telling or words))[:_MAX_WORDS]
 

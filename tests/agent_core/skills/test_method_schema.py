@@ -194,6 +194,29 @@ def test_the_hub_takes_numbers_and_booleans_in_text_as_the_spoke_does():
 
 
 @pytest.mark.parametrize(
+    ("text", "is_taken"),
+    [
+        ("30", True),
+        (" 30 ", True),
+        ("30.0", True),
+        ("3e1", False),
+        ("30.5", False),
+        ("nan", False),
+        ("", False),
+    ],
+)
+def test_hub_and_spoke_agree_on_what_is_a_whole_number(text, is_taken):
+    schema = schema_of("set_volume")
+    for read in (schema.coerce, lambda args, kwargs: check_arguments(schema.contract, args, kwargs)):
+        try:
+            read([text], {})
+            was_taken = True
+        except CallError:
+            was_taken = False
+        assert was_taken is is_taken
+
+
+@pytest.mark.parametrize(
     "parameters",
     [
         {"properties": {"x": {"$ref": "http://127.0.0.1:1/schema"}}},

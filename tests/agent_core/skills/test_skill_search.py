@@ -205,16 +205,29 @@ def test_an_answer_is_bounded_and_says_how_many_more_there_are():
     for number in range(200):
         index.set_device(IndexedDevice(f"d{number}", f"device_{number}"))
         index.put_skill(f"d{number}", LAMP)
-        many = [method(f"lamp_{number}_{each}", "x" * 500) for each in range(5)]
+        many = [method(f"lamp_{number}_{each}", "x" * 500) for each in range(4)]
         index.put_skill(f"d{number}", Registration(skill="BigSkill", methods=many))
     answer = index.search("lamp")
     assert len(json.dumps(answer.model_dump(exclude_defaults=True))) <= 4096
-    assert len(answer.results) + answer.more == 1002
+    assert len(answer.results) + answer.more == 802
     assert answer.hint
     shared = index.search("brightness").results[0]
     assert len(shared.devices) + shared.more_devices == 200
     assert len(index.search("", limit=3).results) == 3
     assert len(index.search("lamp", max_bytes=60_000).results) > len(answer.results)
+    index.close()
+
+
+def test_of_a_word_that_is_everywhere_the_names_come_first():
+    index = SkillIndex()
+    index.set_device(IndexedDevice("pc", "pc"))
+    for number in range(15):
+        many = [method(f"do_{number}_{each}", "Something with the robot.") for each in range(100)]
+        index.put_skill("pc", Registration(skill=f"Many{number}Skill", methods=many))
+    index.put_skill("pc", Registration(skill="RobotSkill", methods=[method("go", "Off it goes.")]))
+    answer = index.search("robot")
+    assert paths(answer)[0] == "devices.pc.RobotSkill.go"
+    assert answer.more > 100
     index.close()
 
 

@@ -1,0 +1,108 @@
+"""How long ``search_skills`` takes, and how fast many devices become searchable."""
+
+import functools
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from agent_core.skills.search import IndexedDevice, SkillIndex
+from benchmarks.table import Row
+from contracts.registration import Method, Registration
+
+_METHODS_PER_SKILL = 20
+_REPETITIONS = 40
+_VERB_LIST = """
+    set get play pause read write list find turn open close start stop lock unlock dim heat cool count send
+"""
+_NOUN_LIST = """
+    lamp volume music note door window heating alarm photo camera sensor battery timer weather mail robot
+    blind fan oven garden
+"""
+_VERBS = _VERB_LIST.split()
+_NOUNS = _NOUN_LIST.split()
+_QUESTIONS = (
+    "turn up the volume of the music in the kitchen",
+    "dim the lamp",
+    "is the front door locked?",
+    "word77",
+    "Lautstärkeregler",
+    "lampenschirm",
+    "",
+)
+"""Everyday words that are in every tenth row, a rare one, compounds that are found by their letters, and the
+list of everything."""
+
+
+async def rows(directory: Path) -> list[Row]:
+    """Measure; nothing is written to the directory.
+
+    Each row of a search is the slowest question, the median of its repetitions.
+    """
+    results: list[Row] = []
+    for methods, reach in ((1_000, "≤ 2 ms"), (20_000, "≤ 10 ms")):
+        index = _filled(methods)
+        slowest, longest = 0.0, 0
+        for question in _QUESTIONS:
+            ask = functools.partial(index.search, question, current="device_3")
+            longest = max(longest, len(ask().model_dump_json(exclude_defaults=True).encode()))
+            slowest = max(slowest, _median_ms(ask))
+        results.append(Row(f"search_skills over {methods:,} methods", slowest, None, None, "ms", reach))
+        results.append(Row(f"its longest answer, {methods:,} methods", longest, None, None, "B", "≤ 4096 B"))
+        index.close()
+    registering = _median_ms(_register_the_same_everywhere, repetitions=3)
+    results.append(
+        Row("1,000 devices × 20 like methods into the index", registering, None, None, "ms", "part of ≤ 15 s")
+    )
+    return results
+
+
+def _filled(methods: int) -> SkillIndex:
+    """An index in which every skill is another one: the worst case, where nothing is shared."""
+    index = SkillIndex()
+    for number, registration in enumerate(_registrations(methods // _METHODS_PER_SKILL)):
+        device = f"device_{number}"
+        index.set_device(IndexedDevice(device, device, [f"Device {number}", "Kitchen"]))
+        index.put_skill(device, registration)
+    return index
+
+
+def _register_the_same_everywhere() -> None:
+    index = SkillIndex()
+    (registration,) = _registrations(1)
+    for number in range(1_000):
+        index.set_device(IndexedDevice(f"device_{number}", f"device_{number}"))
+        index.put_skill(f"device_{number}", registration)
+    index.close()
+
+
+def _registrations(count: int) -> Iterator[Registration]:
+    chosen = random.Random(7)  # the same texts in every run
+    rare = [f"word{number}" for number in range(3_000)]
+    for number in range(count):
+        noun = chosen.choice(_NOUNS)
+        yield Registration(
+            skill=f"{noun.title()}{number}Skill",
+            doc=f"Controls the {noun}.",
+            methods=[
+                Method(
+                    name=f"{verb}_{chosen.choice(_NOUNS)}",
+                    signature=f"{verb}(level: int = 3) -> None",
+                    doc=f"{verb.title()} the {noun} {' '.join(chosen.choices(rare, k=20))}.",
+                    parameters={"type": "object", "properties": {"level": {"type": "integer"}}},
+                    positional=["level"],
+                    sentences={"en": [f"{verb} the {noun}"]},
+                )
+                for verb in _VERBS[:_METHODS_PER_SKILL]
+            ],
+        )
+
+
+def _median_ms(work: Callable[[], object], *, repetitions: int = _REPETITIONS) -> float:
+    took: list[float] = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1000
