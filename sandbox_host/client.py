@@ -62,7 +62,6 @@ async def open_interpreter(installed: Installed) -> AsyncIterator["Interpreter"]
         try:
             async with background(
                 reader=interpreter.read_lines(),
-                writer=interpreter.write_lines(),
                 log=interpreter.read_log(),
             ):
                 await interpreter.wait_ready()
@@ -83,9 +82,6 @@ class Interpreter:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._unsent: deque[bytes] = deque()
-        self._unsent_bytes = 0
-        self._wake_writer = asyncio.Event()
         self._ready = asyncio.Event()
         self._stderr: deque[str] = deque(maxlen=_STDERR_KEPT)
         self._running: _Running | None = None
@@ -212,25 +208,7 @@ class Interpreter:
             self._abuse(f"a line of more than {_MAX_LINE} bytes")
         except InvalidMessage as error:
             self._abuse(error.message)
-        self.end("the interpreter died in the last run")
-
-    async def write_lines(self) -> None:
-        """Hand over what was queued for the process, until it ends.
-
-        Apart from the reader: with both in one loop, a process that waits until its output is read
-        and we, who wait until our input is read, would wait for ever.
-        """
-        assert self._process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            while True:
-                await self._wake_writer.wait()
-                self._wake_writer.clear()
-                while self._unsent:
-                    piece = b"".join(self._unsent)
-                    self._unsent.clear()
-                    self._unsent_bytes = 0
-                    self._process.stdin.write(piece)
-                    await self._process.stdin.drain()
+        self.end("the interpreter died" if self._running is None else "the interpreter died in the last run")
 
     async def read_log(self) -> None:
         """Keep the last lines that Deno itself writes, for the day it does not start."""
@@ -239,16 +217,16 @@ class Interpreter:
             self._stderr.extend(piece.decode(errors="replace").splitlines())
 
     def _send(self, message: Run | Answer) -> None:
-        line = messages.write(message)
-        self._unsent.append(line)
-        self._unsent_bytes += len(line)
-        self._wake_writer.set()
-        if self._unsent_bytes > _MAX_UNSENT:
+        # The pipe's transport takes what the process does not read yet, so that nobody here ever waits
+        # for it: a process that waits until we read, while we wait until it reads, would wait for ever.
+        assert self._process.stdin is not None
+        self._process.stdin.write(messages.write(message))
+        if self._process.stdin.transport.get_write_buffer_size() > _MAX_UNSENT:
             self._abuse("it does not take the answers to its calls")
 
     def _take(self, line: bytes) -> None:
         message = messages.read(line)
-        running = self._running
+        running = self._running if self._running is not None and self._running.open else None
         if isinstance(message, Ready):
             if self._ready.is_set():
                 raise InvalidMessage("it said ready twice")
@@ -320,6 +298,11 @@ class _Running:
         self._output_bytes = 0
         self._cut = False
 
+    @property
+    def open(self) -> bool:
+        """Whether it still runs, as far as we know."""
+        return not self.result.done()
+
     def add_output(self, output: Output) -> None:
         """Keep a piece of what was printed.
 
@@ -357,7 +340,7 @@ class _Running:
         self._settle(RunResult(status, stdout=self._stdout(), problem=problem, truncated=self._cut))
 
     def _settle(self, result: RunResult) -> None:
-        if not self.result.done():
+        if self.open:
             self.result.set_result(result)
 
     def _stdout(self) -> str:

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _REMEMBERED: Final = 10_000
 """Conversations of which we know that they had variables; one takes some 500 bytes."""
 _RETRY_SECONDS: Final = 5.0
+_SPARE_DELAY_SECONDS: Final = 0.25
+"""Starting a process keeps a small machine busy: the run that took the last spare goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator["Pool"]:
     """
     installed = await find(settings.directory)
     await asyncio.to_thread(sweep, installed)
-    async with asyncio.TaskGroup() as processes:
+    async with background() as processes:
         pool = Pool(settings, installed, processes)
         try:
             async with background(spares=pool.keep_spares(), idle=pool.close_idle()):
@@ -153,6 +155,7 @@ class Pool:
         self._tasks = tasks
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._seated: set[Session] = set()
+        self._processes: set[_Process] = set()
         self._spares: list[_Process] = []
         self._spares_wanted = asyncio.Event()
         self._room = asyncio.Event()
@@ -188,7 +191,12 @@ class Pool:
         self._seated.add(session)
         process = self._take_spare() or self._start()
         try:
-            await process.ready()
+            try:
+                await process.ready()
+            except SandboxError:
+                # A spare may have died while it waited; whether one can be had, only a new one tells.
+                process = self._start()
+                await process.ready()
         except BaseException:
             process.close("it was not needed any more")
             self.leave(session)
@@ -219,6 +227,7 @@ class Pool:
                     await asyncio.sleep(_RETRY_SECONDS)
                     self._spares = [spare for spare in self._spares if spare.usable]
             await self._spares_wanted.wait()
+            await asyncio.sleep(_SPARE_DELAY_SECONDS)
 
     async def close_idle(self) -> None:
         """Close the processes of sessions that rest too long."""
@@ -232,10 +241,8 @@ class Pool:
     def close(self) -> None:
         """Kill every process, and let nobody have one any more."""
         self._closed = True
-        for session in self._sessions.values():
-            session.drop("the pool was closed")
-        for spare in self._spares:
-            spare.close("the pool was closed")
+        for process in self._processes:
+            process.close("the pool was closed")
         self.room_changed()
 
     def _evict(self) -> bool:
@@ -262,6 +269,8 @@ class Pool:
     def _start(self) -> "_Process":
         process = _Process(self._installed)
         process.task = self._tasks.create_task(process.keep(), name="sandbox process")
+        self._processes.add(process)
+        process.task.add_done_callback(lambda _: self._processes.discard(process))
         return process
 
 
@@ -310,6 +319,9 @@ class _Process:
                 self._interpreter = interpreter
                 self._settled.set()
                 await interpreter.gone.wait()
+        except asyncio.CancelledError:
+            self._failure = SandboxError("the sandbox is closed", hint="start again")
+            raise
         except SandboxError as error:
             self._failure = error
         except Exception as error:  # noqa: BLE001 - one bad process must not take the others with it

@@ -108,9 +108,10 @@ class Output {
 
 async function* lines(): AsyncGenerator<string> {
   const decoder = new TextDecoder();
+  const buffer = new Uint8Array(64 * 1024);
   let rest: string[] = [];
-  for await (const chunk of stdin.readable) {
-    const pieces = decoder.decode(chunk, { stream: true }).split("\n");
+  for (let size = await stdin.read(buffer); size !== null; size = await stdin.read(buffer)) {
+    const pieces = decoder.decode(buffer.subarray(0, size), { stream: true }).split("\n");
     while (pieces.length > 1) {
       rest.push(pieces.shift()!);
       yield rest.join("");
@@ -154,6 +155,14 @@ function call(id: number, line: string): Promise<string> {
 const guest = pyodide.pyimport("strawberry_guest");
 const execute = guest.start(send, call);
 guest.destroy();
+// V8 compiles each part of the interpreter when it is first used: better now than in the user's first run.
+await execute.callPromising(
+  "",
+  "await asyncio.sleep(0)\ntry:\n    1 / 0\nexcept SkillError:\n    pass",
+  1000,
+  1000,
+);
+await execute.callPromising("", "print(end='')\n[1 + 1]", 1000, 1000);
 
 // Nothing below needs a permission, and the guest must not find a way to ask for one.
 for (const name of ["read", "ffi"] as const) Deno.permissions.revokeSync({ name });

@@ -1,0 +1,43 @@
+"""The clock of a run."""
+
+import asyncio
+
+from sandbox_host import Deadline
+
+
+async def test_a_deadline_does_not_run_before_it_is_started() -> None:
+    deadline = Deadline(0.01)
+    await asyncio.sleep(0.03)
+    assert deadline.left == 0.01
+    deadline.start()
+    await deadline.expired()
+    assert deadline.left == 0
+
+
+async def test_pauses_may_overlap() -> None:
+    deadline = Deadline(0.05)
+    deadline.start()
+    with deadline.paused():
+        with deadline.paused():
+            await asyncio.sleep(0.04)
+        left = deadline.left
+        await asyncio.sleep(0.04)
+        assert deadline.left == left > 0
+    await deadline.expired()
+
+
+async def test_who_waits_for_the_end_also_waits_through_a_pause() -> None:
+    deadline = Deadline(0.02)
+    deadline.start()
+    async with asyncio.TaskGroup() as tasks:
+        with deadline.paused():
+            waiting = tasks.create_task(deadline.expired())
+            await asyncio.sleep(0.06)
+            assert not waiting.done()
+    assert deadline.left == 0
+
+
+async def test_a_deadline_of_no_time_expires_at_once() -> None:
+    deadline = Deadline(0)
+    deadline.start()
+    await deadline.expired()
