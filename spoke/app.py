@@ -94,7 +94,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             manifest=manifest_of(registrations),
             version=settings.version,
         )
-        link = open_link(_link_settings(identity, settings), will=status.begin)
+        link = open_link(_link_settings(identity, settings), will=status.begin, wait_s=settings.broker_wait_s)
         hubs = HubPresence(enrolment.hub_id, enrolment.hub_key)
         presence = Presence(
             link, device=device, status=status, registrations=registrations, hubs=hubs, settings=settings

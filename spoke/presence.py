@@ -95,7 +95,7 @@ class Presence:
 
     def _on_own_status(self, message: Message) -> None:
         # What the broker kept is from before this connection, which overwrites it.
-        if message.retain or self._status.is_own(message.payload):
+        if message.retain or self._status.is_echo(message.payload):
             return
         if self._status.is_later(message.payload):
             _LOG.error(

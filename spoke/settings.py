@@ -43,6 +43,7 @@ class SpokeSettings(_Settings):
         republish_within_s: How long publishing again for a new session of the hub may wait, by
             chance, so that a thousand spokes do not all speak in the same moment.
         reclaim_s: Seconds between two answers to false messages in this device's name, at least.
+        broker_wait_s: How long starting waits for the broker; after it the spoke goes on trying.
         stop_grace_s: How long running calls may take to end when the spoke stops.
         retry_s: Wait after the hub could not be reached over HTTP; doubles up to ``retry_max_s``.
         refused_s: Wait before logging in again after the broker refused it.
@@ -57,6 +58,7 @@ class SpokeSettings(_Settings):
     heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
     republish_within_s: Annotated[float, Field(ge=0)] = 2
     reclaim_s: Annotated[float, Field(ge=0)] = 5
+    broker_wait_s: Annotated[float, Field(ge=0)] = 5
     stop_grace_s: Annotated[float, Field(ge=0)] = 5
     retry_s: Annotated[float, Field(gt=0)] = 1
     retry_max_s: Annotated[float, Field(gt=0)] = 30

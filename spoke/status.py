@@ -12,7 +12,7 @@ from contracts.presence import DeviceStatus
 from contracts.registration import Registration
 
 _MAX_SAID: Final = 1_024
-"""Statuses of one connection that are remembered; what is older is no longer on its way."""
+"""Statuses whose echo is awaited; what is older is no longer on its way."""
 
 
 class OwnStatus:
@@ -32,12 +32,12 @@ class OwnStatus:
         self._manifest = dict(manifest)
         self._version = version
         self._seq = 0
-        self._said: dict[bytes, None] = {}
+        self._said: dict[bytes, bool] = {}
 
     def begin(self) -> Message:
         """Begin the next connection; give its Last Will.
 
-        Whoever hears the will while the connection stands hears something false, so it is not `own`.
+        No echo of it is awaited: heard while the connection stands, it is false.
         """
         self.connection += 1
         self._seq = 0
@@ -55,9 +55,9 @@ class OwnStatus:
         self._seq += 1
         return self._remembered(self._message("offline"))
 
-    def is_own(self, payload: bytes) -> bool:
-        """Whether this was said in the present connection."""
-        return payload in self._said
+    def is_echo(self, payload: bytes) -> bool:
+        """Whether the bus just gives back what was said; a second time it is somebody's replay."""
+        return self._said.pop(payload, False)
 
     def is_later(self, payload: bytes) -> bool:
         """Whether a status carries this device's signature and comes after all that it said.
@@ -87,7 +87,7 @@ class OwnStatus:
     def _remembered(self, message: Message) -> Message:
         while len(self._said) >= _MAX_SAID:
             del self._said[next(iter(self._said))]
-        self._said[message.payload] = None
+        self._said[message.payload] = True
         return message
 
 

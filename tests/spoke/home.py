@@ -131,6 +131,7 @@ class StandInHub:
     def token(self, device: str, key: PublicKey | None = None, **claims: Any) -> str:
         made: dict[str, Any] = {"kind": "device", "owner": "anna", "lifetime_s": 600} | claims
         made = {"hub_id": HUB, "subject": device, "scopes": ("register", "chat"), "key": key} | made
+        made["now"] = time.time() + self.clock_ahead_s
         return tokens.issue(self.key, tokens.make_claims(**made))
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Json]:
@@ -308,4 +309,5 @@ class Place:
     def settings(self, hub: StandInHub, **changes: Any) -> SpokeSettings:
         """Settings of a spoke that lives here, quick enough for a test."""
         quick = {"republish_within_s": 0.05, "reclaim_s": 0.05, "retry_s": 0.05, "refused_s": 0.2}
-        return SpokeSettings(home=self.home, hub_url=hub.url, skills=(self.skills,), **(quick | changes))
+        given = {"home": self.home, "hub_url": hub.url, "skills": (self.skills,)} | quick | changes
+        return SpokeSettings.model_validate(given)

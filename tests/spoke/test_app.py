@@ -2,12 +2,9 @@
 
 import hashlib
 
-import pytest
-
 from contracts import topics
-from contracts.errors import CallError, ErrorCode
 from spoke.app import open_spoke
-from tests.spoke.home import DEVICE, BusSide, Place, StandInHub, wait_for
+from tests.spoke.home import DEVICE, BusSide, Place, StandInHub
 
 
 async def test_a_new_spoke_joins_announces_itself_and_answers_a_call(

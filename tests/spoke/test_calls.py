@@ -1,0 +1,291 @@
+"""Calls through a whole spoke; the journal tells what really ran."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from broker.envelope import Seal
+from broker.ids import uuid7
+from broker.keys import KeyPair
+from broker.rpc import CallRequest
+from contracts import topics
+from contracts.errors import CallError, ErrorCode
+from contracts.rpc import Actor, Call, Control
+from spoke.app import Spoke, open_spoke
+from tests.spoke.home import ANNA, DEVICE, HUB, BusSide, Place, StandInHub, wait_for
+
+WRITE = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="write")
+BURN = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="burn")
+
+
+@pytest.fixture
+async def spoke(hub: StandInHub, bus: BusSide, place: Place) -> AsyncIterator[Spoke]:
+    """A spoke that the hub knows to be there."""
+    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+        await bus.online()
+        yield spoke
+
+
+def make_call(spoke: Spoke, **changes: Any) -> Call:
+    given = {
+        "id": uuid7(),
+        "instance": "main",
+        "epoch": spoke.epoch,
+        "issued_at": datetime.now(UTC),
+        "ttl_ms": 30_000,
+        "actor": ANNA,
+        "args": ["forged"],
+    }
+    return Call.model_validate(given | changes)
+
+
+async def settle(bus: BusSide) -> None:
+    """Let all that was published before arrive and be answered."""
+    assert await bus.call("write", "last") == "wrote last"
+
+
+async def test_what_the_hub_did_not_sign_for_this_very_topic_never_runs(
+    bus: BusSide, spoke: Spoke, place: Place
+) -> None:
+    call = make_call(spoke)
+    other = topics.CALL.build(device="other_pc", skill="JournalSkill", method="write")
+    device_key = KeyPair.load(place.home / "spoke" / "key.pem")
+    genuine = bus.seal.seal(WRITE, call)
+    for payload in (
+        call.model_dump_json().encode(),
+        Seal(HUB, KeyPair.generate()).seal(WRITE, call),
+        Seal(HUB, device_key).seal(WRITE, call),
+        Seal("other-home", bus.seal.key).seal(WRITE, call),
+        bus.seal.seal(BURN, call.model_copy(update={"confirmed": True})),
+        bus.seal.seal(other, call),
+        genuine.replace(b"forged", b"edited"),
+        genuine[:-20],
+        b"",
+    ):
+        await bus.link.publish(WRITE, payload)
+    await settle(bus)
+    assert place.journal == ["last"]
+    await bus.link.publish(WRITE, genuine)
+    await settle(bus)
+    assert place.journal == ["last", "forged", "last"]
+
+
+async def test_a_call_that_the_broker_kept_never_runs(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    settings = place.settings(hub)
+    async with open_spoke(settings, token=hub.invite()) as first:
+        await bus.online()
+        epoch = first.epoch + 10**9
+        call = bus.seal.seal(WRITE, make_call(first, epoch=epoch))
+    (settings.directory / "state.json").write_text(json.dumps({"epoch": epoch - 1}))
+    await bus.link.publish(WRITE, call, retain=True, confirmed=True)
+    async with open_spoke(settings) as second:
+        await bus.online(2)
+        await settle(bus)
+        assert (second.epoch, place.journal) == (epoch, ["last"])
+        await bus.link.publish(WRITE, call)
+        await settle(bus)
+    assert place.journal == ["last", "forged", "last"]
+
+
+async def test_a_call_of_another_epoch_or_past_its_deadline_is_refused(
+    bus: BusSide, spoke: Spoke, place: Place
+) -> None:
+    earlier = datetime.now(UTC) - timedelta(seconds=60)
+    refused = {
+        ErrorCode.STALE_EPOCH: make_call(spoke, epoch=spoke.epoch - 1),
+        ErrorCode.EXPIRED: make_call(spoke, issued_at=earlier, ttl_ms=1_000),
+    }
+    for code, call in refused.items():
+        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
+        topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
+        await wait_for(lambda topic=topic: bus.payloads(topic), "the answer")
+        assert f'"code":"{code}"'.encode() in bus.payloads(topic)[-1]
+    assert place.journal == []
+
+
+async def test_a_call_from_before_a_restart_does_not_run_after_it(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()) as first:
+        await bus.online()
+        captured = bus.seal.seal(WRITE, make_call(first))
+        await bus.link.publish(WRITE, captured)
+        await wait_for(lambda: place.journal, "the first run")
+    async with open_spoke(place.settings(hub)):
+        await bus.online(2)
+        await bus.link.publish(WRITE, captured)
+        await settle(bus)
+    assert place.journal == ["forged", "last"]
+
+
+async def test_a_repeated_call_runs_once_and_is_answered_alike(
+    bus: BusSide, spoke: Spoke, place: Place
+) -> None:
+    call = make_call(spoke)
+    topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
+    for _ in range(3):
+        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
+    await wait_for(lambda: bus.payloads(topic), "the first answer")
+    # Also after the answer, and with everything but the id changed.
+    await bus.link.publish(WRITE, bus.seal.seal(WRITE, call.model_copy(update={"args": ["other"]})))
+    await settle(bus)
+    assert place.journal == ["forged", "last"]
+    assert len(set(bus.payloads(topic))) == 1
+
+
+async def test_a_reserved_call_runs_only_when_started(bus: BusSide, spoke: Spoke, place: Place) -> None:
+    request = CallRequest(device=DEVICE, skill="JournalSkill", method="write", actor=ANNA, args=["reserved"])
+    reservation = await bus.caller.reserve(request)
+    await settle(bus)
+    assert place.journal == ["last"]
+    assert await reservation.start() == "wrote reserved"
+    released = await bus.caller.reserve(request)
+    await released.release()
+    await settle(bus)
+    assert place.journal == ["last", "reserved", "last"]
+
+
+async def test_a_guest_may_only_look(bus: BusSide, spoke: Spoke, place: Place) -> None:
+    guest = Actor(user="guest", read_only=True)
+    await bus.call("write", "mine")
+    assert await bus.call("read", actor=guest) == ["mine"]
+    with pytest.raises(CallError) as error:
+        await bus.call("write", "theirs", actor=guest, confirmed=True)
+    assert error.value.code is ErrorCode.REFUSED
+    assert place.journal == ["mine"]
+
+
+async def test_a_method_that_wants_a_confirmation_runs_with_one_only(
+    bus: BusSide, spoke: Spoke, place: Place
+) -> None:
+    with pytest.raises(CallError) as error:
+        await bus.call("burn")
+    assert error.value.code is ErrorCode.NEEDS_CONFIRMATION
+    assert place.journal == []
+    assert await bus.call("burn", confirmed=True) == "burnt"
+
+
+async def test_a_call_that_will_be_refused_is_not_reserved(bus: BusSide, spoke: Spoke) -> None:
+    request = CallRequest(device=DEVICE, skill="JournalSkill", method="burn", actor=ANNA)
+    with pytest.raises(CallError) as error:
+        await bus.caller.reserve(request)
+    assert error.value.code is ErrorCode.NEEDS_CONFIRMATION
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "code"),
+    [
+        ("wriet", ["x"], ErrorCode.UNKNOWN_SKILL),
+        ("_write", ["x"], ErrorCode.UNKNOWN_SKILL),
+        ("setup", [], ErrorCode.UNKNOWN_SKILL),
+        ("write", [], ErrorCode.BAD_ARGUMENTS),
+        ("write", ["a", "b"], ErrorCode.BAD_ARGUMENTS),
+        ("slowly", ["a", "soon"], ErrorCode.BAD_ARGUMENTS),
+    ],
+)
+async def test_what_does_not_fit_executes_nothing(
+    bus: BusSide, spoke: Spoke, place: Place, method: str, args: list[Any], code: ErrorCode
+) -> None:
+    if method.startswith("_"):
+        call = make_call(spoke, args=args)
+        topic = f"devices/{DEVICE}/calls/JournalSkill/{method}"
+        await bus.link.publish(topic, bus.seal.seal(topic, call))
+    else:
+        with pytest.raises(CallError) as error:
+            await bus.call(method, *args)
+        assert error.value.code is code
+    await settle(bus)
+    assert place.journal == ["last"]
+
+
+async def test_a_cancelled_call_stops_and_says_so(bus: BusSide, spoke: Spoke, place: Place) -> None:
+    call = make_call(spoke, args=["stopped", 30.0])
+    slowly = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="slowly")
+    await bus.link.publish(slowly, bus.seal.seal(slowly, call))
+    await wait_for(lambda: place.journal, "the call to begin")
+    control = topics.CONTROL.build(device=DEVICE, call=call.id)
+    cancel = Control(kind="cancel", id=call.id, instance="main", epoch=spoke.epoch)
+    await bus.link.publish(control, bus.seal.seal(control, cancel))
+    topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
+    await wait_for(lambda: any(b'"code":"cancelled"' in one for one in bus.payloads(topic)), "the answer")
+    assert place.journal == ["stopped begun"]
+
+
+async def test_a_generator_reports_on_its_way(bus: BusSide, spoke: Spoke) -> None:
+    pages: list[Any] = []
+    request = CallRequest(device=DEVICE, skill="JournalSkill", method="pages", actor=ANNA, args=[3])
+    assert await bus.caller.call(request, pages.append) == 3
+    assert pages == [0, 1, 2]
+
+
+async def test_a_stopping_spoke_finishes_what_runs_and_takes_nothing_new(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        async with open_spoke(place.settings(hub), token=hub.invite()):
+            await bus.online()
+            running = tasks.create_task(bus.call("slowly", "long", 1.0))
+            await wait_for(lambda: place.journal, "the call to begin")
+
+            async def call_late() -> ErrorCode:
+                await asyncio.sleep(0.3)
+                with pytest.raises(CallError) as error:
+                    await bus.call("write", "late")
+                return error.value.code
+
+            late = tasks.create_task(call_late())
+        assert await running == "wrote long"
+        assert await late is ErrorCode.BUSY
+    await wait_for(lambda: bus.statuses[-1].state == "offline", "the goodbye")
+    assert place.journal == ["long begun", "long done"]
+
+
+async def test_a_call_that_outlasts_the_grace_is_stopped(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    async with open_spoke(place.settings(hub, stop_grace_s=0.1), token=hub.invite()) as spoke:
+        await bus.online()
+        slowly = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="slowly")
+        call = make_call(spoke, args=["endless", 600.0])
+        await bus.link.publish(slowly, bus.seal.seal(slowly, call))
+        await wait_for(lambda: place.journal, "the call to begin")
+    assert place.journal == ["endless begun"]
+
+
+async def test_each_call_leaves_a_line_without_its_arguments(
+    bus: BusSide, spoke: Spoke, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    await bus.call("write", "my-secret", actor=Actor(user="anna", agent="assistant", turn="t-1"))
+    with pytest.raises(CallError):
+        await bus.call("write", "my-secret", "my-other-secret")
+    lines = [record.getMessage() for record in caplog.records if record.name == "strawberry.audit"]
+    assert len(lines) == 2
+    assert "JournalSkill.write" in lines[0]
+    assert "user=anna agent=assistant turn=t-1" in lines[0]
+    assert "outcome=ok" in lines[0]
+    assert "outcome=bad_arguments" in lines[1]
+    assert "my-secret" not in "\n".join(lines)
+
+
+async def test_a_broken_skill_is_reported_and_the_others_are_offered(
+    hub: StandInHub, bus: BusSide, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.add_skill("broken.py", "def broken(:\n")
+    place.add_skill(
+        "unready.py",
+        "from spoke import Skill\n\n\nclass UnreadySkill(Skill):\n"
+        "    async def setup(self):\n        raise OSError('no such camera')\n\n"
+        "    def look(self) -> str:\n        return ''\n",
+    )
+    async with open_spoke(place.settings(hub, samples=True), token=hub.invite()) as spoke:
+        status = await bus.online()
+        assert await bus.call("write", "fine") == "wrote fine"
+    assert {"JournalSkill", "CalculatorSkill", "LampSkill"} <= set(spoke.skills) == set(status.skills)
+    assert "UnreadySkill" not in spoke.skills
+    assert "broken.py" in caplog.text
+    assert "no such camera" in caplog.text
+    assert len(spoke.problems) == 2

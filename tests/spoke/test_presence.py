@@ -1,0 +1,257 @@
+"""Being there, and staying the one that decides what the bus says about it."""
+
+import asyncio
+import json
+import os
+from datetime import timedelta
+
+import pytest
+
+from broker.envelope import Seal
+from broker.keys import KeyPair
+from contracts import topics
+from contracts.errors import ConfigError
+from contracts.presence import Heartbeat, HubStatus
+from spoke.app import open_spoke
+from spoke.starts import next_epoch, only_one
+from spoke.status import OwnStatus
+from tests.mosquitto import Mosquitto
+from tests.spoke.home import DEVICE, HUB, BusSide, Place, StandInHub, on_bus, serving, wait_for
+
+STATUS = topics.STATUS.build(device=DEVICE)
+SKILL = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
+QUIET_S = 0.4
+"""How long a test listens before it says that nothing came; many times what an answer takes."""
+
+
+def device_seal(place: Place) -> Seal:
+    """The device's own seal: a replay carries a signature that holds."""
+    return Seal(HUB, KeyPair.load(place.home / "spoke" / "key.pem"))
+
+
+async def test_each_start_has_a_higher_epoch_whatever_the_clock_says(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()) as first:
+        await bus.online()
+    state = place.home / "spoke" / "state.json"
+    state.write_text('{"epoch": 4102444800000}')
+    async with open_spoke(place.settings(hub)) as second:
+        status = await bus.online(2)
+    assert first.epoch < second.epoch == status.epoch == 4102444800001
+
+
+def test_a_state_file_that_is_lost_or_damaged_leaves_the_clock(place: Place) -> None:
+    first = next_epoch(place.home)
+    (place.home / "state.json").write_text("{")
+    assert next_epoch(place.home) >= first > 1_700_000_000_000
+
+
+async def test_a_stopped_spoke_says_that_it_goes(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        online = await bus.online()
+    await wait_for(lambda: bus.statuses[-1].state == "offline", "the goodbye")
+    assert bus.statuses[-1].order > online.order
+    assert bus.statuses[-1].connection == online.connection
+
+
+async def test_a_new_session_of_the_hub_is_answered_once(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    await bus.say_online("first")
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        # The retained status is there before the spoke first speaks.
+        assert (await bus.online()).hub_session == "first"
+        registered = len(bus.payloads(SKILL))
+        await bus.say_online("second")
+        status = await bus.online(2)
+        assert status.hub_session == "second"
+        await wait_for(lambda: len(bus.payloads(SKILL)) > registered, "the skills again")
+        for session in ("second", "first"):
+            await bus.say_online(session)
+        await bus.say_online("older", started_at=bus.started_at - timedelta(days=1))
+        await asyncio.sleep(QUIET_S)
+    assert len([status for status in bus.statuses if status.state == "online"]) == 2
+    assert len(set(bus.payloads(SKILL))) == 1
+
+
+async def test_a_hub_status_with_another_key_or_of_another_hub_is_not_believed(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    topic = topics.HUB_STATUS.build(instance="main")
+    status = HubStatus(state="online", started_at=bus.started_at, session="forged")
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        for seal in (Seal(HUB, KeyPair.generate()), Seal("other-home", hub.key)):
+            await bus.link.publish(topic, seal.seal(topic, status), retain=True)
+        await bus.link.publish(topic, status.model_dump_json().encode(), retain=True)
+        await asyncio.sleep(QUIET_S)
+    assert [status.hub_session for status in bus.statuses if status.state == "online"] == [None]
+
+
+async def test_a_late_will_is_answered_with_a_new_connection(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+        first = await bus.online()
+        # The will of this very connection, as a broker would send it that took the device for dead.
+        own = OwnStatus(device_seal(place), device=DEVICE, epoch=spoke.epoch, manifest={})
+        wills = [own.begin() for _ in range(first.connection)]
+        await bus.link.publish(STATUS, wills[-1].payload, retain=True)
+        status = await bus.online(2)
+        assert (status.epoch, status.connection) == (spoke.epoch, first.connection + 1)
+        assert await bus.retained(STATUS) == bus.payloads(STATUS)[-1]
+        assert await bus.call("write", "still here") == "wrote still here"
+
+
+@pytest.mark.parametrize("false", [b"", b"{}", b'{"v":1,"kind":"status","state":"offline"}'])
+async def test_a_false_status_of_its_own_is_said_again(
+    hub: StandInHub, bus: BusSide, place: Place, false: bytes
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        first = await bus.online()
+        await bus.link.publish(STATUS, false, retain=True)
+        assert (await bus.online(2)).connection == first.connection + 1
+        assert await bus.retained(STATUS) == bus.payloads(STATUS)[-1]
+
+
+async def test_a_replayed_status_of_its_own_is_said_again(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        first = await bus.online()
+        await bus.link.publish(STATUS, bus.payloads(STATUS)[0], retain=True)
+        status = await wait_for(
+            lambda: next((one for one in bus.statuses if one.order > first.order), None), "a new status"
+        )
+        assert status.connection == first.connection + 1
+
+
+async def test_a_flood_of_false_statuses_is_not_answered_one_by_one(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub, reclaim_s=60.0), token=hub.invite()):
+        first = await bus.online()
+        for number in range(20):
+            await bus.link.publish(STATUS, b'{"false":%d}' % number, retain=True)
+        await bus.online(2)
+        for number in range(20):
+            await bus.link.publish(STATUS, b'{"more":%d}' % number, retain=True)
+        await asyncio.sleep(QUIET_S)
+    assert max(status.connection for status in bus.statuses) == first.connection + 1
+
+
+async def test_a_clone_with_its_key_is_named_in_the_log(
+    hub: StandInHub, bus: BusSide, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+        await bus.online()
+        clone = OwnStatus(device_seal(place), device=DEVICE, epoch=spoke.epoch + 1, manifest={})
+        clone.begin()
+        await bus.link.publish(STATUS, clone.online(hub_session=None).payload, retain=True)
+        await wait_for(lambda: "another spoke speaks as garage_pc" in caplog.text, "the word of it")
+
+
+async def test_registrations_that_are_not_its_own_are_put_right(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    gone = topics.SKILL.build(device=DEVICE, skill="GoneSkill")
+    stale = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
+    # Left behind by an earlier start: a skill that is no more, and an older form of one that is.
+    await bus.link.publish(gone, b'{"skill":"GoneSkill"}', retain=True, confirmed=True)
+    await bus.link.publish(stale, b'{"skill":"JournalSkill"}', retain=True, confirmed=True)
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        await wait_for(lambda: bus.payloads(gone)[-1] == b"", "the stale registration to be cleared")
+        own = await wait_for(
+            lambda: next((one for one in bus.payloads(SKILL) if b'"sig"' in one), None), "the registration"
+        )
+        assert await bus.retained(gone) == b""
+        assert await bus.retained(SKILL) == own
+        for false in (b'{"skill":"JournalSkill","methods":[]}', b""):
+            await bus.link.publish(SKILL, false, retain=True, confirmed=True)
+            await wait_for(lambda: bus.payloads(SKILL)[-1] == own, "its own registration again")
+        assert await bus.retained(SKILL) == own
+
+
+async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    topic = topics.HEARTBEAT.build(device=DEVICE)
+    await bus.say_online("here")
+    async with open_spoke(place.settings(hub, heartbeat_s=0.05), token=hub.invite()):
+        await wait_for(lambda: len(bus.payloads(topic)) >= 3, "heartbeats")
+    beats = [topics.HEARTBEAT.parse(payload) for payload in bus.payloads(topic)]
+    assert all(isinstance(beat, Heartbeat) for beat in beats)
+    first, _, third = beats[:3]
+    assert isinstance(first, Heartbeat)
+    assert isinstance(third, Heartbeat)
+    assert (first.seq, third.seq) == (1, 3)
+    assert third.uptime_s >= first.uptime_s
+    assert first.mode == "hub"
+    assert first.memory_mb is not None
+    assert first.memory_mb > 1
+
+
+async def test_a_broker_that_is_killed_and_comes_back_finds_all_as_it_was(
+    mosquitto: Mosquitto, hub_key: KeyPair, place: Place
+) -> None:
+    # The broker keeps nothing: whatever is there afterwards was said again.
+    with serving(StandInHub(brokers=[mosquitto.url], key=hub_key)) as hub:
+        async with (
+            open_spoke(place.settings(hub), token=hub.invite()) as spoke,
+            on_bus(hub, mosquitto.url) as bus,
+        ):
+            await spoke.announced()
+            await asyncio.to_thread(mosquitto.kill)
+            await wait_for(lambda: not spoke.connected, "the spoke to notice")
+            await asyncio.to_thread(mosquitto.start)
+            back = await wait_for(
+                lambda: next((one for one in bus.statuses if one.connection > 1), None),
+                "the spoke to be back",
+            )
+            assert (back.epoch, back.state) == (spoke.epoch, "online")
+            await wait_for(lambda: bus.payloads(SKILL), "the registration")
+            assert await bus.call("write", "after") == "wrote after"
+    assert place.journal == ["after"]
+
+
+async def test_a_spoke_that_has_joined_starts_without_hub_and_broker_and_comes_when_they_do(
+    mosquitto: Mosquitto, hub_key: KeyPair, place: Place
+) -> None:
+    hub = StandInHub(brokers=[mosquitto.url], key=hub_key)
+    with serving(hub):
+        async with open_spoke(place.settings(hub), token=hub.invite()):
+            pass
+    await asyncio.to_thread(mosquitto.kill)
+    async with asyncio.TaskGroup() as tasks:
+
+        async def come_back() -> None:
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(mosquitto.start)
+
+        tasks.create_task(come_back())
+        async with open_spoke(place.settings(hub)) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+
+
+async def test_a_revoked_spoke_says_what_to_do_and_comes_back_with_a_new_token(
+    embedded: str, hub_key: KeyPair, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
+        settings = place.settings(hub, broker_wait_s=0.1)
+        async with open_spoke(settings, token=hub.invite()):
+            pass
+        path = settings.directory / "enrolment.json"
+        stored = json.loads(path.read_text())
+        path.write_text(json.dumps(stored | {"token": hub.token(DEVICE, lifetime_s=-60)}))
+        async with open_spoke(settings) as spoke:
+            await wait_for(lambda: "revoked or has expired" in caplog.text, "the word of it")
+            assert not spoke.connected
+        async with open_spoke(settings, token=hub.invite()) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+
+
+async def test_two_spokes_of_one_home_are_one_too_many(hub: StandInHub, place: Place) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        with pytest.raises(ConfigError, match=f"already \\(process {os.getpid()}\\)"):
+            async with open_spoke(place.settings(hub)):
+                pass
+    with only_one(place.settings(hub).directory):
+        pass
