@@ -199,7 +199,6 @@ def test_the_hub_takes_numbers_and_booleans_in_text_as_the_spoke_does():
         ("30", True),
         (" 30 ", True),
         ("30.0", True),
-        ("3e1", False),
         ("30.5", False),
         ("nan", False),
         ("", False),

@@ -1,0 +1,59 @@
+"""What people say to the samples, without a model."""
+
+import pytest
+
+from agent_core.sentences import SentenceCall, SentenceIndex
+from agent_core.skill_calls import Target
+
+
+@pytest.fixture
+def sentences(runner):
+    index = SentenceIndex()
+    index.put(
+        Target(f"devices.pc.{skill.name}.{method.name}", "pc", "PC", skill.name, method)
+        for skill in runner.skills.values()
+        for method in skill.registration.methods
+    )
+    return index
+
+
+def test_every_template_can_be_used(sentences):
+    assert sentences.problems == {}
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "path", "arguments"),
+    [
+        ("en", "What time is it?", "TimeSkill.time", {}),
+        ("de", "Wie spät ist es?", "TimeSkill.time", {}),
+        ("en", "what is the date", "TimeSkill.date", {}),
+        ("de", "welches Datum ist heute", "TimeSkill.date", {}),
+        ("en", "turn on the lamp", "LampSkill.turn_on", {}),
+        ("en", "Switch the lamp off.", "LampSkill.turn_off", {}),
+        ("de", "Schalte die Lampe ein", "LampSkill.turn_on", {}),
+        ("de", "mach die Lampe aus", "LampSkill.turn_off", {}),
+        ("en", "dim the lamp to 30 percent", "LampSkill.set_brightness", {"percent": 30}),
+        ("de", "dimme die Lampe auf 30 Prozent", "LampSkill.set_brightness", {"percent": 30}),
+        ("en", "is the lamp on", "LampSkill.status", {}),
+        ("en", "pause the music", "MediaSkill.pause", {}),
+        ("en", "next song", "MediaSkill.next_track", {}),
+        ("de", "nächstes Lied", "MediaSkill.next_track", {}),
+        ("en", "what is playing", "MediaSkill.now_playing", {}),
+        ("en", "set the volume to 40", "MediaSkill.set_volume", {"percent": 40}),
+        ("de", "stelle die Lautstärke auf 40 Prozent", "MediaSkill.set_volume", {"percent": 40}),
+        ("en", "how much memory is free", "SystemSkill.memory", {}),
+        ("de", "wie lange läuft der Computer schon", "SystemSkill.uptime", {}),
+        ("en", "list my notes", "NotesSkill.list_notes", {}),
+        ("de", "zeige mir meine Notizen", "NotesSkill.list_notes", {}),
+    ],
+)
+def test_an_everyday_sentence_means_one_call(language, text, path, arguments, sentences):
+    call = sentences.match(text, language=language, current="pc")
+    assert isinstance(call, SentenceCall)
+    assert call.target.path == f"devices.pc.{path}"
+    assert call.arguments == arguments
+
+
+@pytest.mark.parametrize("text", ["lamp", "turn on the", "the music", "what is", "set the volume to 400"])
+def test_what_is_not_such_a_sentence_runs_nothing(text, sentences):
+    assert sentences.match(text, language="en", current="pc") is None
