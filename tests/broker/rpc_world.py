@@ -37,12 +37,14 @@ class Skill:
     def __init__(self, device: str) -> None:
         self.device = device
         self.runs: list[str] = []
+        self.begun: asyncio.Queue[str] = asyncio.Queue()
         self.running = asyncio.Event()
         self.let_go = asyncio.Event()
         self.stopped = asyncio.Event()
 
     async def __call__(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Any:
         self.runs.append(method)
+        self.begun.put_nowait(method)
         self.running.set()
         match method:
             case "echo":
@@ -141,9 +143,17 @@ class House:
                 **more,
             ) as responder,
         ):
+            spoke = Spoke(device, key, skill, link, responder, epoch)
+
+            async def tell() -> None:
+                # In a whole home the hub learns this from the status that the spoke publishes.
+                spoke.connection += 1
+                self.caller.device_online(device, epoch, spoke.connection)
+
             if online:
                 self.caller.device_online(device, epoch, 1)
-            yield Spoke(device, key, skill, link, responder, epoch)
+                link.on_connected(tell)
+            yield spoke
 
     async def publish_as(self, device: str, key: KeyPair, call_id: str, reply: Wire) -> None:
         """Put a reply on a device's topic, signed with any key, by a link that may do so."""

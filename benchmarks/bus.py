@@ -1,0 +1,223 @@
+"""Skill calls over the bus, beside a raw paho echo over the same broker."""
+
+import asyncio
+import json
+import statistics
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import MQTTProtocolVersion
+from pydantic import SecretStr
+
+from benchmarks.bus_peer import DEVICE, ECHO_ANSWERED, ECHO_ASKED, HUB, INSTANCE, make_echo_client
+from benchmarks.table import Row
+from broker import tokens
+from broker.envelope import Seal
+from broker.keys import KeyPair
+from broker.link import LinkSettings, open_link
+from broker.rpc import Caller, CallRequest
+from contracts.claims import PrincipalKind
+from contracts.rpc import Actor
+from tests.mosquitto import Mosquitto, find_mosquitto
+
+_ONE_BY_ONE: Final = 1_500
+_IN_FLIGHT: Final = 32
+_TOGETHER: Final = 8_000
+_WARM_UP: Final = 200
+_PAYLOAD: Final = json.dumps({"text": "x" * 186}).encode()
+_ROUNDS: Final = 3
+"""Echo and calls take turns, so that a noisy neighbour hits both; the medians are compared."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    p50_ms: float
+    per_s: float
+
+
+@dataclass(frozen=True)
+class _Bus:
+    """A broker under test and how to log in to it."""
+
+    name: str
+    port: int
+    protocol: MQTTProtocolVersion
+    hub: KeyPair
+    with_tokens: bool
+
+    def token(self, name: str, kind: PrincipalKind) -> str | None:
+        """A login for the embedded broker; Mosquitto here asks for none."""
+        if not self.with_tokens:
+            return None
+        claims = tokens.make_claims(
+            hub_id=HUB, subject=name, kind=kind, owner="bench", scopes=("register",), lifetime_s=3600
+        )
+        return tokens.issue(self.hub, claims)
+
+
+async def rows(directory: Path) -> list[Row]:
+    """Measure; brokers keep their files in the directory."""
+    hub = KeyPair.generate()
+    hub.save(directory / "hub.pem")
+    measured: list[Row] = []
+    if find_mosquitto() is not None:
+        mosquitto = Mosquitto(directory)
+        await asyncio.to_thread(mosquitto.start)
+        try:
+            bus = _Bus("Mosquitto", mosquitto.port, MQTTProtocolVersion.MQTTv5, hub, with_tokens=False)
+            measured += await _compare(bus, directory, most=2.5, least=0.3)
+        finally:
+            await asyncio.to_thread(mosquitto.stop)
+    async with _peer("broker", {"directory": str(directory)}) as ready:
+        bus = _Bus("embedded broker", int(ready), MQTTProtocolVersion.MQTTv311, hub, with_tokens=True)
+        measured += await _compare(bus, directory, most=2.0, least=0.5)
+    return measured
+
+
+async def _compare(bus: _Bus, directory: Path, *, most: float, least: float) -> list[Row]:
+    echo: dict[int, list[_Measured]] = {1: [], _IN_FLIGHT: []}
+    call: dict[int, list[_Measured]] = {1: [], _IN_FLIGHT: []}
+    async with AsyncExitStack() as stack:
+        caller = await stack.enter_async_context(_open_caller(bus, directory))
+        echo_port = {"port": bus.port, "protocol": int(bus.protocol), "token": bus.token("echo", "hub")}
+        await stack.enter_async_context(_peer("echo", echo_port))
+        await _call(caller, 1, _WARM_UP)
+        for _ in range(_ROUNDS):
+            for in_flight, count in ((1, _ONE_BY_ONE), (_IN_FLIGHT, _TOGETHER)):
+                echo[in_flight].append(await asyncio.to_thread(_echo, bus, in_flight, count))
+                call[in_flight].append(await _call(caller, in_flight, count))
+    call_ms = statistics.median(one.p50_ms for one in call[1])
+    echo_ms = statistics.median(one.p50_ms for one in echo[1])
+    calls = statistics.median(one.per_s for one in call[_IN_FLIGHT])
+    echoes = statistics.median(one.per_s for one in echo[_IN_FLIGHT])
+    also = " and ≥ 3,000/s" if bus.name == "Mosquitto" else ""
+    return [
+        Row(
+            f"signed skill call over {bus.name}, one at a time, p50",
+            call_ms,
+            echo_ms,
+            call_ms / echo_ms,
+            "ms",
+            f"≤ {most:g} × the echo",
+        ),
+        Row(
+            f"signed skill calls over {bus.name}, {_IN_FLIGHT} in flight",
+            calls,
+            echoes,
+            calls / echoes,
+            "/s",
+            f"≥ {least:g} × the echo{also}",
+        ),
+    ]
+
+
+@asynccontextmanager
+async def _open_caller(bus: _Bus, directory: Path) -> AsyncIterator[Caller]:
+    device_key = KeyPair.generate()
+    device_key.save(directory / "device.pem")
+    token = bus.token(INSTANCE, "hub")
+    settings = LinkSettings(
+        url=f"mqtt://127.0.0.1:{bus.port}",
+        client_id=INSTANCE,
+        username=INSTANCE,
+        password=SecretStr(token) if token else None,
+    )
+    spoke = {
+        "url": settings.url,
+        "token": bus.token(DEVICE, "device"),
+        "key": str(directory / "device.pem"),
+        "hub_jwk": bus.hub.public.jwk(),
+    }
+    async with (
+        open_link(settings) as link,
+        Caller(link, Seal(HUB, bus.hub), instance=INSTANCE, keys=lambda _: device_key.public) as caller,
+        _peer("spoke", spoke),
+    ):
+        caller.device_online(DEVICE, 1, 1)
+        yield caller
+
+
+@asynccontextmanager
+async def _peer(role: str, settings: dict[str, Any]) -> AsyncIterator[str]:
+    """Run the other side in a process of its own; give the line it writes when it is ready."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchmarks.bus_peer",
+        role,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(settings).encode() + b"\n")
+        await process.stdin.drain()
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _call(caller: Caller, in_flight: int, count: int) -> _Measured:
+    request = CallRequest(
+        device=DEVICE, skill="EchoSkill", method="echo", actor=Actor(user="bench"), args=["x" * 20]
+    )
+    times: list[float] = []
+    left = iter(range(count))
+
+    async def work() -> None:
+        for _ in left:
+            begun = time.perf_counter()
+            await caller.call(request)
+            times.append(time.perf_counter() - begun)
+
+    begun = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(in_flight):
+            tasks.create_task(work())
+    return _Measured(statistics.median(times) * 1000, count / (time.perf_counter() - begun))
+
+
+def _echo(bus: _Bus, in_flight: int, count: int) -> _Measured:
+    done = threading.Event()
+    subscribed = threading.Event()
+    times: list[float] = []
+    begun: dict[int, float] = {}
+    sent = 0
+
+    def send(client: paho.Client) -> None:
+        nonlocal sent
+        if sent < count:
+            begun[sent] = time.perf_counter()
+            client.publish(ECHO_ASKED, b"%08d" % sent + _PAYLOAD, qos=1)
+            sent += 1
+
+    def on_message(client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        times.append(time.perf_counter() - begun.pop(int(message.payload[:8])))
+        if len(times) == count:
+            done.set()
+        else:
+            send(client)
+
+    client = make_echo_client("pinger", bus.protocol, bus.token("pinger", "hub"), on_message)
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.connect("127.0.0.1", bus.port)
+    client.loop_start()
+    client.subscribe(ECHO_ANSWERED, qos=1)
+    subscribed.wait(10)
+    start = time.perf_counter()
+    for _ in range(in_flight):
+        send(client)
+    done.wait(60)
+    elapsed = time.perf_counter() - start
+    client.disconnect()
+    client.loop_stop()
+    return _Measured(statistics.median(times) * 1000, count / elapsed)

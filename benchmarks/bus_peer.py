@@ -1,0 +1,109 @@
+"""The other side of the bus benchmarks, in a process of its own: echo, spoke or broker.
+
+Reads one line of JSON with its settings, writes one line when it is ready, and runs until it is killed.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from pydantic import SecretStr
+
+from broker.drivers import without_delay
+from broker.embedded import EmbeddedSettings, open_embedded
+from broker.envelope import Seal
+from broker.keys import KeyPair, PublicKey
+from broker.link import LinkSettings, open_link
+from broker.rpc import ProgressSink, Responder
+from contracts import topics
+from contracts.rpc import Call
+from contracts.wire import Json
+
+HUB: Final = "bench"
+INSTANCE: Final = "main"
+DEVICE: Final = "bench_pi"
+ECHO_ASKED: Final = topics.CHAT_REQUEST.build(principal="echo", request="1")
+ECHO_ANSWERED: Final = topics.CHAT_REPLY.build(principal="echo", request="1")
+
+
+def make_echo_client(
+    name: str, protocol: MQTTProtocolVersion, token: str | None, on_message: Any
+) -> paho.Client:
+    """A paho client as it comes, but for TCP_NODELAY."""
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=protocol)
+    if token is not None:
+        client.username_pw_set(name, token)
+    client.on_socket_open = without_delay
+    client.max_inflight_messages_set(0)
+    client.on_message = on_message
+    return client
+
+
+def echo(settings: dict[str, Any]) -> None:
+    """Send every message back."""
+    client = make_echo_client(
+        "echo",
+        MQTTProtocolVersion(settings["protocol"]),
+        settings["token"],
+        lambda client, _data, message: client.publish(ECHO_ANSWERED, message.payload, qos=1),
+    )
+    client.on_subscribe = lambda *_: print("ready", flush=True)
+    client.connect("127.0.0.1", settings["port"])
+    client.subscribe(ECHO_ASKED, qos=1)
+    client.loop_forever()
+
+
+async def spoke(settings: dict[str, Any]) -> None:
+    """Answer calls with their first argument."""
+
+    async def run(call: Call, _skill: str, _method: str, _progress: ProgressSink) -> Json:
+        return call.args[0]
+
+    token = settings["token"]
+    link_settings = LinkSettings(
+        url=settings["url"],
+        client_id=DEVICE,
+        username=DEVICE,
+        password=SecretStr(token) if token else None,
+    )
+    async with (
+        open_link(link_settings) as link,
+        Responder(
+            link,
+            Seal(HUB, KeyPair.load(Path(settings["key"]))),
+            device=DEVICE,
+            epoch=1,
+            hub_key=PublicKey.from_jwk(settings["hub_jwk"]),
+            executor=run,
+        ),
+    ):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+async def broker(settings: dict[str, Any]) -> None:
+    """Run the embedded broker."""
+    directory = Path(settings["directory"])
+    hub_key = KeyPair.load(directory / "hub.pem").public
+    embedded = EmbeddedSettings(data_dir=directory / "broker", hub_id=HUB, hub_key=hub_key, port=0)
+    async with open_embedded(embedded) as running:
+        print(running.port, flush=True)
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Play the role named on the command line."""
+    settings = json.loads(sys.stdin.readline())
+    role = sys.argv[1]
+    if role == "echo":
+        echo(settings)
+    else:
+        asyncio.run({"spoke": spoke, "broker": broker}[role](settings))
+
+
+if __name__ == "__main__":
+    main()
