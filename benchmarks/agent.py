@@ -82,7 +82,13 @@ async def _turn(directory: Path) -> Row:
             whole = await _median_ms(lambda: _run_turn(gateway))
             bare = await _median_ms(lambda: _two_requests(client, url))
     own = whole - bare
-    return Row("agent turn without model and skill time", own, bare, own / bare, "ms", "≤ 10 ms")
+    return Row(
+        work="agent turn without model and skill time",
+        project=own,
+        unit="ms",
+        reach="≤ 10 ms",
+        reference=bare,
+    )
 
 
 async def _run_turn(gateway: Gateway) -> None:
@@ -109,12 +115,10 @@ async def _sentence() -> Row:
 
     took = await _median_ms(match)
     return Row(
-        f"sentence match among {_TEMPLATES:,} templates",
-        took,
-        None,
-        None,
-        "ms",
-        "≤ 15 ms to the skill's start",
+        work=f"sentence match among {_TEMPLATES:,} templates",
+        project=took,
+        unit="ms",
+        reach="≤ 15 ms to the skill's start",
     )
 
 
@@ -138,7 +142,10 @@ def _prompt() -> Row:
     tools = json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SPECS])
     tokens = (len(system_prompt(Household())) + len(tools)) / _CHARS_PER_TOKEN
     return Row(
-        "system prompt and three tools, at 4 characters a token", tokens, None, None, "tokens", "≤ 1,500"
+        work="system prompt and three tools, at 4 characters a token",
+        project=tokens,
+        unit="tokens",
+        reach="≤ 1,500",
     )
 
 
