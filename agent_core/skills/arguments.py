@@ -1,16 +1,14 @@
 """Arguments checked by a method's contract alone, where the skill's own code is not at hand."""
 
 import contextlib
-import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
-from referencing import Registry
 
+from agent_core.skills.foreign_schema import validator
 from agent_core.skills.nearest import suggestion
 from contracts.errors import CallError, ErrorCode
 from contracts.registration import Method
@@ -185,17 +183,21 @@ def _scalar(text: str, kinds: set[str]) -> Json:
     return text
 
 
-def _kinds(schema: Json, root: Mapping[str, Json], depth: int = 0) -> set[str]:
+def _kinds(schema: Json, root: Mapping[str, Json], seen: set[int] | None = None) -> set[str]:
     """The JSON types that a schema takes, as far as it says; empty means anything."""
     schema = _resolved(schema, root)
+    # Each sub-schema once: a few that refer to each other would branch without end.
+    seen = set() if seen is None else seen
+    if id(schema) in seen:
+        return set()
+    seen.add(id(schema))
     kinds: set[str] = set()
     declared = schema.get("type")
     kinds.update([declared] if isinstance(declared, str) else declared or ())
     for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
         kinds.add("string" if isinstance(value, str) else "other")
-    if depth < _MAX_DEPTH:
-        for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-            kinds |= _kinds(branch, root, depth + 1)
+    for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        kinds |= _kinds(branch, root, seen)
     return kinds
 
 
@@ -212,8 +214,7 @@ def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def _validate(method: Method, schema: Mapping[str, Json], value: Json) -> None:
-    validator = _validator(json.dumps(schema, sort_keys=True))
-    worst = best_match(validator.iter_errors(value))
+    worst = best_match(validator(json.dumps(schema, sort_keys=True)).iter_errors(value))
     if worst is not None:
         raise bad_arguments(method, _explained(worst))
 
@@ -224,9 +225,3 @@ def _explained(error: ValidationError) -> str:
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
     message = error.message if len(error.message) <= 200 else f"does not fit {error.validator!r}"
     return f"{path.lstrip('.')}: {message}" if path else message
-
-
-@functools.lru_cache(maxsize=2_048)
-def _validator(schema: str) -> Draft202012Validator:
-    # An empty registry, because the default one fetches references from the network.
-    return Draft202012Validator(json.loads(schema), registry=Registry())

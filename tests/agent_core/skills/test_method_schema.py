@@ -37,6 +37,11 @@ class Alarm(BaseModel):
     title: str = "Alarm"
 
 
+class Branch(BaseModel):
+    leaves: int
+    branches: list["Branch"] = []
+
+
 class KitchenSkill:
     def set_volume(self, level: int = 30, *, fade: float | None = None) -> None:
         """Set the volume.
@@ -215,6 +220,13 @@ def test_hub_and_spoke_agree_on_what_is_a_whole_number(text, is_taken):
         assert was_taken is is_taken
 
 
+BRANCHING = {
+    f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} if level < 60 else {"type": "integer"}
+    for level in range(61)
+}
+ENDLESS = {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 2}}
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -222,7 +234,8 @@ def test_hub_and_spoke_agree_on_what_is_a_whole_number(text, is_taken):
         {"properties": {"x": {"$ref": "#/$defs/nowhere"}}},
         {"properties": {"x": {"$ref": "#/properties/x"}}},
         {"properties": {"x": {"type": "no such type"}}},
-        {"properties": {"x": {"pattern": "("}}},
+        {"properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": BRANCHING},
+        {"properties": {"x": {"anyOf": [{"$ref": "#/$defs/a"}] * 2}}, "$defs": ENDLESS},
         {"properties": {"x": 7}},
         {"properties": ["x"]},
     ],
@@ -231,6 +244,25 @@ def test_a_registered_schema_that_cannot_be_used_lets_nothing_through(parameters
     contract = Method(name="m", signature="m(x)", parameters=parameters, positional=["x"])
     with pytest.raises(CallError, match="cannot be used"):
         check_arguments(contract, ["text"], {})
+
+
+def test_regular_expressions_are_left_to_the_device():
+    slow = {"pattern": "^(a+)+$", "patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}
+    contract = Method(name="m", signature="m(x)", parameters={"properties": {"x": slow}}, positional=["x"])
+    text = "a" * 64 + "!"
+    assert check_arguments(contract, [text], {}) == {"x": text}
+    assert check_arguments(contract, [{text: 1}], {}) == {"x": {text: 1}}
+
+
+def test_a_type_may_refer_to_itself():
+    class TreeSkill:
+        def plant(self, tree: Branch) -> None: ...
+
+    contract = method_schema(TreeSkill().plant, "plant", MethodOptions()).contract
+    tree = {"leaves": "3", "branches": [{"leaves": 2, "branches": []}]}
+    assert check_arguments(contract, [tree], {})["tree"]["leaves"] == 3
+    with pytest.raises(CallError, match="leaves"):
+        check_arguments(contract, [{"leaves": 1, "branches": [{"leaves": "many"}]}], {})
 
 
 def test_text_of_a_command_line_is_read_as_the_schema_asks():
