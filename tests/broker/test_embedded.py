@@ -9,15 +9,21 @@ import stat
 import sys
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import jwt
 import paho.mqtt.client as paho
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from broker import tokens
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
 from broker.keys import KeyPair
 from broker.ports import listen, port_owner
 from contracts import topics
@@ -334,7 +340,7 @@ async def again_all(hub: Client, expected: dict[str, bytes]) -> None:
 BROKER_PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
 from broker.keys import KeyPair
 
 async def main(directory):
@@ -473,6 +479,55 @@ async def test_other_machines_are_let_in_with_tls_or_when_told_so(tmp_path: Path
             pass
     async with embedded_house(tmp_path, key=key, host="0.0.0.0", insecure_lan=True) as house:
         assert await code_for(house, "pc", house.token("pc")) == 0
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "home")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    paths = directory / "cert.pem", directory / "cert.key"
+    paths[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+    paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return paths
+
+
+async def test_with_a_certificate_both_ports_speak_tls(tmp_path: Path) -> None:
+    certificate, private_key = make_certificate(tmp_path)
+    async with embedded_house(
+        tmp_path, ws_port=0, certificate=certificate, private_key=private_key, host="0.0.0.0"
+    ) as house:
+        assert isinstance(house.broker, EmbeddedBroker)
+        assert house.broker.tls
+        assert house.broker.ws_port is not None
+        for transport, port in (("tcp", house.port), ("websockets", house.broker.ws_port)):
+            client = Client("pc", house.token("pc"), transport=transport)
+            client.paho.tls_set(str(certificate))
+            assert await client.connect(port) == 0
+            await client.subscribe("devices/pc/status")
+            await client.publish("devices/pc/status", b"hello")
+            assert (await client.next()).payload == b"hello"
+            await client.stop()
+        plain = await house.open()
+        plain.send(connect_packet("pc", house.token("pc")))
+        assert await plain.ended()
+
+
+async def test_a_certificate_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"certificate .* cannot be used"):
+        async with embedded_house(tmp_path, certificate=tmp_path / "none.pem"):
+            pass
 
 
 # ---- how it behaves
