@@ -27,9 +27,9 @@ from contracts.claims import PrincipalKind
 from contracts.rpc import Actor
 from tests.mosquitto import Mosquitto, find_mosquitto
 
-_ONE_BY_ONE: Final = 1_500
+_ONE_BY_ONE: Final = 600
 _IN_FLIGHT: Final = 32
-_TOGETHER: Final = 8_000
+_TOGETHER: Final = 3_000
 _WARM_UP: Final = 200
 _PAYLOAD: Final = json.dumps({"text": "x" * 186}).encode()
 _ROUNDS: Final = 3

@@ -28,6 +28,10 @@ _HANDED_OVER = 4096
 with it, by TCP, the broker stops sending."""
 
 
+_TCP_CORK: int | None = getattr(socket, "TCP_CORK", None)
+"""Linux only; elsewhere every packet is a segment of its own."""
+
+
 class Driver(Protocol):
     """Runs one paho client for the length of one connection."""
 
@@ -124,8 +128,17 @@ class LoopDriver:
         client = self._client
         if self._socket is None or client is None:
             return
+        # paho writes packet by packet. Corked, all that is waiting leaves in one segment, and each
+        # write costs 2 µs in place of the 30 to 80 that waking the receiver takes.
+        sock = self._socket
+        if _TCP_CORK is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_CORK, 1)
         client.loop_write()
-        if self._socket is not None and client.want_write() and not self._writing:
+        if self._socket is None:
+            return
+        if _TCP_CORK is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_CORK, 0)
+        if client.want_write() and not self._writing:
             self._writing = True
             self._loop.add_writer(self._socket, self._write)
 
