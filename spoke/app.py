@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from pydantic import SecretStr
@@ -136,34 +135,6 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         yield spoke
 
 
-async def run(settings: SpokeSettings, *, token: SecretStr | None = None) -> None:
-    """Run a spoke until SIGTERM or Ctrl-C; a second one cuts the running calls short.
-
-    Raises:
-        ConfigError: As `open_spoke`.
-        Unauthorized: As `open_spoke`.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    asked = 0
-
-    def ask() -> None:
-        nonlocal asked
-        asked += 1
-        task.cancel()
-
-    with _stop_signals(ask):
-        try:
-            async with open_spoke(settings, token=token):
-                await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            if not asked:
-                raise
-            for _ in range(asked):
-                task.uncancel()
-    _LOG.info("stopped")
-
-
 @asynccontextmanager
 async def _running(services: Mapping[str, Coroutine[None, None, None]]) -> AsyncIterator[None]:
     """Run services until the context is left; if one fails, so does the context."""
@@ -177,22 +148,6 @@ async def _running(services: Mapping[str, Coroutine[None, None, None]]) -> Async
             task.cancel()
         # The body's own exception is not handed to the group, which would wrap it in another.
         await tasks.__aexit__(None, None, None)
-
-
-@contextmanager
-def _stop_signals(ask: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    taken: list[signal.Signals] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Loops on Windows have no signal handlers; Ctrl-C then cancels the main task by itself.
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(number, ask)
-            taken.append(number)
-    try:
-        yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)
 
 
 def _link_settings(identity: Identity, settings: SpokeSettings) -> LinkSettings:

@@ -38,7 +38,7 @@ class SkillOutlet:
         self._events: deque[Message] = deque()
         self._woken = asyncio.Event()
         self._is_waking = False
-        self._complaints: dict[str, float] = {}
+        self._complaints: dict[tuple[str, str], float] = {}
 
     def publish_state(
         self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
@@ -53,7 +53,7 @@ class SkillOutlet:
                 self._values[topic] = payload
                 self._due[topic] = None
         if is_full:
-            self._complain(skill, f"more than {self._bounds.states} values; {name!r} is not published")
+            self._complain(skill, f"more than {self._bounds.states} values", name)
         else:
             self._wake()
 
@@ -63,14 +63,14 @@ class SkillOutlet:
         event = Emitted(skill=skill, data=payload, at=datetime.now(UTC))
         message = Message(topic, event.model_dump_json().encode(), topics.EVENT.qos)
         if not self._is_connected:
-            self._complain(skill, f"there is no connection; the event {name!r} is dropped")
+            self._complain(skill, "events while there is no connection", name)
             return
         with self._lock:
             is_full = len(self._events) >= self._bounds.waiting_events
             if not is_full:
                 self._events.append(message)
         if is_full:
-            self._complain(skill, f"events come too fast; {name!r} is dropped")
+            self._complain(skill, "events come too fast", name)
         else:
             self._wake()
 
@@ -135,8 +135,8 @@ class SkillOutlet:
         except RuntimeError:
             _LOG.debug("something was published after the spoke had stopped")
 
-    def _complain(self, skill: str, problem: str) -> None:
+    def _complain(self, skill: str, problem: str, name: str) -> None:
         present = time.monotonic()
-        if present >= self._complaints.get(skill, 0.0):
-            self._complaints[skill] = present + _COMPLAIN_EVERY_S
-            _LOG.warning("%s: %s", skill, problem)
+        if present >= self._complaints.get((skill, problem), 0.0):
+            self._complaints[skill, problem] = present + _COMPLAIN_EVERY_S
+            _LOG.warning("%s: %s; %r is dropped", skill, problem, name)

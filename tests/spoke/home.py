@@ -262,12 +262,10 @@ class BusSide:
 
         return (await wait_for(look, f"status {number} of {device}"))[-1]
 
-    async def call(self, method: str, *args: Json, device: str = DEVICE, **request: Any) -> Json:
-        """Call a method of the journal."""
-        given = {"actor": ANNA, "args": args} | request
-        return await self.caller.call(
-            CallRequest(device=device, skill="JournalSkill", method=method, **given)
-        )
+    async def call(self, method: str, *args: Json, **request: Any) -> Json:
+        """Call a method, of the journal if no other skill is named."""
+        given = {"device": DEVICE, "skill": "JournalSkill", "actor": ANNA, "args": args} | request
+        return await self.caller.call(CallRequest(method=method, **given))
 
 
 @asynccontextmanager

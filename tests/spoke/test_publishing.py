@@ -1,0 +1,113 @@
+"""What skills publish by themselves, through a whole spoke."""
+
+import asyncio
+import threading
+
+import pytest
+
+from contracts import topics
+from contracts.presence import Emitted, State
+from spoke.app import open_spoke
+from spoke.publishing import SkillOutlet
+from spoke.settings import PublishingBounds
+from tests.mosquitto import Mosquitto
+from tests.spoke.home import DEVICE, BusSide, Place, StandInHub, on_bus, serving, wait_for
+
+MOOD = topics.STATE.build(device=DEVICE, skill="JournalSkill", property="mood")
+SHOUTED = topics.EVENT.build(device=DEVICE, name="shouted")
+
+
+def states(bus: BusSide) -> list[State]:
+    return [state for one in bus.payloads(MOOD) if isinstance(state := topics.STATE.parse(one), State)]
+
+
+def events(bus: BusSide) -> list[Emitted]:
+    return [event for one in bus.payloads(SHOUTED) if isinstance(event := topics.EVENT.parse(one), Emitted)]
+
+
+async def test_a_value_stays_on_the_bus_with_its_unit(hub: StandInHub, bus: BusSide, place: Place) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        await bus.call("note", 7)
+        await wait_for(lambda: bus.payloads(MOOD), "the value")
+        assert await bus.retained(MOOD) == bus.payloads(MOOD)[-1]
+    assert (states(bus)[0].value, states(bus)[0].unit) == (7, "%")
+
+
+async def test_what_happens_is_told_with_the_skill_it_comes_from(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        await bus.call("shout", 3)
+        await wait_for(lambda: len(events(bus)) == 3, "the events")
+    assert [event.data for event in events(bus)] == [{"number": 0}, {"number": 1}, {"number": 2}]
+    assert {event.skill for event in events(bus)} == {"JournalSkill"}
+
+
+async def test_a_skill_that_floods_is_slowed_down_and_named(
+    hub: StandInHub, bus: BusSide, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = PublishingBounds(waiting_events=10, rate=1, burst=5)
+    async with open_spoke(place.settings(hub, publishing=bounds), token=hub.invite()):
+        await bus.online()
+        await bus.call("shout", 500)
+        await wait_for(lambda: len(events(bus)) >= 5, "what is allowed at once")
+        assert await bus.call("write", "still served") == "wrote still served"
+        assert len(events(bus)) <= 15
+    assert caplog.text.count("JournalSkill: events come too fast") == 1
+
+
+async def test_of_a_value_that_changes_fast_the_last_one_arrives(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    place.add_skill(
+        "meter.py",
+        "from spoke import Skill\n\n\nclass MeterSkill(Skill):\n"
+        "    def run(self) -> None:\n"
+        "        for value in range(5_000):\n            self.state('level', value)\n",
+    )
+    topic = topics.STATE.build(device=DEVICE, skill="MeterSkill", property="level")
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        await bus.call("run", skill="MeterSkill")
+        await wait_for(lambda: any(b'"value":4999' in one for one in bus.payloads(topic)), "the last value")
+    assert len(bus.payloads(topic)) < 500
+
+
+async def test_values_are_told_again_to_a_broker_that_forgot_them_and_events_are_not(
+    mosquitto: Mosquitto, place: Place
+) -> None:
+    with serving(StandInHub(brokers=[mosquitto.url])) as hub:
+        async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+            async with on_bus(hub, mosquitto.url) as bus:
+                await bus.online()
+                await bus.call("note", 7)
+                await bus.call("shout", 1)
+                await wait_for(lambda: events(bus) and states(bus), "both")
+            await asyncio.to_thread(mosquitto.kill)
+            await wait_for(lambda: not spoke.connected, "the spoke to notice")
+            await asyncio.to_thread(mosquitto.start)
+            async with on_bus(hub, mosquitto.url) as bus:
+                await wait_for(lambda: states(bus), "the value again")
+                await bus.online()
+                assert await bus.call("write", "after") == "wrote after"
+                assert states(bus)[-1].value == 7
+                assert events(bus) == []
+
+
+async def test_what_is_published_from_a_thread_before_there_is_a_link_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outlet = SkillOutlet(device=DEVICE, bounds=PublishingBounds(states=2))
+
+    def publish() -> None:
+        for number in range(5):
+            outlet.publish_state("JournalSkill", f"value{number}", number, unit=None, device_class=None)
+        outlet.publish_event("JournalSkill", "nobody_hears", None)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert "more than 2 values" in caplog.text
+    assert "'nobody_hears' is dropped" in caplog.text
