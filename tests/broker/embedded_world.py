@@ -291,6 +291,27 @@ async def embedded_house(
             await house.stop()
 
 
+async def code_for(house: House, name: str, token: str, client_id: str | None = None) -> int:
+    """The CONNACK's code for a login."""
+    socket = await house.open()
+    socket.send(connect_packet(name, token, client_id=client_id))
+    code = (await socket.receive(4))[3]
+    await socket.close()
+    return code
+
+
+async def expect_retained(hub: Client, expected: dict[str, bytes]) -> None:
+    """Subscribe to all devices and check that exactly these messages are retained."""
+    await hub.subscribe("devices/#")
+    await hub.publish("hub/end/status", b"")
+    got = [await hub.next() for _ in expected]
+    assert {message.topic: message.payload for message in got} == expected
+    assert all(message.retain for message in got)
+    await hub.subscribe("hub/#")
+    await hub.publish("hub/end/status", b"end")
+    assert (await hub.until("hub/end/status", b"end"))[0].payload == b"end"
+
+
 class StockLogin(TokenLogin):
     """Our login in amqtt's own broker, which expects a bool and no reason."""
 

@@ -1,13 +1,8 @@
-"""Logging in, rights, revoking and what is retained, as clients of the embedded broker see it."""
+"""Logging in, rights, where it listens and how it stops, as clients of the embedded broker see it."""
 
 import asyncio
-import json
 import logging
 import os
-import signal
-import stat
-import sys
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -28,13 +23,14 @@ from broker.keys import KeyPair
 from broker.ports import listen, port_owner
 from contracts import topics
 from contracts.errors import ConfigError
-from contracts.presence import Revocation
 from tests.broker.embedded_world import (
     HUB,
     QUICK_S,
     Client,
     House,
     Socket,
+    expect_retained,
+    code_for,
     connect_packet,
     embedded_house,
 )
@@ -44,14 +40,6 @@ from tests.broker.embedded_world import (
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     async with embedded_house(tmp_path, ws_port=0) as house:
         yield house
-
-
-async def code_for(house: House, name: str, token: str, client_id: str | None = None) -> int:
-    socket = await house.open()
-    socket.send(connect_packet(name, token, client_id=client_id))
-    code = (await socket.receive(4))[3]
-    await socket.close()
-    return code
 
 
 # ---- logging in
@@ -239,183 +227,6 @@ async def test_a_message_of_every_qos_arrives_once(house: House) -> None:
     ]
 
 
-# ---- revoking
-
-
-def revocation(**what: list[str]) -> bytes:
-    return Revocation(before=datetime.now(UTC), **what).model_dump_json().encode()
-
-
-async def test_the_hub_revokes_a_token_and_its_session_ends_at_once_with_the_will(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path) as house:
-        hub = await house.client("main", "hub")
-        await hub.subscribe("devices/#")
-        await hub.subscribe("#")
-        token, other = house.token("pc"), house.token("pc")
-        device = await house.open()
-        device.send(connect_packet("pc", token, will=("devices/pc/status", b"offline")))
-        await device.receive(4)
-        bystander = await house.client("tv")
-        jti = jwt.decode(token, options={"verify_signature": False})["jti"]
-        await hub.publish(topics.BROKER_CONTROL.template, revocation(tokens=[jti]), retain=True)
-        assert await device.ended()
-        await device.close()
-        assert (await hub.next()).payload == b"offline"
-        assert await code_for(house, "pc", token) == 5
-        assert await code_for(house, "pc", other) == 0
-        assert not bystander.left.is_set()
-        assert hub.inbox.empty()
-        file = tmp_path / "revoked.json"
-        assert jti in json.loads(file.read_text())["tokens"]
-        if os.name == "posix":
-            assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    async with embedded_house(tmp_path, key=house.key) as again:
-        assert await code_for(again, "pc", token) == 5
-        assert await code_for(again, "pc", other) == 0
-
-
-async def test_all_tokens_of_a_principal_from_before_a_moment_are_revoked(house: House) -> None:
-    hub = await house.client("main", "hub")
-    device = await house.client("pc")
-    old = house.token("pc")
-    await hub.publish(topics.BROKER_CONTROL.template, revocation(principals=["pc"]))
-    await device.gone()
-    assert await code_for(house, "pc", old) == 5
-    later = tokens.make_claims(
-        hub_id=HUB, subject="pc", kind="device", owner="", scopes=(), lifetime_s=60, now=time.time() + 1
-    )
-    assert await code_for(house, "pc", tokens.issue(house.key, later)) == 0
-
-
-async def test_only_the_hub_revokes(house: House) -> None:
-    victim = await house.client("tv")
-    for name, kind in (("pc", "device"), ("anna", "user"), ("explorer", "client")):
-        client = await house.client(name, kind, scopes=("register", "chat", "call"))  # type: ignore[arg-type]
-        await client.publish(topics.BROKER_CONTROL.template, revocation(principals=["tv"]))
-    assert await code_for(house, "tv2", house.token("tv2")) == 0
-    assert not victim.left.is_set()
-
-
-async def test_a_revocation_that_cannot_be_understood_changes_nothing(
-    house: House, caplog: pytest.LogCaptureFixture
-) -> None:
-    hub = await house.client("main", "hub")
-    await hub.publish(topics.BROKER_CONTROL.template, b"{")
-    assert "refused hub main: $CONTROL/strawberry/v1" in caplog.text
-
-
-async def test_a_broken_file_of_revocations_stops_the_start(tmp_path: Path) -> None:
-    (tmp_path / "revoked.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"revoked\.json cannot be read"):
-        async with embedded_house(tmp_path):
-            pass
-
-
-# ---- retained
-
-
-async def test_what_is_retained_outlives_a_restart_and_what_was_emptied_does_not(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path) as house:
-        device = await house.client("pc")
-        await device.publish("devices/pc/status", b"old", retain=True)
-        await device.publish("devices/pc/status", b"online", retain=True)
-        await device.publish("devices/pc/skills/Light", b"gone", retain=True)
-        await device.publish("devices/pc/skills/Light", b"", retain=True)
-    async with embedded_house(tmp_path, key=house.key) as again:
-        hub = await again.client("main", "hub")
-        await again_all(hub, {"devices/pc/status": b"online"})
-
-
-async def again_all(hub: Client, expected: dict[str, bytes]) -> None:
-    await hub.subscribe("devices/#")
-    await hub.publish("hub/end/status", b"")
-    got = [await hub.next() for _ in expected]
-    assert {message.topic: message.payload for message in got} == expected
-    assert all(message.retain for message in got)
-    await hub.subscribe("hub/#")
-    await hub.publish("hub/end/status", b"end")
-    assert (await hub.until("hub/end/status", b"end"))[0].payload == b"end"
-
-
-BROKER_PROCESS = """
-import asyncio, sys
-from pathlib import Path
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
-from broker.keys import KeyPair
-
-async def main(directory):
-    key = KeyPair.load(directory / "key.pem").public
-    settings = EmbeddedSettings(data_dir=directory, hub_id="home-1", hub_key=key, port=0)
-    async with open_embedded(settings) as broker:
-        print(broker.port, flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-async def test_an_acknowledged_retained_message_outlives_the_kill_of_the_process(tmp_path: Path) -> None:
-    key = KeyPair.generate()
-    key.save(tmp_path / "key.pem")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", BROKER_PROCESS, str(tmp_path), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    port = int(await asyncio.wait_for(process.stdout.readline(), 30))
-    remote = Client("pc", tokens.issue(key, device_claims("pc")))
-    assert await remote.connect(port) == 0
-    expected = {f"devices/pc/skills/Skill{number}": b"%d" % number for number in range(100)}
-    await asyncio.gather(
-        *(remote.publish(topic, payload, retain=True) for topic, payload in expected.items())
-    )
-    process.send_signal(signal.SIGKILL)
-    await process.wait()
-    await remote.gone()
-    await remote.stop()
-    async with embedded_house(tmp_path, key=key) as again:
-        await again_all(await again.client("main", "hub"), expected)
-
-
-def device_claims(name: str) -> tokens.Claims:
-    return tokens.make_claims(hub_id=HUB, subject=name, kind="device", owner="", scopes=(), lifetime_s=600)
-
-
-async def test_a_file_of_retained_messages_that_is_broken_is_put_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "retained.db").write_bytes(b"no database" * 1000)
-    async with embedded_house(tmp_path) as house:
-        device = await house.client("pc")
-        await device.publish("devices/pc/status", b"online", retain=True)
-    assert "put aside" in caplog.text
-    assert (tmp_path / "retained.broken").exists()
-    if os.name == "posix":
-        assert stat.S_IMODE((tmp_path / "retained.db").stat().st_mode) == 0o600
-
-
-async def test_the_will_comes_when_a_connection_breaks_and_not_when_its_client_leaves(house: House) -> None:
-    hub = await house.client("main", "hub")
-    await hub.subscribe("devices/#")
-    polite = await house.socket("tv", will=("devices/tv/status", b"offline"))
-    polite.send(b"\xe0\x00")
-    assert await polite.ended()
-    await polite.close()
-    broken = await house.socket("pc", will=("devices/pc/status", b"offline"))
-    await broken.close()
-    assert (await hub.next()).topic == "devices/pc/status"
-
-
-async def test_a_take_over_publishes_the_will_of_the_older_connection_first(house: House) -> None:
-    hub = await house.client("main", "hub")
-    await hub.subscribe("devices/#")
-    older = await house.socket("pc", will=("devices/pc/status", b"1 offline"))
-    newer = await house.client("pc")
-    await newer.publish("devices/pc/status", b"2 online")
-    assert [(await hub.next()).payload for _ in range(2)] == [b"1 offline", b"2 online"]
-    await older.close()
-
-
 # ---- where it listens
 
 
@@ -582,7 +393,7 @@ async def test_the_wills_of_all_are_retained_when_the_broker_stops(tmp_path: Pat
         await device.gone()
         await device.stop()
         async with embedded_house(tmp_path, key=key) as again:
-            await again_all(await again.client("main", "hub"), expected)
+            await expect_retained(await again.client("main", "hub"), expected)
 
 
 async def test_an_error_of_the_caller_comes_through_as_it_is(tmp_path: Path) -> None:
