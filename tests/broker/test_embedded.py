@@ -29,10 +29,10 @@ from tests.broker.embedded_world import (
     Client,
     House,
     Socket,
-    expect_retained,
     code_for,
     connect_packet,
     embedded_house,
+    expect_retained,
 )
 
 

@@ -23,10 +23,10 @@ from tests.broker.embedded_world import (
     HUB,
     Client,
     House,
-    expect_retained,
     code_for,
     connect_packet,
     embedded_house,
+    expect_retained,
 )
 
 
