@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair
-from broker.link import Link, LinkSettings, open_link
+from broker.link import Link, LinkSettings, Message, open_link
+from contracts import topics
 from hub_registry.hub_presence import HubPresence
 from hub_registry.presence import PresenceChange, State
 from hub_registry.registry import Registry, open_registry
@@ -65,6 +66,11 @@ def hub_login(registry: Registry, url: str, client_id: str) -> LinkSettings:
     return LinkSettings(url=url, client_id=client_id, username="main", password=password, backoff_s=0.05)
 
 
+def _set_if_live(event: asyncio.Event, message: Message) -> None:
+    if not message.retain:
+        event.set()
+
+
 def no_login(_: Registry, url: str, client_id: str) -> LinkSettings:
     """Come in without a login, where the broker allows that."""
     return LinkSettings(url=url, client_id=client_id)
@@ -84,9 +90,15 @@ async def serve(
         service = RegistryService(registry, link=link, presence=presence)
         changes: list[PresenceChange] = []
         service.on_presence(changes.append)
+        there = asyncio.Event()
+        topic = topics.HUB_STATUS.build(instance=instance)
+        stop = await outside.subscribe(topic, lambda message: _set_if_live(there, message))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(service.run())
             try:
+                # It says so once it has subscribed.
+                await there.wait()
+                await stop()
                 yield Hub(registry, service, link, outside, changes)
             finally:
                 running.cancel()

@@ -89,7 +89,7 @@ async def test_moments_are_stored_as_rfc3339_in_utc(database: Path):
 
 async def test_a_file_that_is_no_database_is_refused_with_its_name(database: Path):
     database.parent.mkdir(parents=True)
-    database.write_bytes(b"not a database at all, but long enough to look at" * 100)  # noqa: ASYNC240
+    database.write_bytes(b"not a database at all, but long enough to look at" * 100)
     with pytest.raises(ConfigError, match=r"hub\.db"):
         async with open_store(database):
             pass
