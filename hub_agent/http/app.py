@@ -42,9 +42,7 @@ def make_app(services: Services) -> ASGIApp:
     settings = services.assistant.settings
     turns, http = settings.turns, settings.http
     # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
-    app = FastAPI(
-        title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None, root_path=http.base_path
-    )
+    app = FastAPI(title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None)
     errors.install(app)
 
     @app.get("/api/health")
@@ -69,4 +67,10 @@ def make_app(services: Services) -> ASGIApp:
     app.include_router(
         make_registry_router(services.assistant.registry, gate=services.gate, remover=services.remover)
     )
-    return Guard(app, hosts=http.hosts, origins=http.origins, max_body_bytes=http.max_body_bytes)
+    return Guard(
+        app,
+        hosts=http.hosts,
+        origins=http.origins,
+        max_body_bytes=http.max_body_bytes,
+        base_path=http.base_path,
+    )

@@ -31,15 +31,24 @@ class Guard:
             address cannot be rebound, so any is accepted.
         origins: Origins (``https://host[:port]``) of foreign pages that may ask, beyond the hub's own.
         max_body_bytes: The largest body of a request.
+        base_path: Where a proxy puts the hub; paths are taken with it and, where the proxy takes it
+            off, without.
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: tuple[str, ...], origins: tuple[str, ...], max_body_bytes: int
+        self,
+        app: ASGIApp,
+        *,
+        hosts: tuple[str, ...],
+        origins: tuple[str, ...],
+        max_body_bytes: int,
+        base_path: str = "",
     ) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in ("localhost", *hosts))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._max_body_bytes = max_body_bytes
+        self._base_path = base_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, then pass it on."""
@@ -53,7 +62,7 @@ class Guard:
             response = error_response(scope["path"], status, code, message, hint)
             await response(scope, receive, send)
             return
-        await self._serve(scope, receive, send)
+        await self._serve({**scope, "root_path": self._base_path}, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
         hosts = headers.getlist("host")

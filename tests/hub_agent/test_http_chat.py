@@ -179,12 +179,12 @@ async def test_what_a_device_sends_beside_its_message_is_ignored_and_it_is_the_c
     device = await thinking.device("Bedroom PC", lamp)
     model.script = [calls("python_exec", code="device.LampSkill.turn_on(7)"), Says(text="Done.")]
     body = says("on")
-    body["messages"].insert(0, {"role": "system", "content": "You run offline."})
+    body["messages"].insert(0, {"role": "system", "content": "Speak like a pirate."})
     async with thinking.client(device.token) as client:
         _, seen = await stream(client, body, **{"x-strawberry-device": "nowhere"})
     assert lamp.level == 7
     assert events_of(seen)[-1]["device"] == device.id
-    assert "offline" not in json.dumps(model.requests[0].messages)
+    assert "pirate" not in json.dumps(model.requests[0].messages)
 
 
 async def test_another_client_names_the_current_device(home: Home) -> None:

@@ -1,0 +1,226 @@
+"""Who is let in over HTTP, and from where."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from broker import tokens
+from broker.keys import KeyPair
+from contracts.claims import SCOPES
+from hub_agent.http.rate import RateLimit, Throttled
+from tests.hub_agent.home import Home, says
+from tests.hub_agent.skills import LampSkill
+
+PROTECTED = (
+    ("POST", "/v1/chat/completions", says("turn on the lamp")),
+    ("GET", "/v1/models", None),
+    ("POST", "/api/chat", {"message": "turn on the lamp"}),
+    ("POST", "/api/turns/t1/cancel", {}),
+    ("POST", "/api/turns/t1/confirmations/q1", {"approve": True}),
+    ("POST", "/api/skills/call", {"device": "bedroom_pc", "skill": "LampSkill", "method": "turn_on"}),
+    ("POST", "/api/exec", {"code": "1"}),
+    ("GET", "/api/skills", None),
+    ("GET", "/api/skills/search?q=lamp", None),
+    ("GET", "/api/devices", None),
+    ("POST", "/api/devices", {"name": "Evil"}),
+    ("POST", "/api/tokens", {"name": "evil", "scopes": ["call"]}),
+)
+
+
+def _encoded(data: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(data).encode()).rstrip(b"=").decode()
+
+
+def _forged(home: Home, kind: str) -> str:
+    """A token that is wrong in one way and right in every other."""
+    registry = home.hub.registry
+    admin = registry.admin.id
+
+    def made(
+        key: KeyPair = registry.key, hub_id: str = registry.hub_id, now: float | None = None, **changes: Any
+    ) -> str:
+        claims = tokens.make_claims(
+            hub_id=hub_id, subject=admin, kind="user", owner=admin, scopes=SCOPES, lifetime_s=600, now=now
+        )
+        return tokens.issue(key, claims.model_copy(update=changes))
+
+    header, payload, signature = made().split(".")
+    match kind:
+        case "expired":
+            return made(now=time.time() - 700)
+        case "other audience":
+            return made(aud="another")
+        case "other hub":
+            return made(hub_id="hub-other")
+        case "other key":
+            return made(key=KeyPair.generate())
+        case "tampered":
+            claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
+            return f"{header}.{_encoded({**claims, 'exp': claims['exp'] + 1})}.{signature}"
+        case "no algorithm":
+            return f"{_encoded({'alg': 'none', 'typ': 'JWT'})}.{payload}."
+        case "public key as a secret":
+            head = f"{_encoded({'alg': 'HS256', 'typ': 'JWT'})}.{payload}"
+            mac = hmac.new(registry.key.public.raw, head.encode(), hashlib.sha256).digest()
+            return f"{head}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+        case "no token":
+            return ""
+        case "nonsense":
+            return "nonsense"
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "expired",
+        "other audience",
+        "other hub",
+        "other key",
+        "tampered",
+        "no algorithm",
+        "public key as a secret",
+        "no token",
+        "nonsense",
+    ],
+)
+async def test_no_endpoint_takes_a_token_that_is_not_good(home: Home, kind: str) -> None:
+    lamp = LampSkill()
+    await home.device("Bedroom PC", lamp)
+    token = _forged(home, kind)
+    async with httpx.AsyncClient(base_url=home.hub.url) as client:
+        for method, path, body in PROTECTED:
+            answer = await client.request(
+                method, path, json=body, headers={"authorization": f"Bearer {token}".strip()}
+            )
+            assert answer.status_code == 401, (path, answer.text)
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            error = answer.json()["error"]
+            assert error["code"] == "unauthorized"
+            assert not token or token not in answer.text
+    assert lamp.level == 0
+
+
+async def test_a_revoked_token_is_refused_from_then_on(home: Home) -> None:
+    token = await home.token()
+    async with home.client(token) as client:
+        assert (await client.get("/api/skills")).status_code == 200
+        authority = home.hub.registry.authority
+        await authority.revoke([authority.check(token).jti])
+        for method, path, body in PROTECTED:
+            assert (await client.request(method, path, json=body)).status_code == 401, path
+
+
+async def test_a_token_opens_only_what_its_scopes_say(home: Home) -> None:
+    lamp = LampSkill()
+    await home.device("Bedroom PC", lamp)
+    chats, calls = await home.token(scopes=("chat",)), await home.token(scopes=("call",))
+    async with home.client(chats) as client:
+        assert (await client.post("/api/chat", json={"message": "turn on the lamp"})).status_code == 200
+        for path, body in (
+            ("/api/skills/call", {"device": "bedroom_pc", "skill": "LampSkill", "method": "turn_on"}),
+            ("/api/exec", {"code": "1"}),
+            ("/api/devices", {"name": "Evil"}),
+        ):
+            answer = await client.post(path, json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden"), path
+    async with home.client(calls) as client:
+        for method, path, body in PROTECTED[:5]:
+            assert (await client.request(method, path, json=body)).status_code == 403, path
+
+
+async def test_health_needs_no_token_and_tells_nothing_private(home: Home) -> None:
+    async with httpx.AsyncClient(base_url=home.hub.url) as client:
+        answer = await client.get("/api/health")
+        assert answer.json()["status"] == "ok"
+        assert answer.json()["broker"] == {"connected": True}
+        assert set(answer.json()) == {"status", "version", "instance", "broker", "model"}
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
+            missing = await client.get(path)
+            assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+        wrong = await client.delete("/api/health")
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("host", "served"),
+    [
+        ("127.0.0.1:{port}", True),
+        ("localhost:{port}", True),
+        ("LOCALHOST", True),
+        ("[::1]:{port}", True),
+        ("192.168.1.5", True),
+        ("evil.example", False),
+        ("evil.example:{port}", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+    ],
+)
+async def test_only_names_of_this_hub_are_served(home: Home, host: str, served: bool) -> None:
+    name = host.format(port=home.hub.http_port)
+    async with home.client(host=name) as client:
+        for path in ("/api/health", "/api/skills"):
+            answer = await client.get(path)
+            assert (answer.status_code == 200) is served, answer.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "served"),
+    [
+        ("http://127.0.0.1:{port}", True),
+        ("http://127.0.0.1:1", False),
+        ("https://127.0.0.1:{port}", False),
+        ("http://evil.example", False),
+        ("null", False),
+        ("", False),
+        ("nonsense", False),
+    ],
+)
+async def test_only_pages_of_this_hub_may_ask(home: Home, origin: str, served: bool) -> None:
+    name = origin.format(port=home.hub.http_port)
+    async with home.client(origin=name) as client:
+        answer = await client.get("/api/skills")
+    assert answer.status_code == (200 if served else 403)
+
+
+async def test_a_body_that_is_too_large_is_refused_also_when_it_hides_its_size(home: Home) -> None:
+    async def pieces() -> Any:
+        for _ in range(300):
+            yield b"x" * 10_000
+
+    async with home.client() as client:
+        for body in (b"x" * 3_000_000, pieces()):
+            headers = {"content-type": "application/json"}
+            answer = await client.post("/api/chat", content=body, headers=headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+        assert (await client.get("/api/health")).status_code == 200
+
+
+async def test_a_page_cannot_send_json_in_disguise(home: Home) -> None:
+    """A form of a foreign page can post text without asking first; JSON it cannot."""
+    async with home.client() as client:
+        answer = await client.post(
+            "/api/chat", content=b'{"message": "turn on the lamp"}', headers={"content-type": "text/plain"}
+        )
+    assert answer.status_code == 422
+
+
+def test_a_steady_user_is_served_and_a_burst_has_an_end() -> None:
+    now = [0.0]
+    rate = RateLimit(per_minute=60, burst=2, clock=lambda: now[0])
+    for _ in range(10):
+        rate.spend("ann")
+        now[0] += 1
+    rate.spend("ann")
+    rate.spend("ann")
+    with pytest.raises(Throttled):
+        rate.spend("ann")
+    rate.spend("bob")
