@@ -144,7 +144,7 @@ async def _registering(directory: Path) -> Row:
                     await asyncio.sleep(0.1)
             took = time.perf_counter() - start
     name = f"{_SPOKES:,} spokes with {_SKILLS * _METHODS} methods each register, until all are searchable"
-    return Row(name, took, "s", "≤ 15 s")
+    return Row(name, took, None, None, "s", "≤ 15 s")
 
 
 async def _stored(registry: Registry) -> int:
@@ -177,7 +177,7 @@ async def _alive(directory: Path) -> Row:
             heard = sum(entry.last_heartbeat is not None for entry in registry.directory.entries())
             assert heard == _ALIVE, heard
     name = f"hub CPU with {_ALIVE} spokes at one heartbeat a second"
-    return Row(name, share * 100, "% of a core", "≤ 15 %")
+    return Row(name, share * 100, None, None, "% of a core", "≤ 15 %")
 
 
 async def _beat(url: str) -> None:
