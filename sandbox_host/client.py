@@ -47,7 +47,7 @@ async def open_interpreter(installed: Installed) -> AsyncIterator["Interpreter"]
     Raises:
         SandboxError: If it does not start.
     """
-    with private_cache(installed) as cache:
+    async with private_cache(installed) as cache:
         process = await asyncio.create_subprocess_exec(
             *installed.command(parent=os.getpid()),
             stdin=asyncio.subprocess.PIPE,

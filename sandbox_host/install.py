@@ -20,8 +20,8 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -106,20 +106,25 @@ async def find(directory: Path) -> Installed:
     return await asyncio.to_thread(_find, directory)
 
 
-@contextmanager
-def private_cache(installed: Installed) -> Iterator[Path]:
+@asynccontextmanager
+async def private_cache(installed: Installed) -> AsyncIterator[Path]:
     """Give a cache directory that one process has for itself; it is deleted afterwards.
 
     What a process leaves in its cache is run by the next one that uses the same, so none may share.
     """
     cache = installed.processes / f"{os.getpid()}-{secrets.token_hex(6)}"
-    with contextlib.suppress(FileNotFoundError):  # it makes a start faster, and is not needed for one
-        shutil.copytree(installed.home / _CACHE, cache)
-    cache.mkdir(parents=True, mode=0o700, exist_ok=True)
     try:
+        await asyncio.to_thread(_copy_cache, installed.home / _CACHE, cache)
         yield cache
     finally:
-        shutil.rmtree(cache, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, cache, ignore_errors=True)
+
+
+def _copy_cache(original: Path, cache: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # it makes a start faster, and is not needed for one
+        # Deno also puts a link to its own binary there, which would be copied as 96 MB.
+        shutil.copytree(original, cache, ignore=shutil.ignore_patterns("node_compat_bin"))
+    cache.mkdir(parents=True, mode=0o700, exist_ok=True)
 
 
 def sweep(installed: Installed) -> None:

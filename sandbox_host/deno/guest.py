@@ -135,7 +135,7 @@ class _Bridge:
 
 _bridge = _Bridge()
 _namespace = {}
-_runs = -2  # the first two are the host's own, which warm the interpreter up
+_runs = -1  # the first is the host's own, which warms the interpreter up
 
 
 def _begin(path, args, kwargs):
