@@ -188,17 +188,15 @@ async def _call(caller: Caller, in_flight: int, count: int) -> _Measured:
 
 def _echo(bus: _Bus, in_flight: int, count: int) -> _Measured:
     done = threading.Event()
-    subscribed = threading.Event()
     times: list[float] = []
     begun: dict[int, float] = {}
-    sent = 0
+    numbers = iter(range(count))
 
     def send(client: paho.Client) -> None:
-        nonlocal sent
-        if sent < count:
-            begun[sent] = time.perf_counter()
-            client.publish(ECHO_ASKED, b"%08d" % sent + _PAYLOAD, qos=1)
-            sent += 1
+        number = next(numbers, None)
+        if number is not None:
+            begun[number] = time.perf_counter()
+            client.publish(ECHO_ASKED, b"%08d" % number + _PAYLOAD, qos=1)
 
     def on_message(client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         times.append(time.perf_counter() - begun.pop(int(message.payload[:8])))
@@ -208,14 +206,18 @@ def _echo(bus: _Bus, in_flight: int, count: int) -> _Measured:
             send(client)
 
     client = make_echo_client("pinger", bus.protocol, bus.token("pinger", "hub"), on_message)
-    client.on_subscribe = lambda *_: subscribed.set()
+
+    def on_subscribe(client: paho.Client, *_: Any) -> None:
+        nonlocal start
+        start = time.perf_counter()
+        for _number in range(in_flight):
+            send(client)
+
+    start = 0.0
+    client.on_subscribe = on_subscribe
     client.connect("127.0.0.1", bus.port)
     client.loop_start()
     client.subscribe(ECHO_ANSWERED, qos=1)
-    subscribed.wait(10)
-    start = time.perf_counter()
-    for _ in range(in_flight):
-        send(client)
     done.wait(60)
     elapsed = time.perf_counter() - start
     client.disconnect()

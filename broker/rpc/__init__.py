@@ -3,6 +3,8 @@
 ::
 
     caller     the hub's side: open calls, presence, what happens to a call when something dies
+    open_call  one call that waits for its outcome
+    composer   the messages that the caller sends
     failover   one call over several devices
     responder  the spoke's side: checks, reservations, running, repetition
     memory     what the responder remembers of calls

@@ -11,21 +11,17 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Self
 
-from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
-
 from broker.envelope import Seal, unseal
-from broker.ids import uuid7
 from broker.keys import PublicKey
 from broker.link import Link, Message
-from broker.rpc.open_call import OpenCall, Phase
+from broker.rpc.composer import Composer
+from broker.rpc.open_call import OpenCall, Phase, offline
 from broker.rpc.request import CallerSettings, CallRequest, OnProgress
 from contracts import topics
 from contracts.errors import CallError, Disconnected, ErrorCode, InvalidMessage, InvalidTopic
-from contracts.rpc import Accepted, Call, Control, Failure, Progress, Result
+from contracts.rpc import Accepted, Call, Failure, Progress, Result
 from contracts.wire import Json
 
 _logger = logging.getLogger(__name__)
@@ -56,6 +52,7 @@ class Caller:
 
     Attributes:
         dropped: How many messages were dropped, by kind of error.
+        settings: How long it waits for what.
     """
 
     def __init__(
@@ -73,7 +70,8 @@ class Caller:
         self._seal = seal
         self._instance = instance
         self._keys = keys
-        self._settings = settings or CallerSettings()
+        self.settings = settings or CallerSettings()
+        self._composer = Composer(seal, instance, max_payload=self.settings.max_payload)
         self._on_unconfirmed = on_unconfirmed
         self._presence: dict[str, _Presence] = {}
         self._open: dict[str, OpenCall] = {}
@@ -138,7 +136,7 @@ class Caller:
             open_call.outcome = asyncio.get_running_loop().create_future()
             # A will that came with the acceptance, in the same turn of the loop, was for nobody yet.
             if not self._is_online(request.device, open_call.call.epoch):
-                raise self._offline(request, "went away before the call began")
+                raise offline(request, "went away before the call began")
             reserved = True
             return Reservation(self, open_call)
         finally:
@@ -155,7 +153,7 @@ class Caller:
         open_call.on_progress = on_progress
         try:
             if not open_call.outcome.done():
-                open_call.outgoing = self._control(open_call.request.device, open_call.call, "start")
+                open_call.outgoing = self._composer.control(open_call.request.device, open_call.call, "start")
                 open_call.phase, open_call.sent = Phase.STARTED, 0
                 await self._publish(open_call)
             return await self._result(open_call)
@@ -196,9 +194,9 @@ class Caller:
         for open_call in self._calls_of(device):
             request = open_call.request
             if not open_call.may_have_run or request.read_only:
-                open_call.conclude(self._offline(request, "went away"))
+                open_call.conclude(offline(request, "went away"))
             elif request.interactive:
-                back = asyncio.get_running_loop().time() + self._settings.return_s
+                back = asyncio.get_running_loop().time() + self.settings.return_s
                 self._arm(open_call, min(open_call.deadline, back))
 
     # Opening and closing
@@ -206,66 +204,19 @@ class Caller:
     def _make(self, request: CallRequest, phase: Phase, on_progress: OnProgress | None) -> OpenCall:
         presence = self._presence.get(request.device)
         if presence is None or not presence.online:
-            raise self._offline(request, "is not connected")
+            raise offline(request, "is not connected")
         if self._keys(request.device) is None:
-            raise self._offline(request, "has no key bound to it")
-        if len(self._open) >= self._settings.max_open:
+            raise offline(request, "has no key bound to it")
+        if len(self._open) >= self.settings.max_open:
             raise CallError(ErrorCode.BUSY, "too many calls are open", hint="Try again in a moment.")
-        open_call = self._compose(request, presence.epoch, request.ttl_ms, phase)
+        open_call = self._composer.compose(request, presence.epoch, request.ttl_ms, phase)
         open_call.on_progress = on_progress
         self._open[open_call.reply_topic] = open_call
         patience = open_call.deadline
         if phase is Phase.RESERVING:
-            patience = min(patience, asyncio.get_running_loop().time() + self._settings.accept_s)
+            patience = min(patience, asyncio.get_running_loop().time() + self.settings.accept_s)
         self._arm(open_call, patience)
         return open_call
-
-    def _compose(self, request: CallRequest, epoch: int, ttl_ms: int, phase: Phase) -> OpenCall:
-        identifier = uuid7()
-        try:
-            call = Call(
-                id=identifier,
-                instance=self._instance,
-                epoch=epoch,
-                issued_at=datetime.now(UTC),
-                ttl_ms=ttl_ms,
-                accept=phase is Phase.RESERVING,
-                actor=request.actor,
-                confirmed=request.confirmed,
-                args=list(request.args),
-                kwargs=dict(request.kwargs),
-            )
-            topic = topics.CALL.build(device=request.device, skill=request.skill, method=request.method)
-            payload = self._seal.seal(topic, call)
-        except (ValidationError, PydanticSerializationError, ValueError) as error:
-            first = str(error).partition("\n")[0]
-            raise CallError(ErrorCode.BAD_ARGUMENTS, f"{request.path}: {first}") from None
-        except InvalidTopic as error:
-            raise CallError(ErrorCode.UNKNOWN_SKILL, f"{request.path}: {error.message}") from None
-        if len(payload) > self._settings.max_payload:
-            raise CallError(
-                ErrorCode.TOO_LARGE,
-                f"the arguments of {request.path} have {len(payload):,} bytes;"
-                f" {self._settings.max_payload:,} are allowed",
-                hint="Pass a path or an address instead of the content.",
-            )
-        loop = asyncio.get_running_loop()
-        reply_topic = topics.RESULT.build(device=request.device, instance=self._instance, call=identifier)
-        return OpenCall(
-            request=request,
-            call=call,
-            reply_topic=reply_topic,
-            outgoing=Message(
-                topic,
-                payload,
-                expiry_s=max(1, ttl_ms // 1000),
-                response_topic=reply_topic,
-                correlation=identifier.encode(),
-            ),
-            phase=phase,
-            outcome=loop.create_future(),
-            deadline=loop.time() + ttl_ms / 1000,
-        )
 
     def _close(self, open_call: OpenCall) -> None:
         open_call.disarm()
@@ -295,7 +246,7 @@ class Caller:
             )
         except Disconnected as error:
             open_call.sent -= 1
-            raise self._offline(open_call.request, f"cannot be reached: {error.message}") from None
+            raise offline(open_call.request, f"cannot be reached: {error.message}") from None
 
     def _publish_once_more(self, open_call: OpenCall) -> None:
         if open_call.phase is Phase.RESERVED:
@@ -313,16 +264,9 @@ class Caller:
                 with suppress(CallError):
                     await self._publish(open_call)
 
-    def _control(self, device: str, call: Call, kind: str) -> Message:
-        topic = topics.CONTROL.build(device=device, call=call.id)
-        control = Control.model_validate(
-            {"kind": kind, "id": call.id, "instance": self._instance, "epoch": call.epoch}
-        )
-        return Message(topic, self._seal.seal(topic, control), correlation=call.id.encode())
-
     def _send_control(self, device: str, call: Call, kind: str) -> None:
         try:
-            self._link.publish_nowait(self._control(device, call, kind))
+            self._link.publish_nowait(self._composer.control(device, call, kind))
         except Disconnected as error:
             _logger.info("the %s of call %s was not sent: %s", kind, call.id, error)
 
@@ -343,7 +287,7 @@ class Caller:
         open_call.outcome = asyncio.get_running_loop().create_future()
         self._send_control(open_call.request.device, open_call.call, "cancel")
         try:
-            async with asyncio.timeout(self._settings.cancel_s):
+            async with asyncio.timeout(self.settings.cancel_s):
                 outcome = await open_call.outcome
         except TimeoutError:
             outcome = self._unknown(open_call, "it was cancelled without a confirmation")
@@ -356,7 +300,7 @@ class Caller:
         if open_call.timer is not None:
             open_call.timer.cancel()
         if when == open_call.deadline:
-            when += self._settings.grace_s
+            when += self.settings.grace_s
         open_call.timer = asyncio.get_running_loop().call_at(when, self._expire, open_call)
 
     def _expire(self, open_call: OpenCall) -> None:
@@ -456,7 +400,7 @@ class Caller:
         request = open_call.request
         left = open_call.deadline - asyncio.get_running_loop().time()
         if not open_call.may_have_run:
-            open_call.conclude(self._offline(request, "restarted before the call began"))
+            open_call.conclude(offline(request, "restarted before the call began"))
         elif (request.read_only or request.idempotent) and not open_call.repeated and left > 0:
             self._repeat(open_call, epoch, max(1, int(left * 1000)))
         else:
@@ -464,7 +408,7 @@ class Caller:
 
     def _repeat(self, open_call: OpenCall, epoch: int, ttl_ms: int) -> None:
         """Make the call anew, once, for the same device in its new epoch."""
-        again = self._compose(open_call.request, epoch, ttl_ms, Phase.PLAIN)
+        again = self._composer.compose(open_call.request, epoch, ttl_ms, Phase.PLAIN)
         self._open.pop(open_call.reply_topic, None)
         open_call.call, open_call.reply_topic = again.call, again.reply_topic
         open_call.outgoing, open_call.phase = again.outgoing, Phase.PLAIN
@@ -473,14 +417,6 @@ class Caller:
         self._arm(open_call, open_call.deadline)
         with suppress(Disconnected):
             self._link.publish_nowait(open_call.outgoing)
-
-    def _offline(self, request: CallRequest, what: str) -> CallError:
-        return CallError(
-            ErrorCode.OFFLINE,
-            f"{request.device} {what}",
-            hint="Check that the device is on and that its spoke runs.",
-            device=request.device,
-        )
 
     def _unknown(self, open_call: OpenCall, why: str) -> CallError:
         request = open_call.request

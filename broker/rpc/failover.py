@@ -25,18 +25,15 @@ async def call_any(
     candidates: Sequence[str],
     request: CallRequest,
     on_progress: OnProgress | None = None,
-    *,
-    silence_s: float = 2.0,
 ) -> Served:
     """Call a device-agnostic method on the first device that serves it.
 
-    Read-only calls are tried on one device after another. Every other is reserved first, and goes to
-    the next device only while it has not been started.
+    Read-only calls are tried on one device after another, each for as long as it gives signs of life.
+    Every other is reserved first, and goes to the next device only while it has not been started.
 
     Args:
         candidates: Ids of devices, the preferred one first.
         request: Its ``device`` is replaced by each candidate's in turn.
-        silence_s: How long a read-only call may go without a sign of life.
 
     Raises:
         CallError: With what each device said, where none served it.
@@ -46,7 +43,9 @@ async def call_any(
         attempt = replace(request, device=device)
         try:
             if request.read_only:
-                return Served(device, await caller.call(attempt, on_progress, silence_s=silence_s))
+                return Served(
+                    device, await caller.call(attempt, on_progress, silence_s=caller.settings.silence_s)
+                )
             reservation = await caller.reserve(attempt)
         except CallError as error:
             if error.code in _FINAL:

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from broker.link import Message
 from broker.rpc.request import CallRequest, OnProgress
-from contracts.errors import CallError
+from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Accepted, Call, Result
 
 Outcome = Accepted | Result | CallError
@@ -70,3 +70,13 @@ class OpenCall:
             if handle is not None:
                 handle.cancel()
         self.timer = self.silence = None
+
+
+def offline(request: CallRequest, what: str) -> CallError:
+    """Say that a device cannot be had, so that nothing has run."""
+    return CallError(
+        ErrorCode.OFFLINE,
+        f"{request.device} {what}",
+        hint="Check that the device is on and that its spoke runs.",
+        device=request.device,
+    )

@@ -318,7 +318,7 @@ class Responder:
             if not entry.cancelled:
                 raise
             sealed = self._sealed(entry, self._failure(entry, _cancelled_by_hub()))
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             _logger.exception("%s.%s failed", entry.skill, entry.method)
             failed = CallError(ErrorCode.SKILL_ERROR, f"{type(problem).__name__}: {problem}")
             sealed = self._sealed(entry, self._failure(entry, failed))
@@ -376,8 +376,8 @@ class Responder:
             id=entry.id,
             epoch=self._epoch,
             code=error.code,
-            message=error.message[:_MESSAGE_LENGTH],
-            hint=error.hint[:_HINT_LENGTH],
+            message=_text(error.message, _MESSAGE_LENGTH),
+            hint=_text(error.hint, _HINT_LENGTH),
         )
 
     def _too_large(self, size: int) -> CallError:
@@ -396,6 +396,11 @@ class Responder:
 
 def _cancelled_by_hub() -> CallError:
     return CallError(ErrorCode.CANCELLED, "the call was cancelled")
+
+
+def _text(text: str, length: int) -> str:
+    """What a skill says may hold half characters, which no JSON can carry."""
+    return text[:length].encode(errors="replace").decode()
 
 
 def _disarm(entry: Entry) -> None:

@@ -65,6 +65,10 @@ class Skill:
                 raise CallError(ErrorCode.REFUSED, "no", hint="Ask nicely.")
             case "crash":
                 raise ValueError("the reason")
+            case "half_a_character":
+                raise ValueError("\ud800")
+            case "exit":
+                raise SystemExit(3)
             case "big":
                 return "x" * call.args[0]
             case "object":

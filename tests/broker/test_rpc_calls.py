@@ -51,6 +51,19 @@ async def test_a_crash_becomes_an_error_without_a_traceback(house: House) -> Non
     assert error.message == "ValueError: the reason"
 
 
+@pytest.mark.parametrize("method", ["half_a_character", "exit"])
+async def test_whatever_a_skill_raises_the_spoke_goes_on(house: House, method: str) -> None:
+    async with house.spoke():
+        assert (await failing(house, method)).code is ErrorCode.SKILL_ERROR
+        assert await house.caller.call(request("echo", 1)) == 1
+
+
+async def test_half_a_character_in_a_result_or_an_argument_is_an_error(house: House) -> None:
+    async with house.spoke():
+        assert (await failing(house, "echo", "\ud800")).code is ErrorCode.BAD_ARGUMENTS
+        assert await house.caller.call(request("echo", 1)) == 1
+
+
 async def test_a_result_that_is_too_large_says_so(house: House) -> None:
     async with house.spoke():
         assert (await failing(house, "big", 1_000_000)).code is ErrorCode.TOO_LARGE
