@@ -53,7 +53,7 @@ class Mosquitto:
         config.write_text(
             f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\n{login}\n"
             "persistence false\nset_tcp_nodelay true\nmax_inflight_messages 0\n"
-            "max_packet_size 1048576\nlog_dest none\n"
+            "max_queued_messages 0\nmax_packet_size 1048576\nlog_dest none\n"
         )
         self._process = subprocess.Popen([binary, "-c", str(config)])
         deadline = time.monotonic() + 10
