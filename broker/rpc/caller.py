@@ -422,7 +422,7 @@ class Caller:
         request = open_call.request
         error = CallError(
             ErrorCode.OUTCOME_UNKNOWN,
-            f"it is not known whether {request.path} ran: {why}",
+            f"{request.path}: outcome unknown, it may have run: {why}",
             hint="Look at the device before you try again.",
             device=request.device,
         )
