@@ -69,6 +69,8 @@ async def _run(home: Home, hub_url: str) -> int:
         env=environment,
         # Its end tells the child that this process is gone, however it went.
         stdin=asyncio.subprocess.PIPE,
+        # What it says to a person, this process says better; its logs go to standard error.
+        stdout=asyncio.subprocess.DEVNULL,
         # Ctrl-C goes to this process only, which stops the child in its own order.
         start_new_session=True,
     )

@@ -53,7 +53,8 @@ def only_one(directory: Path) -> Iterator[None]:
     """
     path = make_private_directory(directory) / _LOCK_FILE
     # Opened to append: the process number in it is the holder's until the lock is ours.
-    with path.open("a+") as file:
+    opened = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(opened, "a+") as file:
         if not _lock(file):
             file.seek(0)
             holder = file.read().strip() or "unknown"

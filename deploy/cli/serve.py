@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from broker.files import make_private_directory
 from contracts.errors import ConfigError
 from deploy.home import Home
 from deploy.logs import set_up_logging
@@ -26,30 +27,38 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def _start(options: argparse.Namespace) -> Home:
+    """Set up what every process that stays needs, and give its data directory, owner-only."""
+    set_up_logging(debug=options.debug)
+    home = Home.find()
+    make_private_directory(home.directory)
+    return home
+
+
 def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
     from deploy.single_host import Ports, run_up
 
-    set_up_logging(debug=options.debug)
+    home = _start(options)
     ports = Ports(http=options.http_port, mqtt=options.mqtt_port)
-    run_until_stopped(run_up(Home.find(), ports=ports, spoke=not options.no_spoke, say=say))
+    run_until_stopped(run_up(home, ports=ports, spoke=not options.no_spoke, say=say))
 
 
 def run_broker(options: argparse.Namespace) -> None:
     """Run the embedded broker alone."""
     from deploy import local_broker
 
-    set_up_logging(debug=options.debug)
-    run_until_stopped(local_broker.run_broker(Home.find(), port=options.mqtt_port, say=say))
+    home = _start(options)
+    run_until_stopped(local_broker.run_broker(home, port=options.mqtt_port, say=say))
 
 
 def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
     from deploy import local_hub
 
-    set_up_logging(debug=options.debug)
+    home = _start(options)
     run_until_stopped(
-        local_hub.run_hub(Home.find(), broker_url=options.broker, http_port=options.http_port, say=say)
+        local_hub.run_hub(home, broker_url=options.broker, http_port=options.http_port, say=say)
     )
 
 
@@ -57,8 +66,7 @@ def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
     from spoke.settings import SpokeSettings
 
-    set_up_logging(debug=options.debug)
-    home = Home.find()
+    home = _start(options)
     token = _enrolment_token(options.token_file)
     folders = tuple(Path(folder).absolute() for folder in options.skills or [home.skills])
     for folder in folders:

@@ -55,7 +55,7 @@ def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: Hou
         answer = house.json("chat", "turn on the lamp")
         assert answer["mode"] == "sentence"
         device = house.json("devices", "list")[0]["id"]
-        assert house.json("call", device, "LampSkill.status")["on"] is True
+        assert house.json("call", device, "LampSkill.status")["is_on"] is True
 
         honest = house.cli("chat", "write me a poem")
         assert honest.returncode == 1
