@@ -270,13 +270,16 @@ class BusSide:
 
 @asynccontextmanager
 async def on_bus(hub: StandInHub, url: str) -> AsyncIterator[BusSide]:
-    """Log the hub in to the bus."""
+    """Log the hub in to the bus: once to work, and once to watch, so that nothing comes to it twice."""
     password = SecretStr(hub.token("main", kind="hub", scopes=()))
-    settings = LinkSettings(url=url, client_id="main", username="main", password=password)
-    link, seal = open_link(settings), Seal(HUB, hub.key)
-    async with link, Caller(link, seal, instance="main", keys=hub.device_keys.get) as caller:
-        side = BusSide(link, seal, caller, hub.device_keys)
-        await link.subscribe("devices/#", side.hear)
+    working, watching = (
+        open_link(LinkSettings(url=url, client_id=name, username="main", password=password))
+        for name in ("main", "main-watching")
+    )
+    seal = Seal(HUB, hub.key)
+    async with working, watching, Caller(working, seal, instance="main", keys=hub.device_keys.get) as caller:
+        side = BusSide(working, seal, caller, hub.device_keys)
+        await watching.subscribe("devices/#", side.hear)
         yield side
 
 
