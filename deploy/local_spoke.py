@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from broker.keys import KeyPair
 from contracts.errors import StrawberryError
 from deploy.cli.client import HubClient
 from deploy.home import Home
@@ -62,9 +63,11 @@ async def _run(home: Home, hub_url: str) -> int:
     environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
     if not (home.spoke / "enrolment.json").exists():
         environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
+    # With the key the spoke knows its hub again when that listens on another port.
+    hub_key = (await asyncio.to_thread(KeyPair.load, home.hub / "key.pem")).kid
     debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub_url),
+        *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub_url, "--hub-key", hub_key),
         *("--samples", "--with-parent", *debug),
         env=environment,
         # Its end tells the child that this process is gone, however it went.

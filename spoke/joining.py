@@ -25,6 +25,7 @@ _ASK_S: Final = 3.0
 """A spoke that has joined works without an answer; it waits for one only this long."""
 
 _NEW_TOKEN: Final = "Make a new one on the hub with 'strawberry devices add NAME'."  # noqa: S105 - a hint
+_WHICH_KEY: Final = "Somebody may be in between, or it is another hub: see what 'devices add' prints there."
 _TRY_LATER: Final = (429, 500, 502, 503, 504)
 
 
@@ -85,7 +86,7 @@ async def _still_valid(
 ) -> Enrolment:
     """Check what is stored against what is asked for; take over new addresses of the same hub."""
     path = settings.directory / FILE_NAME
-    _check_fingerprint(settings.hub_key, stored)
+    _check_fingerprint(settings.hub_key, stored, hint=f"For another hub, remove {path} and join anew.")
     if stored.hub_url != hub.url and settings.hub_key is None:
         raise ConfigError(
             f"this device belongs to the hub {stored.hub_url}, not to {hub.url}",
@@ -105,11 +106,11 @@ async def _still_valid(
     return found
 
 
-def _check_fingerprint(expected: str | None, enrolment: Enrolment) -> None:
+def _check_fingerprint(expected: str | None, enrolment: Enrolment, *, hint: str) -> None:
     if expected is not None and expected.strip() != enrolment.hub_key.kid:
         raise ConfigError(
             f"the key of the hub {enrolment.hub_url} is {enrolment.hub_key.kid}, not {expected.strip()}",
-            hint="Somebody may be in between, or it is another hub: see what 'devices add' prints there.",
+            hint=hint,
         )
 
 
@@ -154,7 +155,7 @@ class _Joining:
             raise InvalidMessage(
                 f"{self._hub.url} does not answer as a hub does", hint="Check the address."
             ) from None
-        _check_fingerprint(self._settings.hub_key, enrolment)
+        _check_fingerprint(self._settings.hub_key, enrolment, hint=_WHICH_KEY)
         return enrolment
 
 

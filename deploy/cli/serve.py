@@ -116,7 +116,8 @@ def _stop_with_parent() -> None:
     assert task is not None
 
     def wait() -> None:
-        while sys.stdin.buffer.read(1):
+        # Not through sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
+        while os.read(sys.stdin.fileno(), 1):
             pass
         loop.call_soon_threadsafe(task.cancel)
 
