@@ -17,7 +17,8 @@ from contracts import topics
 from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Actor, Call, Control
 from spoke.app import Spoke, open_spoke
-from tests.spoke.home import ANNA, DEVICE, HUB, BusSide, Place, StandInHub, wait_for
+from tests.mosquitto import Mosquitto
+from tests.spoke.home import ANNA, DEVICE, HUB, BusSide, Place, StandInHub, on_bus, serving, wait_for
 
 WRITE = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="write")
 BURN = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="burn")
@@ -106,6 +107,34 @@ async def test_a_call_of_another_epoch_or_past_its_deadline_is_refused(
         await wait_for(lambda topic=topic: bus.payloads(topic), "the answer")
         assert f'"code":"{code}"'.encode() in bus.payloads(topic)[-1]
     assert place.journal == []
+
+
+async def test_a_machine_without_a_clock_judges_deadlines_by_the_hubs(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    hub.clock_ahead_s = -3_600.0
+    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+        await bus.online()
+        call = make_call(spoke, issued_at=datetime.now(UTC) - timedelta(hours=1), ttl_ms=10_000)
+        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
+        await wait_for(lambda: place.journal == ["forged"], "the call to run")
+
+
+async def test_a_hub_that_comes_later_still_tells_the_time(
+    mosquitto: Mosquitto, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = StandInHub(brokers=[mosquitto.url], clock_ahead_s=-3_600.0)
+    with serving(hub):
+        async with open_spoke(place.settings(hub), token=hub.invite()):
+            pass
+    async with open_spoke(place.settings(hub)) as spoke, on_bus(hub, mosquitto.url) as bus:
+        await bus.online()
+        caplog.clear()
+        with serving(hub, port=hub.port):
+            await wait_for(lambda: "clock is 3600 s off" in caplog.text, "the time")
+        call = make_call(spoke, issued_at=datetime.now(UTC) - timedelta(hours=1), ttl_ms=10_000)
+        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
+        await wait_for(lambda: place.journal == ["forged"], "the call to run")
 
 
 async def test_a_call_from_before_a_restart_does_not_run_after_it(

@@ -1,6 +1,7 @@
 """A spoke in a process of its own, and what becomes of its calls when that is stopped or killed."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -73,8 +74,10 @@ async def test_sigterm_lets_the_running_call_end_and_says_goodbye(
     await wait_for(lambda: bus.statuses[-1].state == "offline", "the goodbye")
     assert place.journal == ["long begun", "long done"]
     log = (place.directory / "spoke.log").read_text()
+    device_token = json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]
     assert "Traceback" not in log
     assert token not in log
+    assert device_token not in log
 
 
 async def test_a_killed_spoke_is_offline_by_its_will_and_runs_nothing_twice(
