@@ -8,11 +8,12 @@ not run. Both are one transaction on one primary key: exactly one of them wins.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, cast
 
 from sqlalchemy import func
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, delete, select
 
 from contracts.errors import Conflict
 from contracts.events import Mode
@@ -21,6 +22,9 @@ from hub_registry.store import Schema, Store, open_store
 from hub_registry.tables import now
 
 _SCHEMA: Final = Schema(scripts=Path(__file__).parent / "migrations", version_table="agent_version")
+
+_TOMBSTONE_AGE: Final = timedelta(days=1)
+"""A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,23 @@ class Conversations:
         self._store = store
         self._instance = instance
 
-    async def close_abandoned(self) -> int:
-        """Mark turns that an earlier process of this instance left running as cancelled; say how many."""
+    async def clean_up(self) -> None:
+        """Mark turns that an earlier process of this instance left running as cancelled.
 
-        def work(session: Session) -> int:
+        Tombstones of requests that will not come any more are removed.
+        """
+
+        def work(session: Session) -> None:
             left = select(TurnRow).where(TurnRow.instance == self._instance, TurnRow.state == "running")
-            rows = session.exec(left).all()
-            for row in rows:
+            for row in session.exec(left):
                 row.state, row.ended_at = "cancelled", now()
-            return len(rows)
+            session.exec(
+                delete(TurnRow).where(
+                    col(TurnRow.state) == "not_started", col(TurnRow.started_at) < now() - _TOMBSTONE_AGE
+                )
+            )
 
-        return await self._store.write(work)
+        await self._store.write(work)
 
     async def begin(self, key: TurnKey, *, conversation: str, question: str, device: str | None) -> None:
         """Write down that a turn runs, before anything of it happens.
@@ -177,5 +187,5 @@ async def open_conversations(database: Path, *, instance: str) -> AsyncIterator[
     """
     async with open_store(database, schema=_SCHEMA) as store:
         conversations = Conversations(store, instance=instance)
-        await conversations.close_abandoned()
+        await conversations.clean_up()
         yield conversations

@@ -27,6 +27,7 @@ from hub_agent.conversations import open_conversations
 from hub_agent.device_manager import DeviceManager
 from hub_agent.http.app import Services, make_app
 from hub_agent.http.server import serve
+from hub_agent.http.streams import Connections
 from hub_agent.sandbox import Sandbox
 from hub_agent.sentences import Sentences
 from hub_agent.settings import HubSettings
@@ -47,6 +48,9 @@ _log = logging.getLogger(__name__)
 _LOGIN_S: Final = 24 * 3600
 """How long the hub's own login is good; it makes a new one at each connect, and a broker that checks
 the time disconnects it then, which it survives."""
+
+_CONNECT_S: Final = 2.0
+"""How long the start waits for the broker; one that is there takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         stack.callback(sentences.close)
         tasks = await stack.enter_async_context(open_tasks())
         turns = Turns(conversations, tasks=tasks, open_per_user=settings.turns.open_per_user)
-        stack.callback(registry.authority.on_revoked(partial(_end_turns, turns)))
+        connections = Connections(tasks)
+        stack.callback(registry.authority.on_revoked(partial(_shut_out, turns, connections)))
         pool = Standby(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
         assistant = Assistant(
             settings=settings,
@@ -112,7 +117,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             gate=Gate(registry.authority, registry.accounts),
             remover=bus.service,
             health=partial(_health, settings, bus.link),
-            tasks=tasks,
+            connections=connections,
         )
         port = listener.getsockname()[1]
         url = _url(settings, port)
@@ -143,7 +148,9 @@ async def _on_bus(settings: HubSettings, registry: Registry, trail: AuditTrail) 
         topic_prefix=settings.bus.topic_prefix,
     )
     async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(open_link(link_settings, will=presence.will))
+        link = await stack.enter_async_context(
+            open_link(link_settings, will=presence.will, wait_s=_CONNECT_S)
+        )
         caller = await stack.enter_async_context(
             Caller(
                 link,
@@ -182,8 +189,10 @@ def _log_unconfirmed(request: CallRequest) -> None:
     _log.warning("%s was cancelled, and the device did not confirm it: it may have run", request.path)
 
 
-async def _end_turns(turns: Turns, revocation: Revocation) -> None:
+async def _shut_out(turns: Turns, connections: Connections, revocation: Revocation) -> None:
+    """End what was begun with a token that is revoked."""
     turns.cancel_where(lambda request: request.token in revocation.tokens)
+    connections.revoke(revocation.tokens)
 
 
 def _registry_settings(settings: HubSettings) -> RegistrySettings:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from contracts.errors import Conflict, StrawberryError
+from contracts.errors import Conflict, StrawberryError, TooManyRequests
 from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, TurnKey
 from hub_agent.tables import TurnState
@@ -114,11 +114,12 @@ class Turns:
             run: Does the work and yields what happens; closed early when the turn is cancelled.
 
         Raises:
-            Conflict: If this turn came before, was cancelled before it came, or too many are open.
+            Conflict: If this turn came before, or was cancelled before it came.
+            TooManyRequests: If this user has too many open.
         """
         key = request.key
         if sum(other.user == key.user for other in self._turns) >= self._open_per_user:
-            raise Conflict("too many turns are open", hint="Wait until one has ended.")
+            raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
         if key in self._turns:
             raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
         # It stands here before it stands in the database, so that a cancel finds it at any moment.

@@ -1,6 +1,5 @@
 """The hub's HTTP application: every router, behind one guard."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from hub_agent.http.chat import Chat
 from hub_agent.http.guard import Guard
 from hub_agent.http.rate import RateLimit
 from hub_agent.http.skills import Direct
+from hub_agent.http.streams import Connections
 from hub_registry.bearer import Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_router as make_registry_router
@@ -27,14 +27,14 @@ class Services:
     Attributes:
         remover: The registry's service.
         health: Gives what ``/api/health`` shows to anybody.
-        tasks: Owns what watches over connections.
+        connections: The clients that wait.
     """
 
     assistant: Assistant
     gate: Gate
     remover: Remover
     health: Callable[[], dict[str, Json]]
-    tasks: asyncio.TaskGroup
+    connections: Connections
 
 
 def make_app(services: Services) -> ASGIApp:
@@ -53,13 +53,13 @@ def make_app(services: Services) -> ASGIApp:
         services.assistant,
         gate=services.gate,
         rate=RateLimit(per_minute=turns.per_minute, burst=turns.burst),
-        tasks=services.tasks,
+        connections=services.connections,
     )
     direct = Direct(
         services.assistant,
         gate=services.gate,
         slips=Slips(expires_s=turns.confirm_s),
-        tasks=services.tasks,
+        connections=services.connections,
     )
     app.include_router(completions.make_router(talk))
     app.include_router(chat.make_router(talk))

@@ -1,6 +1,5 @@
 """Chat in the hub's own form, and what can be said to a turn that runs."""
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from contracts.wire import Json
 from hub_agent.assistant import AGENTS, Asking, Assistant
 from hub_agent.conversations import Exchange, TurnKey
 from hub_agent.http.rate import RateLimit
-from hub_agent.http.streams import while_connected
+from hub_agent.http.streams import Connections, farewell
 from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer, Gate
 
@@ -47,13 +46,13 @@ class Chat:
     """What every way of chatting goes through.
 
     Attributes:
-        tasks: Owns what watches over connections.
+        connections: The clients that wait.
     """
 
     assistant: Assistant
     gate: Gate
     rate: RateLimit
-    tasks: asyncio.TaskGroup
+    connections: Connections
 
     async def begin(self, bearer: Bearer, incoming: Incoming) -> Turn:
         """Begin the turn of a message.
@@ -120,10 +119,9 @@ def make_router(chat: Chat) -> APIRouter:
             device=body.device,
         )
         turn = await chat.begin(bearer, incoming)
-        async with while_connected(request.receive, tasks=chat.tasks) as client:
+        async with chat.connections.hold(request.receive) as client:
             return JSONResponse(await _answer(turn))
-        assert client.left
-        return Response(status_code=499)
+        return farewell(client)
 
     @router.post("/api/turns/{turn}/cancel")
     async def cancel(turn: Token, bearer: Annotated[Bearer, may_chat]) -> dict[str, str]:

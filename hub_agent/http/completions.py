@@ -19,7 +19,7 @@ from contracts.wire import Json, Part
 from hub_agent.assistant import AGENTS
 from hub_agent.conversations import Exchange
 from hub_agent.http.chat import Chat, Incoming
-from hub_agent.http.streams import DONE, EventStream, event, while_connected
+from hub_agent.http.streams import DONE, EventStream, event, farewell
 from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer
 
@@ -47,12 +47,19 @@ class ChatMessage(Part):
         return "".join(str(part.get("text", "")) for part in self.content)
 
 
+class StreamOptions(Part):
+    """What a client wants to see in a stream beside the answer."""
+
+    include_usage: bool = False
+
+
 class CompletionRequest(Part):
     """What the hub reads of a request; tools and sampling are its own business, and are ignored."""
 
     model: str = AGENTS[0]
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     stream: bool = False
+    stream_options: StreamOptions | None = None
 
 
 def make_router(chat: Chat) -> APIRouter:
@@ -89,13 +96,13 @@ def make_router(chat: Chat) -> APIRouter:
                 notes="" if bearer.device else notes,
             ),
         )
-        answer = _Answer(turn, model=body.model)
+        options = body.stream_options
+        answer = _Answer(turn, model=body.model, with_usage=options is not None and options.include_usage)
         if body.stream:
-            return EventStream(answer.stream(), tasks=chat.tasks, headers=answer.headers)
-        async with while_connected(request.receive, tasks=chat.tasks) as client:
+            return EventStream(answer.stream(), connections=chat.connections, headers=answer.headers)
+        async with chat.connections.hold(request.receive) as client:
             return JSONResponse(await answer.whole(), headers=answer.headers)
-        assert client.left
-        return Response(status_code=499)
+        return farewell(client)
 
     return router
 
@@ -123,9 +130,10 @@ def _read(messages: list[ChatMessage]) -> tuple[str, tuple[Exchange, ...], str]:
 class _Answer:
     """A turn in the form of a chat completion."""
 
-    def __init__(self, turn: Turn, *, model: str) -> None:
+    def __init__(self, turn: Turn, *, model: str, with_usage: bool) -> None:
         self._turn = turn
         self._model = model
+        self._with_usage = with_usage
         self._created = int(time.time())
 
     @property
@@ -172,7 +180,11 @@ class _Answer:
             case TextDelta(text=text):
                 return [self._chunk({"content": text})]
             case TurnFinal():
-                return [self._extra(told), self._chunk({}, finish="stop")]
+                end = self._chunk({}, finish="stop")
+                if not self._with_usage:
+                    return [self._extra(told), end]
+                usage = {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(told)}
+                return [self._extra(told), end, usage]
             case TurnError():
                 error = {"message": told.message, "type": "server_error", "param": None, "code": told.code}
                 return [self._extra(told), {"error": {**error, "hint": told.hint}}]
@@ -196,14 +208,17 @@ class _Answer:
 
     def _completion(self, final: TurnFinal) -> dict[str, Any]:
         message = {"role": "assistant", "content": final.answer}
-        usage = {
-            "prompt_tokens": final.input_tokens,
-            "completion_tokens": final.output_tokens,
-            "total_tokens": final.input_tokens + final.output_tokens,
-        }
         return {
             **self._head("chat.completion"),
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": usage,
+            "usage": _usage(final),
             "x_strawberry": final.model_dump(mode="json"),
         }
+
+
+def _usage(final: TurnFinal) -> dict[str, int]:
+    return {
+        "prompt_tokens": final.input_tokens,
+        "completion_tokens": final.output_tokens,
+        "total_tokens": final.input_tokens + final.output_tokens,
+    }

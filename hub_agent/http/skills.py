@@ -1,6 +1,5 @@
 """Skills called, and programs run, without a model in between."""
 
-import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -23,7 +22,7 @@ from hub_agent.assistant import Assistant
 from hub_agent.confirmations import Act, Slips
 from hub_agent.device_manager import ActingCaller, Names
 from hub_agent.http.errors import CALL_STATUS, error_response
-from hub_agent.http.streams import while_connected
+from hub_agent.http.streams import Connections, farewell
 from hub_registry.bearer import Bearer, Gate
 from sandbox_host import Deadline, RunResult
 
@@ -37,13 +36,13 @@ class Direct:
 
     Attributes:
         slips: Confirmations for calls outside of any turn.
-        tasks: Owns what watches over connections.
+        connections: The clients that wait.
     """
 
     assistant: Assistant
     gate: Gate
     slips: Slips
-    tasks: asyncio.TaskGroup
+    connections: Connections
 
 
 class _Body(BaseModel):
@@ -95,7 +94,7 @@ def make_router(direct: Direct) -> APIRouter:
             _require_person(bearer)
             direct.slips.redeem(body.confirmation, act)
         try:
-            async with while_connected(request.receive, tasks=direct.tasks) as client:
+            async with direct.connections.hold(request.receive, token=bearer.claims.jti) as client:
                 confirmed = body.confirmation is not None
                 value = await assistant.manager.call(actor, target, arguments, confirmed=confirmed)
                 return JSONResponse({"result": value})
@@ -103,8 +102,7 @@ def make_router(direct: Direct) -> APIRouter:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or bearer.claims.kind != "user":
                 raise
             return _asks(request.url.path, error, target, arguments, direct.slips.issue(act))
-        assert client.left
-        return Response(status_code=499)
+        return farewell(client)
 
     @router.post("/api/exec", response_model=None)
     async def execute(body: ExecBody, request: Request, bearer: Annotated[Bearer, may_call]) -> Response:
@@ -119,11 +117,10 @@ def make_router(direct: Direct) -> APIRouter:
         )
         session = assistant.sandbox.session(bearer.user.id, body.conversation)
         deadline = Deadline(assistant.settings.turns.tools.exec_s)
-        async with while_connected(request.receive, tasks=direct.tasks) as client:
+        async with direct.connections.hold(request.receive, token=bearer.claims.jti) as client:
             result = await session.run(body.code, calls.handle, deadline=deadline)
             return JSONResponse(_ran(result))
-        assert client.left
-        return Response(status_code=499)
+        return farewell(client)
 
     return router
 

@@ -2,53 +2,100 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Container
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from contracts.errors import Unauthorized
 
-@dataclass
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's number for it; nobody reads it but a log."""
+
+
+@dataclass(eq=False)
 class Client:
     """Whoever waits for an answer.
 
     Attributes:
-        left: Whether it closed its connection before it had it.
+        gone: Whether the answer is no longer wanted: the client left, or its token was revoked.
+        revoked: Whether its token was revoked meanwhile.
     """
 
-    left: bool = False
+    token: str
+    gone: bool = False
+    revoked: bool = False
+    _scope: asyncio.Timeout | None = field(default=None, repr=False)
+
+    def enter(self, scope: asyncio.Timeout) -> None:
+        """Take the scope in which the answer is made."""
+        self._scope = scope
+
+    def leave(self) -> None:
+        """End the scope."""
+        assert self._scope is not None
+        if not self._scope.expired():
+            # A time-out that is moved to the past ends the block at once.
+            self._scope.reschedule(0)
 
 
-@asynccontextmanager
-async def while_connected(receive: Receive, *, tasks: asyncio.TaskGroup) -> AsyncIterator[Client]:
-    """Cancel the block as soon as the client closes its connection; the request's body must be read.
+class Connections:
+    """The clients that wait for answers.
 
     Args:
-        receive: Of the request.
-        tasks: Owns the task that watches the connection.
+        tasks: Owns what watches over their connections.
     """
-    client = Client()
-    try:
-        async with asyncio.timeout(None) as scope:
-            watching = tasks.create_task(_watch(receive, scope), name="client")
-            try:
-                yield client
-            finally:
-                watching.cancel()
-    except TimeoutError:
-        if not scope.expired():
-            raise
-        client.left = True
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._clients: set[Client] = set()
+
+    @asynccontextmanager
+    async def hold(self, receive: Receive, *, token: str = "") -> AsyncIterator[Client]:
+        """Cancel the block as soon as nobody may have the answer any more.
+
+        Args:
+            receive: Of the request, whose body must have been read.
+            token: ``jti`` of the client's token, if the block shall end when that is revoked.
+        """
+        client = Client(token)
+        self._clients.add(client)
+        try:
+            async with asyncio.timeout(None) as scope:
+                client.enter(scope)
+                watching = self._tasks.create_task(_watch(receive, client), name="client")
+                try:
+                    yield client
+                finally:
+                    self._clients.discard(client)
+                    watching.cancel()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            client.gone = True
+
+    def revoke(self, tokens: Container[str]) -> None:
+        """End what is held with one of these tokens."""
+        for client in tuple(self._clients):
+            if client.token and client.token in tokens:
+                client.revoked = True
+                client.leave()
 
 
-async def _watch(receive: Receive, scope: asyncio.Timeout) -> None:
+async def _watch(receive: Receive, client: Client) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    # A time-out that is moved to the past ends the block at once.
-    scope.reschedule(0)
+    client.leave()
+
+
+def farewell(client: Client) -> Response:
+    """Answer a client that is gone; only one whose token was revoked can still read it."""
+    if client.revoked:
+        raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 def event(data: Any) -> bytes:
@@ -65,10 +112,10 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, source: AsyncGenerator[bytes, None], *, tasks: asyncio.TaskGroup, headers: dict[str, str]
+        self, source: AsyncGenerator[bytes, None], *, connections: Connections, headers: dict[str, str]
     ) -> None:
         self._source = source
-        self._tasks = tasks
+        self._connections = connections
         self.status_code = 200
         self.background = None
         # A proxy that buffers would hold the first chunk back.
@@ -77,7 +124,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with while_connected(receive, tasks=self._tasks), aclosing(self._source) as chunks:
+        async with self._connections.hold(receive), aclosing(self._source) as chunks:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

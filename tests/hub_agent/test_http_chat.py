@@ -7,8 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
+from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.protocol import ModelRequest, TextPart, ToolSpec, UserMessage
+from agent_core.models import Model, ModelEntry, Models
 from agent_core.testing import Breaks, Fails, Says, ScriptedModel, SeenRequest, calls
+from contracts.errors import GatewayError
 from hub_agent.settings import TurnSettings
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of, wait_for
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, SlowSkill
@@ -91,6 +96,36 @@ async def test_without_streaming_the_whole_answer_comes_as_one(thinking: Home, m
         assert answer.json()["usage"]["prompt_tokens"] > 0
         models = (await client.get("/v1/models")).json()
         assert [each["id"] for each in models["data"]] == ["assistant", "strawberry"]
+
+
+async def test_who_asks_for_the_usage_gets_it_in_the_stream(thinking: Home, model: ScriptedModel) -> None:
+    model.script = [Says(text="Hello.", input_tokens=5, output_tokens=2)]
+    body = says("hello", stream_options={"include_usage": True})
+    async with thinking.client() as client:
+        _, seen = await stream(client, body)
+    assert seen[-2]["choices"] == []
+    assert seen[-2]["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+
+
+@pytest.mark.parametrize("kind", ["tensorzero", "direct"])
+async def test_a_spokes_gateway_takes_the_hub_for_a_model(home: Home, kind: GatewayKind) -> None:
+    lamp = LampSkill()
+    device = await home.device("Bedroom PC", lamp)
+    entry = ModelEntry(
+        name="hub", provider="openai", model="strawberry", base_url=f"{home.hub.url}/v1", api_key_env="X"
+    )
+    models = Models(usable=(Model(entry, SecretStr(device.token)),))
+    tool = ToolSpec("python_exec", "Run code.", {"type": "object", "properties": {}})
+    request = ModelRequest("You run offline.", (UserMessage("turn on the lamp"),), (tool,))
+    async with open_gateway(models, kind=kind) as gateway:
+        answer = [part async for part in gateway.stream(request)]
+        assert (
+            "".join(part.text for part in answer if isinstance(part, TextPart))
+            == "The lamp is at 100 percent."
+        )
+        with pytest.raises(GatewayError, match="no model"):
+            _ = [part async for part in gateway.stream(ModelRequest("", (UserMessage("write a poem"),)))]
+    assert lamp.level == 100
 
 
 async def test_the_first_chunk_comes_before_the_model_has_said_anything(

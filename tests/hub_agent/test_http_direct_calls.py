@@ -153,6 +153,20 @@ async def test_a_client_that_leaves_cancels_the_call(home: Home) -> None:
         await wait_for(slow.stopped)
 
 
+async def test_a_revoked_token_ends_the_call_that_it_began(home: Home) -> None:
+    slow = SlowSkill()
+    await home.device("Bedroom PC", slow)
+    authority = home.hub.registry.authority
+    token = await home.token()
+    async with home.client(token) as client:
+        waiting = asyncio.get_running_loop().create_task(post(client, call("bedroom_pc", "SlowSkill.wait")))
+        await wait_for(slow.begun)
+        await authority.revoke([authority.check(token).jti])
+        status, error = await waiting
+    assert (status, error["code"]) == (401, "unauthorized")
+    await wait_for(slow.stopped)
+
+
 async def test_every_call_is_in_the_audit_with_its_outcome_and_without_its_arguments(home: Home) -> None:
     device = await home.device("Bedroom PC", LampSkill(), LockSkill())
     before = now()

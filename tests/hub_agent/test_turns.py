@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.errors import Conflict, GatewayError
+from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, Exchange, TurnKey, open_conversations
 from hub_agent.turns import Turn, TurnRequest, Turns
@@ -166,7 +166,7 @@ async def test_a_user_has_so_many_open_turns_and_no_more(conversations: Conversa
     async with running(conversations, open_per_user=1) as turns:
         work = Work()
         first = await turns.open(asks("1"), work.run)
-        with pytest.raises(Conflict, match="too many"):
+        with pytest.raises(TooManyRequests):
             await turns.open(asks("2"), work.run)
         other = await turns.open(asks("2", user=BOB), work.run)
         work.go.set()
