@@ -51,6 +51,7 @@ class Enrolment:
         hub_url: Where it joined.
         hub_id: Whose bus it is; the device token names it.
         device: The device's id.
+        key_id: Fingerprint of the key that the hub has bound to it.
         token: The device token: login on the bus, bearer over HTTP.
         hub_key: The one key whose calls are obeyed.
         brokers: Addresses of the bus.
@@ -61,6 +62,7 @@ class Enrolment:
     hub_url: str
     hub_id: str
     device: str
+    key_id: str
     token: SecretStr
     hub_key: PublicKey
     brokers: tuple[str, ...]
@@ -96,6 +98,7 @@ class Enrolment:
             hub_url=hub_url,
             hub_id=answer.hub_id,
             device=answer.device,
+            key_id=key.kid,
             token=SecretStr(answer.token),
             hub_key=hub_key,
             brokers=answer.brokers,
@@ -117,6 +120,7 @@ class Enrolment:
                 hub_url=str(stored["hub_url"]),
                 hub_id=answer.hub_id,
                 device=answer.device,
+                key_id=str(stored["key_id"]),
                 token=SecretStr(answer.token),
                 hub_key=PublicKey.from_jwk(answer.hub_key),
                 brokers=answer.brokers,
@@ -139,6 +143,7 @@ class Enrolment:
             "hub_url": self.hub_url,
             "hub_id": self.hub_id,
             "device": self.device,
+            "key_id": self.key_id,
             "token": self.token.get_secret_value(),
             "hub_key": self.hub_key.jwk(),
             "brokers": self.brokers,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr, ValidationError
@@ -64,9 +65,9 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
             hint="Run 'strawberry devices add NAME' on the hub and the command that it prints here.",
         )
     key = KeyPair.load_or_create(directory / KEY_FILE)
-    if token is None or (stored is not None and stored.was_invited_by(token)):
-        assert stored is not None
-        return Identity(key, stored)
+    if stored is not None and (token is None or stored.was_invited_by(token)):
+        return _identity(key, stored, path)
+    assert token is not None
     joining = _Joining(hub, settings=settings, key=key, clock=clock)
     try:
         enrolment = await joining.enrol(token)
@@ -75,10 +76,19 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
             raise
         # An old command with its old token, run again: what is stored is as good as before.
         _LOG.warning("the new enrolment token was not used: %s. Going on as %s", error, stored.device)
-        return Identity(key, stored)
+        return _identity(key, stored, path)
     enrolment.save(path)
     _LOG.info("joined %s as %s; the hub's key is %s", hub.url, enrolment.device, enrolment.hub_key.kid)
     return Identity(key, enrolment)
+
+
+def _identity(key: KeyPair, stored: Enrolment, path: Path) -> Identity:
+    if key.kid != stored.key_id:
+        raise ConfigError(
+            f"{path.with_name(KEY_FILE)} is not the key that joined {stored.hub_url} as {stored.device}",
+            hint=f"Restore it from a backup, or join again with a new token. {_NEW_TOKEN}",
+        )
+    return Identity(key, stored)
 
 
 async def _still_valid(

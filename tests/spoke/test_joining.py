@@ -203,6 +203,17 @@ async def test_a_damaged_enrolment_says_which_file_it_is(hub: StandInHub, settin
     assert str(path) in error.value.message
 
 
+async def test_a_lost_key_is_not_replaced_in_silence(hub: StandInHub, settings: SpokeSettings) -> None:
+    first = await joined(settings, hub.invite())
+    (settings.directory / "key.pem").unlink()
+    with pytest.raises(ConfigError, match="is not the key that joined") as error:
+        await joined(settings)
+    assert "strawberry devices add" in error.value.hint
+    again = await joined(settings, hub.invite())
+    assert again.key.public != first.key.public
+    assert hub.device_keys[DEVICE] == again.key.public
+
+
 async def test_a_machine_without_a_clock_takes_the_hubs_time(
     hub: StandInHub, settings: SpokeSettings
 ) -> None:
