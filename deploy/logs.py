@@ -15,6 +15,7 @@ _SECRETS: Final = re.compile(
     re.VERBOSE,
 )
 _REPLACEMENT: Final = "[secret]"
+_OURS: Final = ("broker", "hub_registry", "hub_agent", "spoke", "sandbox_host", "agent_core", "deploy")
 
 
 def redact(text: str) -> str:
@@ -33,21 +34,18 @@ class RedactingFormatter(logging.Formatter):
         return redact(super().format(record))
 
 
-def set_up_logging(*, debug: bool) -> None:
-    """Log to standard error, warnings and what matters of our own; everything with ``debug``."""
+def set_up_logging(*, debug: bool, quiet: bool = False) -> None:
+    """Log to standard error: warnings, and what matters of our own.
+
+    Args:
+        debug: Log everything there is.
+        quiet: Log warnings only, where somebody else tells people what goes on.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
-    if not debug:
-        for package in (
-            "broker",
-            "hub_registry",
-            "hub_agent",
-            "spoke",
-            "sandbox_host",
-            "agent_core",
-            "deploy",
-        ):
+    if not debug and not quiet:
+        for package in _OURS:
             logging.getLogger(package).setLevel(logging.INFO)

@@ -33,6 +33,9 @@ class Presence:
 
     Args:
         registrations: Signed payload of each registration, by topic.
+
+    Attributes:
+        announced: Set once the spoke has told of itself and its skills for the first time.
     """
 
     def __init__(
@@ -103,7 +106,8 @@ class Presence:
                 self._device,
             )
             return
-        _LOG.warning("a false status of %s was on the bus; it is said again", self._device)
+        if not self._must_reclaim:
+            _LOG.warning("a false status of %s was on the bus; it is said again", self._device)
         self._must_reclaim = True
         self._must_mend.set()
 
