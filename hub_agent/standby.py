@@ -1,6 +1,7 @@
 """Things that take a while to open, opened when they are first needed and kept open."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, TypeVar
@@ -8,6 +9,8 @@ from typing import Generic, TypeVar
 from contracts.errors import StrawberryError
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class Standby(Generic[T]):
@@ -23,11 +26,6 @@ class Standby(Generic[T]):
         self._tasks = tasks
         self._name = name
         self._opened: asyncio.Future[T] | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is open."""
-        return self._opened is not None and self._opened.done()
 
     async def get(self) -> T:
         """Give the resource, opening it if need be.
@@ -52,9 +50,14 @@ class Standby(Generic[T]):
                 opened.set_result(resource)
                 await asyncio.get_running_loop().create_future()
         except StrawberryError as error:
-            if opened.done():
-                raise
-            self._opened = None
-            opened.set_exception(error)
+            self._fail(opened, error)
+        except Exception:  # noqa: BLE001  what needs it fails; the rest of the hub goes on
+            _log.exception("the %s failed", self._name)
+            self._fail(opened, StrawberryError(f"the {self._name} failed; the log says why"))
         finally:
             opened.cancel()
+
+    def _fail(self, opened: asyncio.Future[T], error: StrawberryError) -> None:
+        self._opened = None
+        if not opened.done():
+            opened.set_exception(error)

@@ -17,6 +17,8 @@ _log = logging.getLogger(__name__)
 
 _CANCEL_S: Final = 5.0
 """How long a cancel waits for the turn to end; a skill that runs is told, and answers or is given up."""
+_RELEASE_S: Final = 10.0
+"""How long a turn waits for its client to be told of it; a client that left before that leaves no trace."""
 _STORE_S: Final = 5.0
 """How long a turn that is cancelled may take to be written down."""
 
@@ -53,6 +55,23 @@ class Turn:
         self.untrusted = False
         self._queue: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._released = asyncio.Event()
+
+    def release(self) -> None:
+        """Let it begin: its client has been told that the hub answers.
+
+        Until then a client may still give up and do the work elsewhere.
+        """
+        self._released.set()
+
+    async def released(self) -> bool:
+        """Wait until it may begin; false if nobody follows it."""
+        try:
+            async with asyncio.timeout(_RELEASE_S):
+                await self._released.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def begin(self) -> bool:
         """Take the present task as the one that runs it; false if it was cancelled before.
@@ -67,19 +86,26 @@ class Turn:
         """Tell whoever follows the turn."""
         self._queue.put_nowait(event)
 
+    def shelter(self) -> None:
+        """Let no further cancel reach the task: its work is over, and it only writes down."""
+        self._task = None
+
     def close(self) -> None:
         """Say that there is nothing more to tell."""
         self.ended.set()
         self._queue.put_nowait(None)
 
     def cancel(self) -> None:
-        """Stop it, and the skill that it runs; does nothing once it has ended."""
-        self.cancelled = True
-        if self._task is not None:
-            self._task.cancel()
+        """Stop it, and the skill that it runs; does nothing once its work is over."""
+        # Once: a second one would cut short what the first one has a skill do to stop.
+        if not self.cancelled:
+            self.cancelled = True
+            if self._task is not None:
+                self._task.cancel()
 
     async def events(self) -> AsyncGenerator[TurnEvent, None]:
-        """Follow the turn to its end. Whoever stops following it cancels it."""
+        """Follow the turn to its end, and let it begin. Whoever stops following it cancels it."""
+        self.release()
         try:
             while (event := await self._queue.get()) is not None:
                 yield event
@@ -142,15 +168,16 @@ class Turns:
             ended; ``running`` if it has not ended yet, though it was told to.
         """
         state = await self._conversations.bury(key)
-        turn = self._turns.get(key)
-        if state != "running" or turn is None:
+        if state != "running":
             return state
-        turn.cancel()
-        try:
-            async with asyncio.timeout(_CANCEL_S):
-                await turn.ended.wait()
-        except TimeoutError:
-            return "running"
+        turn = self._turns.get(key)
+        if turn is not None:
+            turn.cancel()
+            try:
+                async with asyncio.timeout(_CANCEL_S):
+                    await turn.ended.wait()
+            except TimeoutError:
+                return "running"
         return await self._conversations.bury(key)
 
     def cancel_where(self, concerned: Callable[[TurnRequest], bool]) -> None:
@@ -169,23 +196,32 @@ class Turns:
 
         try:
             if turn.begin():
-                async with self._lock(request), aclosing(run(turn)) as events:
-                    async for event in events:
-                        tell(event)
+                async with self._lock(request):
+                    if await turn.released():
+                        async with aclosing(run(turn)) as events:
+                            async for event in events:
+                                tell(event)
         except StrawberryError as error:
             tell(TurnError(code="internal", message=error.message, hint=error.hint))
         except Exception:  # noqa: BLE001  one turn must not end the hub
             _log.exception("turn %s failed", request.key.turn)
             tell(TurnError(code="internal", message="the hub failed; its log says more"))
         finally:
+            turn.shelter()
             try:
-                async with asyncio.timeout(_STORE_S):
-                    await self._conversations.end(request.key, record.ending(untrusted=turn.untrusted))
+                await self._write_down(request.key, record.ending(untrusted=turn.untrusted))
             finally:
                 del self._turns[request.key]
                 if not record.complete:
                     turn.tell(TurnError(code="cancelled", message="the turn was cancelled"))
                 turn.close()
+
+    async def _write_down(self, key: TurnKey, ending: Ending) -> None:
+        try:
+            async with asyncio.timeout(_STORE_S):
+                await self._conversations.end(key, ending)
+        except Exception:  # noqa: BLE001  the person has the answer all the same
+            _log.exception("the end of turn %s could not be written down", key.turn)
 
     def _lock(self, request: TurnRequest) -> asyncio.Lock:
         return self._locks.setdefault((request.key.user, request.conversation), asyncio.Lock())

@@ -151,13 +151,16 @@ class _Answer:
         The first one goes out before the turn has done anything: it tells a gateway that waits for it
         that this hub answers.
         """
-        # Closing the stream, as a client that leaves does, cancels the turn.
-        async with aclosing(self._turn.events()) as events:
+        try:
             yield event(self._chunk({"role": "assistant", "content": ""}))
-            async for told in events:
-                for chunk in self._chunks(told):
-                    yield event(chunk)
+            async with aclosing(self._turn.events()) as events:
+                async for told in events:
+                    for chunk in self._chunks(told):
+                        yield event(chunk)
             yield DONE
+        finally:
+            # A client that leaves closes the stream, perhaps before the turn has begun.
+            self._turn.cancel()
 
     async def whole(self) -> dict[str, Json]:
         """Give the completion once the turn has ended.

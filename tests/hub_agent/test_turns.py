@@ -9,6 +9,7 @@ import pytest
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, Exchange, TurnKey, open_conversations
+from hub_agent.tasks import open_tasks
 from hub_agent.turns import Turn, TurnRequest, Turns
 
 ANN, BOB = "ann", "bob"
@@ -28,7 +29,7 @@ async def turns(conversations: Conversations) -> AsyncIterator[Turns]:
 
 @asynccontextmanager
 async def running(conversations: Conversations, *, open_per_user: int = 8) -> AsyncIterator[Turns]:
-    async with asyncio.TaskGroup() as tasks:
+    async with open_tasks() as tasks:
         yield Turns(conversations, tasks=tasks, open_per_user=open_per_user)
 
 
@@ -87,6 +88,7 @@ async def test_a_turn_cancelled_before_it_came_never_runs(turns: Turns) -> None:
 async def test_a_cancel_reaches_the_work_and_says_so(turns: Turns, conversations: Conversations) -> None:
     work = Work()
     turn = await turns.open(asks("1"), work.run)
+    turn.release()
     await work.started.wait()
     assert await turns.cancel(TurnKey(ANN, "1")) == "cancelled"
     assert work.stopped.is_set()
@@ -149,11 +151,21 @@ async def test_whoever_stops_following_cancels_the_turn(turns: Turns) -> None:
     await work.stopped.wait()
 
 
+async def test_a_turn_does_nothing_before_its_client_knows_of_it(turns: Turns) -> None:
+    work = Work()
+    turn = await turns.open(asks("1"), work.run)
+    assert await turns.cancel(TurnKey(ANN, "1")) == "cancelled"
+    assert await kinds(turn) == ["error"]
+    assert work.begun == []
+
+
 async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> None:
     work = Work()
     first = await turns.open(asks("1"), work.run)
     second = await turns.open(asks("2"), work.run)
     other = await turns.open(asks("3", conversation="d"), work.run)
+    for turn in (second, first, other):
+        turn.release()
     await work.started.wait()
     await asyncio.sleep(0)
     assert sorted(work.begun) == ["1", "3"]
@@ -179,6 +191,7 @@ async def test_a_revoked_token_ends_the_turns_that_it_began(turns: Turns) -> Non
     kept, ended = Work(), Work()
     one = await turns.open(asks("1", token="good"), kept.run)
     two = await turns.open(asks("2", token="bad", conversation="d"), ended.run)
+    two.release()
     await ended.started.wait()
     turns.cancel_where(lambda request: request.token == "bad")
     assert (await kinds(two))[-1] == "error"
