@@ -1,6 +1,7 @@
 """``strawberry chat``: one message, or a conversation."""
 
 import argparse
+import contextlib
 import json
 import sys
 import uuid
@@ -10,11 +11,11 @@ from typing import Any
 
 from contracts.errors import StrawberryError
 from deploy.cli.client import HubClient
-from deploy.cli.output import Output, note
+from deploy.cli.output import Output, note, waiting
 from deploy.home import Home
 
 _DEFAULT_AGENT = "assistant"
-_AGENT_AND_MESSAGE = 2
+_CANCEL_S = 10.0
 
 
 def chat(options: argparse.Namespace) -> int:
@@ -52,6 +53,8 @@ def _talk(conversation: "Conversation") -> int:
             continue
         try:
             conversation.say(line.strip())
+        except KeyboardInterrupt:
+            note("\nStopped.")
         except StrawberryError as error:
             # One failed message does not end a conversation.
             note(f"{error.message}\n  {error.hint}" if error.hint else error.message)
@@ -78,7 +81,9 @@ class Conversation:
         try:
             events = list(self._follow(self._ask(message, turn)))
         except KeyboardInterrupt:
-            self.client.request("POST", f"/api/turns/{turn}/cancel", {})
+            # Closing the stream has told the hub already, unless a proxy stands in between.
+            with contextlib.suppress(StrawberryError):
+                self.client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=_CANCEL_S)
             raise
         final = next((event for event in events if event["kind"] == "final"), None)
         if final is None:
@@ -120,12 +125,19 @@ class Conversation:
 
     def _follow(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         self._shown = False
-        for event in events:
+        while (event := self._next(events)) is not None:
             if not self.output.as_json:
                 self._show(event)
             if event["kind"] == "confirmation":
                 self._confirm(event)
             yield event
+
+    def _next(self, events: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+        """Wait for the next event; a clock would write over an answer that has begun."""
+        if self.output.as_json or self._shown:
+            return next(events, None)
+        with waiting("thinking"):
+            return next(events, None)
 
     def _show(self, event: dict[str, Any]) -> None:
         """Show an event as it happens; the answer on standard output, the way there beside it."""

@@ -2,9 +2,15 @@
 
 import json
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+_TICK_S: Final = 1.0
+_CLEAR_LINE: Final = "\r\x1b[K"
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,29 @@ class Output:
             print(table([[cell(row.get(column)) for column in columns] for row in rows], columns))
         else:
             print(empty)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show a person at a terminal that something that takes over a second is under way."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def show() -> None:
+        started = time.monotonic()
+        while not done.wait(_TICK_S):
+            print(f"\r  {what}, {time.monotonic() - started:.0f} s ", end="", file=sys.stderr, flush=True)
+        print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+
+    ticker = threading.Thread(target=show, name="show waiting", daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
 
 
 def note(text: str) -> None:

@@ -27,9 +27,9 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def _start(options: argparse.Namespace) -> Home:
+def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     """Set up what every process that stays needs, and give its data directory, owner-only."""
-    set_up_logging(debug=options.debug)
+    set_up_logging(debug=options.debug, quiet=quiet)
     home = Home.find()
     make_private_directory(home.directory)
     return home
@@ -39,7 +39,7 @@ def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
     from deploy.single_host import Ports, run_up
 
-    home = _start(options)
+    home = _start(options, quiet=True)
     ports = Ports(http=options.http_port, mqtt=options.mqtt_port)
     run_until_stopped(run_up(home, ports=ports, spoke=not options.no_spoke, say=say))
 
@@ -66,7 +66,7 @@ def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
     from spoke.settings import SpokeSettings
 
-    home = _start(options)
+    home = _start(options, quiet=options.with_parent)
     token = _enrolment_token(options.token_file)
     folders = tuple(Path(folder).absolute() for folder in options.skills or [home.skills])
     for folder in folders:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient, NeedsConfirmation
-from deploy.cli.output import Output
+from deploy.cli.output import Output, waiting
 from deploy.home import Home
 
 _COLUMNS = ("path", "summary", "devices")
@@ -53,11 +53,14 @@ def call(options: argparse.Namespace) -> None:
     }
     client = _client(options)
     try:
-        answer = client.request("POST", "/api/skills/call", body)
+        with waiting(options.method):
+            answer = client.request("POST", "/api/skills/call", body)
     except NeedsConfirmation as wanted:
         if options.json or not _approved(options):
             raise
-        answer = client.request("POST", "/api/skills/call", {**body, "confirmation": wanted.confirmation})
+        confirmed = {**body, "confirmation": wanted.confirmation}
+        with waiting(options.method):
+            answer = client.request("POST", "/api/skills/call", confirmed)
     Output(options.json).result(answer["result"])
 
 
@@ -99,7 +102,8 @@ def _value(text: str) -> Any:
 def execute(options: argparse.Namespace) -> int:
     """Run Python in the sandbox and print what it printed and its value."""
     code = sys.stdin.read() if options.code == "-" else options.code
-    answer = _client(options).request("POST", "/api/exec", {"code": code})
+    with waiting("running"):
+        answer = _client(options).request("POST", "/api/exec", {"code": code})
     if options.json:
         Output(as_json=True).result(answer)
         return 0 if answer["status"] == "ok" else 1
