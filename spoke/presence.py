@@ -20,10 +20,6 @@ from spoke.status import OwnStatus
 
 _LOG = logging.getLogger(__name__)
 
-_HUB_WAIT_S: Final = 0.2
-"""The hub's retained status follows the subscription within milliseconds where there is one; with it
-the first status answers the hub's session already, and need not be said twice."""
-
 _LEAVE_S: Final = 2.0
 _MAX_MENDS: Final = 1_024
 
@@ -125,9 +121,11 @@ class Presence:
     # What is said
 
     async def _on_connected(self) -> None:
+        # The hub's retained status follows the subscription within milliseconds where there is one; with
+        # it the first status answers the hub's session already, and need not be said twice.
         if self._hubs.session is None:
             try:
-                async with asyncio.timeout(_HUB_WAIT_S):
+                async with asyncio.timeout(self._settings.hub_wait_s):
                     await self._hub_seen.wait()
             except TimeoutError:
                 _LOG.debug("no hub is there yet")

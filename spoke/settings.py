@@ -40,6 +40,7 @@ class SpokeSettings(_Settings):
         samples: Whether the sample skills are offered too.
         version: Of the software, told with each status.
         heartbeat_s: Seconds between two heartbeats.
+        hub_wait_s: How long the first status waits for the hub's, which it then answers.
         republish_within_s: How long publishing again for a new session of the hub may wait, by
             chance, so that a thousand spokes do not all speak in the same moment.
         reclaim_s: Seconds between two answers to false messages in this device's name, at least.
@@ -56,6 +57,7 @@ class SpokeSettings(_Settings):
     samples: bool = False
     version: str = ""
     heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
+    hub_wait_s: Annotated[float, Field(ge=0)] = 0.2
     republish_within_s: Annotated[float, Field(ge=0)] = 2
     reclaim_s: Annotated[float, Field(ge=0)] = 5
     broker_wait_s: Annotated[float, Field(ge=0)] = 5

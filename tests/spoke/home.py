@@ -309,6 +309,12 @@ class Place:
 
     def settings(self, hub: StandInHub, **changes: Any) -> SpokeSettings:
         """Settings of a spoke that lives here, quick enough for a test."""
-        quick = {"republish_within_s": 0.05, "reclaim_s": 0.05, "retry_s": 0.05, "refused_s": 0.2}
+        quick = {
+            "hub_wait_s": 0.01,
+            "republish_within_s": 0.05,
+            "reclaim_s": 0.05,
+            "retry_s": 0.05,
+            "refused_s": 0.2,
+        }
         given = {"home": self.home, "hub_url": hub.url, "skills": (self.skills,)} | quick | changes
         return SpokeSettings.model_validate(given)

@@ -57,7 +57,7 @@ async def test_a_stopped_spoke_says_that_it_goes(hub: StandInHub, bus: BusSide, 
 
 async def test_a_new_session_of_the_hub_is_answered_once(hub: StandInHub, bus: BusSide, place: Place) -> None:
     await bus.say_online("first")
-    async with open_spoke(place.settings(hub), token=hub.invite()):
+    async with open_spoke(place.settings(hub, hub_wait_s=15.0), token=hub.invite()):
         # The retained status is there before the spoke first speaks.
         assert (await bus.online()).hub_session == "first"
         registered = len(bus.payloads(SKILL))
@@ -175,7 +175,7 @@ async def test_registrations_that_are_not_its_own_are_put_right(
 async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:
     topic = topics.HEARTBEAT.build(device=DEVICE)
     await bus.say_online("here")
-    async with open_spoke(place.settings(hub, heartbeat_s=0.05), token=hub.invite()):
+    async with open_spoke(place.settings(hub, heartbeat_s=0.05, hub_wait_s=15.0), token=hub.invite()):
         await wait_for(lambda: len(bus.payloads(topic)) >= 3, "heartbeats")
     beats = [topics.HEARTBEAT.parse(payload) for payload in bus.payloads(topic)]
     assert all(isinstance(beat, Heartbeat) for beat in beats)
