@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent_core.skill_calls import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.skills.nearest import suggestion
 from agent_core.skills.search import SearchResult
 from contracts.errors import CallError, ErrorCode

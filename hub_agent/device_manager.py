@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent_core.skill_calls import Target
+from agent_core.catalogue import Target
+from agent_core.skills.arguments import arguments_digest
 from broker.ids import uuid7
 from broker.rpc import Caller, CallRequest, call_any
 from contracts.errors import CallError, ErrorCode
@@ -12,7 +13,7 @@ from contracts.registration import MethodFlags
 from contracts.rpc import MAX_TTL_MS, Actor
 from contracts.wire import Json
 from hub_agent.audit import AuditTrail
-from hub_registry.audit import CallRecord, arguments_digest
+from hub_registry.audit import CallRecord
 from hub_registry.directory import HUB_KEY, Directory, Entry, Found
 from hub_registry.tables import now
 
@@ -252,7 +253,7 @@ class _Record:
             device=self.device,
             skill=self.target.skill,
             method=self.target.method.name,
-            arguments=arguments_digest([], self._arguments),
+            arguments=arguments_digest(self._arguments),
             outcome=self.outcome,
         )
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from agent_core.catalogue import Target
 from agent_core.sentences import SentenceCall, SentenceChoice, SentenceIndex
-from agent_core.skill_calls import Target
 from hub_agent.device_manager import ANY_DEVICE
 from hub_registry.directory import HUB_KEY, Directory, Entry, RegisteredSkill
 

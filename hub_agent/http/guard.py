@@ -72,7 +72,7 @@ class Guard:
                 421,
                 "wrong_host",
                 "this hub does not go by the name in the Host header",
-                "Use its address, or add the name to 'hosts' under [http] in strawberry.toml.",
+                "Use its IP address, or localhost on the machine itself.",
             )
         origin = headers.get("origin")
         if origin is not None and not self._may_ask(origin, scope["scheme"], hosts[0]):

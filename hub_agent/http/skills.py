@@ -9,9 +9,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from agent_core.skill_calls import SkillCalls, Target, arguments_digest
-from agent_core.skills.arguments import check_arguments
-from agent_core.toolset import TurnContext
+from agent_core.catalogue import Target
+from agent_core.skill_calls import SkillCalls
+from agent_core.skills.arguments import arguments_digest, check_arguments
+from agent_core.turn import TurnContext
 from broker.ids import uuid7
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.events import TurnEvent

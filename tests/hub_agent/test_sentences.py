@@ -1,0 +1,78 @@
+"""Sentences follow what the devices are and have."""
+
+from agent_core.skills.skill import Skill, skill_method
+from tests.hub_agent.home import Home
+from tests.hub_agent.skills import LampSkill
+from tests.hub_registry.spokes import eventually
+
+
+class BellSkill(Skill):
+    """A bell that any device can ring."""
+
+    device_agnostic = True
+
+    def __init__(self) -> None:
+        self.rung = 0
+
+    @skill_method(sentences={"en": ["ring the bell"]})
+    def ring(self) -> str:
+        """Ring."""
+        self.rung += 1
+        return "ding"
+
+
+async def say(home: Home, message: str) -> str:
+    async with home.client() as client:
+        answer = (await client.post("/api/chat", json={"message": message})).json()
+    return str(answer.get("answer", answer.get("error", {}).get("code")))
+
+
+async def test_what_any_device_can_do_is_done_once_and_needs_no_choice(home: Home) -> None:
+    bells = [BellSkill(), BellSkill()]
+    devices = [await home.device(name, bell) for name, bell in zip(("One", "Two"), bells, strict=True)]
+    assert await say(home, "ring the bell") == "ding"
+    assert sum(bell.rung for bell in bells) == 1
+
+    await devices[0].spoke.online()
+    entry = home.hub.registry.directory.get(devices[0].id)
+    assert entry is not None
+    await eventually(lambda: not entry.skills)
+    assert await say(home, "ring the bell") == "ding"
+
+    await devices[1].spoke.online()
+    other = home.hub.registry.directory.get(devices[1].id)
+    assert other is not None
+    await eventually(lambda: not other.skills)
+    assert await say(home, "ring the bell") == "no_model"
+
+
+async def test_a_renamed_device_is_meant_by_its_new_name(home: Home) -> None:
+    lamps = [LampSkill(), LampSkill()]
+    for name, lamp in zip(("Bedroom PC", "Kitchen Pi"), lamps, strict=True):
+        await home.device(name, lamp)
+    async with home.client() as client:
+        await client.patch("/api/devices/bedroom_pc", json={"name": "Study PC"})
+    await say(home, "turn on the lamp on the study pc")
+    assert [lamp.level for lamp in lamps] == [100, 0]
+
+
+async def test_an_offline_device_is_told_of_and_not_forgotten(home: Home) -> None:
+    device = await home.device("Bedroom PC", LampSkill())
+    await device.spoke.status("offline")
+    entry = home.hub.registry.directory.get(device.id)
+    assert entry is not None
+    await eventually(lambda: not entry.connected)
+    answer = await say(home, "turn on the lamp")
+    assert "Bedroom PC" in answer
+    assert "offline" in answer
+
+
+async def test_each_user_is_understood_in_the_own_language(home: Home) -> None:
+    lamp = LampSkill()
+    await home.device("Bedroom PC", lamp)
+    user = await home.hub.registry.accounts.add("Anna", role="member", language="de-AT")
+    async with home.client(await home.token(user)) as client:
+        answer = await client.post("/api/chat", json={"message": "Schalte das Licht ein"})
+        assert answer.json()["mode"] == "sentence"
+        assert (await client.post("/api/chat", json={"message": "turn on the lamp"})).status_code == 503
+    assert lamp.level == 100
