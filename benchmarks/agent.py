@@ -2,33 +2,32 @@
 
 import asyncio
 import json
-import statistics
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import httpx
 
+from agent_core.catalogue import Target
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models import ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
 from agent_core.sentences import SentenceIndex
-from agent_core.skill_calls import Target
 from agent_core.testing import Says, ScriptedCall
-from agent_core.toolset import TOOL_SPECS, ToolOutcome, TurnContext
-from benchmarks.table import Row
+from agent_core.toolset import TOOL_SPECS, ToolOutcome
+from agent_core.turn import TurnContext
+from benchmarks.measure import Effort, median_ms
+from benchmarks.table import Reach, Row
 from contracts.events import TurnFinal
 from contracts.registration import Method
 
 _TURNS: Final = 100
 _WARM_UP: Final = 10
 _TEMPLATES: Final = 1_000
-_CHARS_PER_TOKEN: Final = 4
 
 
 class _Instant:
@@ -57,38 +56,25 @@ async def _model_server(directory: Path, replies: list[Says]) -> AsyncIterator[s
         await process.wait()
 
 
-async def _median_ms(work: Callable[[], Awaitable[None]]) -> float:
-    times: list[float] = []
-    for number in range(_WARM_UP + _TURNS):
-        start = time.perf_counter()
-        await work()
-        if number >= _WARM_UP:
-            times.append((time.perf_counter() - start) * 1_000)
-    return statistics.median(times)
-
-
-async def _turn(directory: Path) -> Row:
+async def _turn(directory: Path, effort: Effort) -> list[Row]:
     """A turn of two answers and one tool call, less two bare requests to the same server."""
     pair = [
         Says(calls=(ScriptedCall(name="python_exec", arguments={"code": "1+1"}),)),
         Says(text="It is two."),
     ]
-    async with _model_server(directory, pair * 2 * (_WARM_UP + _TURNS)) as url:
+    turns = effort.repeats(_TURNS)
+    async with _model_server(directory, pair * 2 * (_WARM_UP + turns)) as url:
         entry = ModelEntry(name="scripted", provider="openai", model="m", base_url=url)
         async with (
             open_gateway(choose((entry,), {}, home=directory)) as gateway,
             httpx.AsyncClient() as client,
         ):
-            whole = await _median_ms(lambda: _run_turn(gateway))
-            bare = await _median_ms(lambda: _two_requests(client, url))
-    own = whole - bare
-    return Row(
-        work="agent turn without model and skill time",
-        project=own,
-        unit="ms",
-        reach="≤ 10 ms",
-        reference=bare,
-    )
+            whole = await median_ms(lambda: _run_turn(gateway), repeats=turns, warm_up=_WARM_UP)
+            bare = await median_ms(lambda: _two_requests(client, url), repeats=turns, warm_up=_WARM_UP)
+    return [
+        Row("agent turn without model and skill time", whole - bare, "ms", Reach(most=10)),
+        Row("  the whole turn, beside two bare requests to its model server", whole, "ms", reference=bare),
+    ]
 
 
 async def _run_turn(gateway: Gateway) -> None:
@@ -105,7 +91,7 @@ async def _two_requests(client: httpx.AsyncClient, url: str) -> None:
         (await client.post(f"{url}/chat/completions", json=body)).raise_for_status()
 
 
-async def _sentence() -> Row:
+async def _sentence(effort: Effort) -> Row:
     """Match among a thousand templates, the utterance being one of them."""
     index = SentenceIndex()
     index.put(_target(number) for number in range(_TEMPLATES))
@@ -113,13 +99,8 @@ async def _sentence() -> Row:
     async def match() -> None:
         assert index.match("set the volume of speaker 500 to 30 percent", language="en", current=None)
 
-    took = await _median_ms(match)
-    return Row(
-        work=f"sentence match among {_TEMPLATES:,} templates",
-        project=took,
-        unit="ms",
-        reach="≤ 15 ms to the skill's start",
-    )
+    took = await median_ms(match, repeats=effort.repeats(_TURNS), warm_up=_WARM_UP)
+    return Row(f"sentence match alone, among {_TEMPLATES:,} templates", took, "ms")
 
 
 def _target(number: int) -> Target:
@@ -138,21 +119,10 @@ def _target(number: int) -> Target:
     return Target(path, f"d{number}", f"Speaker {number}", "MusicSkill", method)
 
 
-def _prompt() -> Row:
-    tools = json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SPECS])
-    tokens = (len(system_prompt(Household())) + len(tools)) / _CHARS_PER_TOKEN
-    return Row(
-        work="system prompt and three tools, at 4 characters a token",
-        project=tokens,
-        unit="tokens",
-        reach="≤ 1,500",
-    )
-
-
-async def rows(directory: Path) -> list[Row]:
+async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; needs nothing but loopback.
 
     Args:
         directory: For files that last as long as the run.
     """
-    return [await _turn(directory), await _sentence(), _prompt()]
+    return [*await _turn(directory, effort), await _sentence(effort)]

@@ -17,7 +17,8 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from pydantic import SecretStr
 
 from benchmarks.bus_peer import DEVICE, ECHO_ANSWERED, ECHO_ASKED, HUB, INSTANCE, make_echo_client
-from benchmarks.table import Row
+from benchmarks.measure import Effort
+from benchmarks.table import Reach, Row, not_measured
 from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair
@@ -25,7 +26,7 @@ from broker.link import LinkSettings, open_link
 from broker.rpc import Caller, CallRequest
 from contracts.claims import PrincipalKind
 from contracts.rpc import Actor
-from tests.mosquitto import Mosquitto, find_mosquitto
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
 _ONE_BY_ONE: Final = 600
 _IN_FLIGHT: Final = 32
@@ -37,13 +38,15 @@ _ROUNDS: Final = 3
 
 
 @dataclass(frozen=True)
-class _Measured:
+class Measured:
+    """What one round took."""
+
     p50_ms: float
     per_s: float
 
 
 @dataclass(frozen=True)
-class _Bus:
+class Bus:
     """A broker under test and how to log in to it."""
 
     name: str
@@ -62,64 +65,58 @@ class _Bus:
         return tokens.issue(self.hub, claims)
 
 
-async def rows(directory: Path) -> list[Row]:
+async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; brokers keep their files in the directory."""
     hub = KeyPair.generate()
     hub.save(directory / "hub.pem")
     measured: list[Row] = []
-    if find_mosquitto() is not None:
-        mosquitto = Mosquitto(directory)
-        await asyncio.to_thread(mosquitto.start)
-        try:
-            bus = _Bus("Mosquitto", mosquitto.port, MQTTProtocolVersion.MQTTv5, hub, with_tokens=False)
-            measured += await _compare(bus, directory, most=2.5, least=0.3)
-        finally:
-            await asyncio.to_thread(mosquitto.stop)
+    if find_mosquitto() is None:
+        measured.append(not_measured("signed skill calls over Mosquitto", HINT))
+    else:
+        with Mosquitto(directory) as mosquitto:
+            bus = Bus("Mosquitto", mosquitto.port, MQTTProtocolVersion.MQTTv5, hub, with_tokens=False)
+            one, many = Reach(ratio_most=2.5), Reach(ratio_least=0.3, least=3_000)
+            measured += await _compare(bus, directory, effort, one=one, many=many)
     async with _peer("broker", {"directory": str(directory)}) as ready:
-        bus = _Bus("embedded broker", int(ready), MQTTProtocolVersion.MQTTv311, hub, with_tokens=True)
-        measured += await _compare(bus, directory, most=2.0, least=0.5)
+        bus = Bus("the embedded broker", int(ready), MQTTProtocolVersion.MQTTv311, hub, with_tokens=True)
+        one, many = Reach(ratio_most=2), Reach(ratio_least=0.5)
+        measured += await _compare(bus, directory, effort, one=one, many=many)
     return measured
 
 
-async def _compare(bus: _Bus, directory: Path, *, most: float, least: float) -> list[Row]:
-    echo: dict[int, list[_Measured]] = {1: [], _IN_FLIGHT: []}
-    call: dict[int, list[_Measured]] = {1: [], _IN_FLIGHT: []}
+async def _compare(bus: Bus, directory: Path, effort: Effort, *, one: Reach, many: Reach) -> list[Row]:
+    echo: dict[int, list[Measured]] = {1: [], _IN_FLIGHT: []}
+    call: dict[int, list[Measured]] = {1: [], _IN_FLIGHT: []}
     async with AsyncExitStack() as stack:
         caller = await stack.enter_async_context(_open_caller(bus, directory))
-        echo_port = {"port": bus.port, "protocol": int(bus.protocol), "token": bus.token("echo", "hub")}
-        await stack.enter_async_context(_peer("echo", echo_port))
+        await stack.enter_async_context(echoing(bus))
         await _call(caller, 1, _WARM_UP)
+        counts = ((1, effort.repeats(_ONE_BY_ONE)), (_IN_FLIGHT, effort.repeats(_TOGETHER)))
         for _ in range(_ROUNDS):
-            for in_flight, count in ((1, _ONE_BY_ONE), (_IN_FLIGHT, _TOGETHER)):
-                echo[in_flight].append(await asyncio.to_thread(_echo, bus, in_flight, count))
+            for in_flight, count in counts:
+                echo[in_flight].append(await asyncio.to_thread(run_echo, bus, in_flight, count))
                 call[in_flight].append(await _call(caller, in_flight, count))
     call_ms = statistics.median(one.p50_ms for one in call[1])
     echo_ms = statistics.median(one.p50_ms for one in echo[1])
     calls = statistics.median(one.per_s for one in call[_IN_FLIGHT])
     echoes = statistics.median(one.per_s for one in echo[_IN_FLIGHT])
-    also = " and ≥ 3,000/s" if bus.name == "Mosquitto" else ""
+    name = f"skill calls over {bus.name}"
     return [
-        Row(
-            f"signed skill call over {bus.name}, one at a time, p50",
-            call_ms,
-            echo_ms,
-            call_ms / echo_ms,
-            "ms",
-            f"≤ {most:g} × the echo",
-        ),
-        Row(
-            f"signed skill calls over {bus.name}, {_IN_FLIGHT} in flight",
-            calls,
-            echoes,
-            calls / echoes,
-            "/s",
-            f"≥ {least:g} × the echo{also}",
-        ),
+        Row(f"{name}, one at a time, p50", call_ms, "ms", one, reference=echo_ms),
+        Row(f"{name}, {_IN_FLIGHT} in flight", calls, "/s", many, reference=echoes),
     ]
 
 
 @asynccontextmanager
-async def _open_caller(bus: _Bus, directory: Path) -> AsyncIterator[Caller]:
+async def echoing(bus: Bus) -> AsyncIterator[None]:
+    """Run the echo that the reference asks."""
+    settings = {"port": bus.port, "protocol": int(bus.protocol), "token": bus.token("echo", "hub")}
+    async with _peer("echo", settings):
+        yield
+
+
+@asynccontextmanager
+async def _open_caller(bus: Bus, directory: Path) -> AsyncIterator[Caller]:
     device_key = KeyPair.generate()
     device_key.save(directory / "device.pem")
     token = bus.token(INSTANCE, "hub")
@@ -166,7 +163,7 @@ async def _peer(role: str, settings: dict[str, Any]) -> AsyncIterator[str]:
         await process.wait()
 
 
-async def _call(caller: Caller, in_flight: int, count: int) -> _Measured:
+async def _call(caller: Caller, in_flight: int, count: int) -> Measured:
     request = CallRequest(
         device=DEVICE, skill="EchoSkill", method="echo", actor=Actor(user="bench"), args=["x" * 20]
     )
@@ -183,10 +180,11 @@ async def _call(caller: Caller, in_flight: int, count: int) -> _Measured:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(in_flight):
             tasks.create_task(work())
-    return _Measured(statistics.median(times) * 1000, count / (time.perf_counter() - begun))
+    return Measured(statistics.median(times) * 1000, count / (time.perf_counter() - begun))
 
 
-def _echo(bus: _Bus, in_flight: int, count: int) -> _Measured:
+def run_echo(bus: Bus, in_flight: int, count: int) -> Measured:
+    """Ask the echo, with plain paho and nothing else."""
     done = threading.Event()
     times: list[float] = []
     begun: dict[int, float] = {}
@@ -207,13 +205,14 @@ def _echo(bus: _Bus, in_flight: int, count: int) -> _Measured:
 
     client = make_echo_client("pinger", bus.protocol, bus.token("pinger", "hub"), on_message)
 
+    start = 0.0
+
     def on_subscribe(client: paho.Client, *_: Any) -> None:
         nonlocal start
         start = time.perf_counter()
         for _number in range(in_flight):
             send(client)
 
-    start = 0.0
     client.on_subscribe = on_subscribe
     client.connect("127.0.0.1", bus.port)
     client.loop_start()
@@ -222,4 +221,4 @@ def _echo(bus: _Bus, in_flight: int, count: int) -> _Measured:
     elapsed = time.perf_counter() - start
     client.disconnect()
     client.loop_stop()
-    return _Measured(statistics.median(times) * 1000, count / elapsed)
+    return Measured(statistics.median(times) * 1000, count / elapsed)

@@ -4,8 +4,6 @@ import asyncio
 import os
 import statistics
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ from typing import Any
 import psutil
 from deno import find_deno_bin
 
-from benchmarks.table import Row
+from benchmarks.measure import Effort, median_ms, milliseconds, sandbox_directory
+from benchmarks.table import Reach, Row
 from sandbox_host import Deadline, Installed, PoolSettings, Session, install, open_pool
 
 _PLAIN_START = """
@@ -28,23 +27,22 @@ _SETTLE_SECONDS = 2.0
 """How long a spare gets to start; far more than it needs."""
 
 
-async def rows(directory: Path) -> list[Row]:
-    """Measure the sandbox.
-
-    Args:
-        directory: Where it is, or will be, installed.
+async def rows(directory: Path, effort: Effort) -> list[Row]:
+    """Measure the sandbox, which is installed first where it is not.
 
     Returns:
         The rows of ``python_exec`` and of the sandbox's processes.
     """
-    installed = await install(directory)
+    place = sandbox_directory()
+    installed = await install(place)
+    repeats = effort.repeats(_REPEATS)
     return [
-        await _cold(directory, await _plain_start(installed)),
-        await _prewarmed(directory),
-        *await _warm(directory),
-        await _recovery(directory, spares=1),
-        await _recovery(directory, spares=0),
-        await _memory(directory),
+        await _cold(place, await _plain_start(installed), repeats),
+        await _prewarmed(place, repeats),
+        *await _warm(place, effort),
+        await _recovery(place, repeats, spares=1),
+        await _recovery(place, repeats, spares=0),
+        await _memory(place),
     ]
 
 
@@ -71,66 +69,65 @@ async def _plain_start(installed: Installed) -> float:
                     raise RuntimeError("the plain start of Pyodide failed")
 
             await start()  # as for the sandbox, the compiled JavaScript is there before it is measured
-            return await _median(start, repeats=3)
+            return await median_ms(start, repeats=3)
         finally:
             program.unlink()
 
 
-async def _cold(directory: Path, reference: float) -> Row:
+async def _cold(directory: Path, reference: float, repeats: int) -> Row:
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(repeats):
         async with open_pool(PoolSettings(directory, spares=0)) as pool:
             session = await pool.session("cold")
-            times.append(await _milliseconds(partial(_add, session)))
-    project = statistics.median(times)
-    ratio = project / reference
-    return Row("sandbox cold to first result", project, reference, ratio, "ms", "≤ 0.15 ×")
+            times.append(await milliseconds(partial(_add, session)))
+    reach = Reach(ratio_most=0.15)
+    return Row("sandbox cold to first result", statistics.median(times), "ms", reach, reference=reference)
 
 
-async def _prewarmed(directory: Path) -> Row:
+async def _prewarmed(directory: Path, repeats: int) -> Row:
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(repeats):
         async with open_pool(PoolSettings(directory, spares=1)) as pool:
             await asyncio.sleep(_SETTLE_SECONDS)
             session = await pool.session("prewarmed")
-            times.append(await _milliseconds(partial(_add, session)))
-    return Row("first exec on a prewarmed one", statistics.median(times), None, None, "ms", "≤ 40 ms")
+            times.append(await milliseconds(partial(_add, session)))
+    return Row("first exec on a prewarmed one", statistics.median(times), "ms", Reach(most=40))
 
 
-async def _warm(directory: Path) -> list[Row]:
+async def _warm(directory: Path, effort: Effort) -> list[Row]:
     async with open_pool(PoolSettings(directory, spares=0)) as pool:
         session = await pool.session("warm")
         await _add(session)
-        one = await _median(lambda: _add(session), repeats=_WARM_REPEATS)
+        one = await median_ms(lambda: _add(session), repeats=effort.repeats(_WARM_REPEATS))
         sequence = "for n in range(100): devices.pc.EchoSkill.echo(n)"
         parallel = "len(await asyncio.gather(*[devices.pc.EchoSkill.echo.aio(n) for n in range(100)]))"
-        calls = await _median(lambda: _run(session, sequence), repeats=20)
-        gathered = await _median(lambda: _run(session, parallel), repeats=20)
+        calls = await median_ms(lambda: _run(session, sequence), repeats=effort.repeats(20))
+        gathered = await median_ms(lambda: _run(session, parallel), repeats=effort.repeats(20))
     return [
-        Row("python_exec of 1+1 in a warm session", one, None, None, "ms", "≤ 2 ms"),
-        Row("100 calls in sequence, answered in this process", calls, None, None, "ms", ""),
-        Row("100 calls under gather, answered in this process", gathered, None, None, "ms", ""),
+        Row("python_exec of 1+1 in a warm session", one, "ms", Reach(most=2)),
+        Row("100 calls in sequence, answered in the caller's process", calls, "ms"),
+        Row("100 calls under gather, answered in the caller's process", gathered, "ms"),
     ]
 
 
-async def _recovery(directory: Path, *, spares: int) -> Row:
+async def _recovery(directory: Path, repeats: int, *, spares: int) -> Row:
     times = []
     async with open_pool(PoolSettings(directory, spares=spares)) as pool:
         session = await pool.session("killed")
-        for _ in range(_REPEATS):
+        for _ in range(repeats):
             await _run(session, "1", deadline=Deadline(10))
             await asyncio.sleep(_SETTLE_SECONDS if spares else 0)
             await session.run("while True: pass", _echo, deadline=Deadline(0.05))
-            times.append(await _milliseconds(lambda: _add(session)))
+            times.append(await milliseconds(lambda: _add(session)))
     work = "recovery after a kill" if spares else "recovery after a kill, no spare at hand"
-    return Row(work, statistics.median(times), None, None, "ms", "≤ 400 ms")
+    return Row(work, statistics.median(times), "ms", Reach(most=400))
 
 
 async def _memory(directory: Path) -> Row:
     async with open_pool(PoolSettings(directory, spares=0)) as pool:
         await _add(await pool.session("memory"))
         resident = sum(child.memory_info().rss for child in psutil.Process().children())
-    return Row("resident memory of a sandbox process", resident / 2**20, None, None, "MB", "")
+    return Row("resident memory of a sandbox process", resident / 1_000_000, "MB")
 
 
 async def _add(session: Session) -> None:
@@ -145,13 +142,3 @@ async def _run(session: Session, program: str, deadline: Deadline | None = None)
 
 async def _echo(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return args
-
-
-async def _milliseconds(work: Callable[[], Awaitable[None]]) -> float:
-    begun = time.perf_counter()
-    await work()
-    return (time.perf_counter() - begun) * 1000
-
-
-async def _median(work: Callable[[], Awaitable[None]], *, repeats: int) -> float:
-    return statistics.median([await _milliseconds(work) for _ in range(repeats)])

@@ -11,9 +11,10 @@ from typing import Final
 
 import psutil
 
-from benchmarks.table import Row
+from benchmarks.measure import Effort, median_ms, run_nothing
+from benchmarks.table import Reach, Row, not_measured
 from contracts import topics
-from tests.mosquitto import Mosquitto, find_mosquitto
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.spoke.home import DEVICE, BusSide, StandInHub, on_bus, serving, wait_for
 
 _STARTS: Final = 5
@@ -36,45 +37,40 @@ asyncio.run(main())
 """
 
 
-async def rows(directory: Path) -> list[Row]:
+async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; broker and spoke keep their files in the directory."""
     if find_mosquitto() is None:
-        return []
-    mosquitto = Mosquitto(directory)
-    await asyncio.to_thread(mosquitto.start)
-    try:
-        with serving(StandInHub(brokers=[mosquitto.url])) as hub:
-            async with on_bus(hub, mosquitto.url) as bus:
-                await bus.say_online("bench")
-                return await _measure(directory / "home", hub, bus)
-    finally:
-        await asyncio.to_thread(mosquitto.stop)
+        return [not_measured("a headless spoke", HINT)]
+    with Mosquitto(directory) as mosquitto, serving(StandInHub(brokers=[mosquitto.url])) as hub:
+        async with on_bus(hub, mosquitto.url) as bus:
+            await bus.say_online("bench")
+            return await _measure(directory / "home", hub, bus, starts=effort.repeats(_STARTS))
 
 
-async def _measure(home: Path, hub: StandInHub, bus: BusSide) -> list[Row]:
+async def _measure(home: Path, hub: StandInHub, bus: BusSide, *, starts: int) -> list[Row]:
     token = hub.invite().get_secret_value()
     started: list[float] = []
     idle = busy = 0.0
     # The first start joins as well and is not counted.
-    for number in range(_STARTS + 1):
+    for number in range(starts + 1):
         began = time.perf_counter()
         async with _spoke(home, hub.url, token) as process:
             await _registered(bus)
             if number:
                 started.append(time.perf_counter() - began)
-            if number == _STARTS:
+            if number == starts:
                 await asyncio.sleep(_SETTLE_S)
                 idle = _resident_mb(process)
                 for _ in range(_CALLS):
                     await bus.call("calculate", "6 * 7", skill="CalculatorSkill", read_only=True)
                 busy = _resident_mb(process)
-    interpreter = statistics.median([await _interpreter_s() for _ in range(_STARTS)]) * 1000
+    interpreter = await median_ms(run_nothing, repeats=starts)
     start = statistics.median(started) * 1000
-    work = "spoke: process start to registered, beside python -c pass"
+    work = "spoke's process start to registered, beside python -c pass"
     return [
-        Row("memory of a headless spoke with the samples", idle, None, None, "MB", "≤ 80 MB"),
-        Row(f"the same after {_CALLS} calls", busy, None, None, "MB", "≤ 80 MB"),
-        Row(work, start, interpreter, start / interpreter, "ms", "—"),
+        Row("memory of a headless spoke with the samples", idle, "MB", Reach(most=80)),
+        Row(f"  after {_CALLS} calls", busy, "MB", Reach(most=80)),
+        Row(work, start, "ms", reference=interpreter),
     ]
 
 
@@ -101,10 +97,3 @@ async def _registered(bus: BusSide) -> None:
 
 def _resident_mb(process: asyncio.subprocess.Process) -> float:
     return float(psutil.Process(process.pid).memory_info().rss) / 1_000_000
-
-
-async def _interpreter_s() -> float:
-    began = time.perf_counter()
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
-    await process.wait()
-    return time.perf_counter() - began

@@ -1,0 +1,62 @@
+"""``strawberry chat``: from the start of its process until its request is on the wire."""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks.measure import Effort, milliseconds, run_nothing
+from benchmarks.table import Reach, Row
+
+_STARTS: Final = 20
+_REFUSAL: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+async def rows(directory: Path, effort: Effort) -> list[Row]:
+    """Measure; a home with the address of a listener that only looks at the clock lies in the directory."""
+    arrivals: asyncio.Queue[float] = asyncio.Queue()
+
+    async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrivals.put_nowait(time.perf_counter())
+        writer.write(_REFUSAL)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(arrived, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        await asyncio.to_thread(_make_home, directory, f"http://127.0.0.1:{port}")
+        started, nothing = [], []
+        await _chat(directory)
+        await arrivals.get()
+        for _ in range(effort.repeats(_STARTS)):
+            begun = time.perf_counter()
+            await _chat(directory)
+            started.append((await arrivals.get() - begun) * 1000)
+            nothing.append(await milliseconds(run_nothing))
+    name = "strawberry chat: process start to request sent, beside python -c pass"
+    reference = statistics.median(nothing)
+    return [Row(name, statistics.median(started), "ms", Reach(most=120), reference=reference)]
+
+
+def _make_home(directory: Path, url: str) -> None:
+    hub = directory / "hub"
+    hub.mkdir()
+    (hub / "run.json").write_text(json.dumps({"url": url}))
+    (hub / "cli.token").write_text("a token")
+
+
+async def _chat(home: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "deploy.cli.main",
+        "chat",
+        "turn on the lamp",
+        env={"STRAWBERRY_HOME": str(home)},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await process.wait()

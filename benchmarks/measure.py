@@ -1,0 +1,53 @@
+"""What several benchmarks need: medians, places that outlive a run, and how thorough to be."""
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thorough a run is.
+
+    Attributes:
+        quick: Only show that everything runs; its numbers say little.
+    """
+
+    quick: bool = False
+
+    def repeats(self, wanted: int) -> int:
+        """Give the number of repetitions of work that is wanted so often in a full run."""
+        return max(2, wanted // 20) if self.quick else wanted
+
+    def size(self, wanted: int) -> int:
+        """Give the number of things that work is done upon."""
+        return max(20, wanted // 20) if self.quick else wanted
+
+
+async def milliseconds(work: Callable[[], Awaitable[object]]) -> float:
+    """Give what one run takes, in ms."""
+    begun = time.perf_counter()
+    await work()
+    return (time.perf_counter() - begun) * 1000
+
+
+async def median_ms(work: Callable[[], Awaitable[object]], *, repeats: int, warm_up: int = 0) -> float:
+    """Give the median of some runs one after the other, in ms."""
+    for _ in range(warm_up):
+        await work()
+    return statistics.median([await milliseconds(work) for _ in range(repeats)])
+
+
+async def run_nothing() -> None:
+    """Start Python and let it do nothing: the reference of everything that starts."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
+    await process.wait()
+
+
+def sandbox_directory() -> Path:
+    """Where the benchmarks install the sandbox: beside the interpreter, as it is fetched only once."""
+    return Path(sys.prefix) / "sandbox"
