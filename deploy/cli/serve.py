@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 import threading
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,7 @@ def run_spoke(options: argparse.Namespace) -> None:
         hub_key=options.hub_key,
         skills=folders,
         samples=options.samples,
+        version=version("strawberry-home"),
     )
 
     run_until_stopped(_serve_skills(settings, token, with_parent=options.with_parent))
