@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -9,32 +10,35 @@ from hub_registry.audit import Audit, CallRecord
 
 _log = logging.getLogger(__name__)
 
+_GATHER_S: Final = 0.25
+"""Records of this time go into one transaction. The thread that writes takes turns with the event loop, so
+writing after each call of a program would make every one of them wait: 100 calls took half as long again."""
+
 
 class AuditTrail:
     """Gathers records and writes them in the order they came, many in one transaction."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
-        self._records: asyncio.Queue[CallRecord] = asyncio.Queue()
+        self._records: list[CallRecord] = []
+        self._noted = asyncio.Event()
 
     def note(self, record: CallRecord) -> None:
         """Note a call that has ended; it is written within moments."""
-        self._records.put_nowait(record)
+        self._records.append(record)
+        self._noted.set()
 
     async def run(self) -> None:
         """Write records as they come, until cancelled."""
         while True:
-            first = await self._records.get()
-            await self._write([first, *self._waiting()])
+            await self._noted.wait()
+            await asyncio.sleep(_GATHER_S)
+            await self.flush()
 
     async def flush(self) -> None:
         """Write what has not been written yet."""
-        await self._write(self._waiting())
-
-    def _waiting(self) -> list[CallRecord]:
-        return [self._records.get_nowait() for _ in range(self._records.qsize())]
-
-    async def _write(self, records: list[CallRecord]) -> None:
+        records, self._records = self._records, []
+        self._noted.clear()
         if not records:
             return
         try:

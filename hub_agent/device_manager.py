@@ -1,7 +1,7 @@
 """From a path to a device: who may call what, where it runs, and what is kept of it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core.catalogue import Target
@@ -61,12 +61,20 @@ class DeviceManager:
             CallError: ``unknown_skill`` with the nearest names.
         """
         if device == HUB_KEY:
-            found = self._directory.find_path(f"{HUB_KEY}.{skill}.{method}")
-            return Target(f"devices.{HUB_KEY}.{skill}.{method}", HUB_KEY, ANY_DEVICE, skill, found.method)
+            return self._agnostic_target(self._directory.find_path(f"{HUB_KEY}.{skill}.{method}"))
         entry = self._entry(device, names)
         found = self._directory.find(entry.id, skill, method)
         path = f"devices.{entry.key}.{skill}.{method}"
         return Target(path, entry.id, entry.device.display_name, skill, found.method)
+
+    def _agnostic_target(self, found: Found) -> Target:
+        path = f"devices.{HUB_KEY}.{found.skill.name}.{found.method.name}"
+        target = Target(path, HUB_KEY, ANY_DEVICE, found.skill.name, found.method)
+        # Any of them may serve, so the most careful one's word holds for all.
+        flags = _strictest(
+            [entry.skills[target.skill].methods[target.method.name].flags for entry in self.having(target)]
+        )
+        return replace(target, method=found.method.model_copy(update={"flags": flags}))
 
     def having(self, target: Target) -> list[Entry]:
         """List the devices with this very skill: the same class, method and parameters."""
@@ -159,9 +167,9 @@ class DeviceManager:
                     "this conversation has no current device",
                     hint="Name one: devices.<key>.<Skill>.<method>(…).",
                 )
-            device = names.current
+            return self._directory.resolve(names.current)
         entry = self._directory.resolve(device)
-        if names.only_keys and device not in (entry.key, names.current):
+        if names.only_keys and device != entry.key:
             raise CallError(
                 ErrorCode.UNKNOWN_SKILL,
                 f"there is no device {device!r}",
@@ -176,13 +184,13 @@ class DeviceManager:
         message, hint = error.message, error.hint
         if device.display_name not in message:
             message = f"{device.display_name}: {message}"
-        if error.code is ErrorCode.OFFLINE and not hint:
+        if error.code is ErrorCode.OFFLINE:
             others = [
                 entry.key
                 for entry in self._directory.entries()
                 if entry is not found.entry and entry.connected and _has(entry, found)
             ]
-            hint = f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else ""
+            hint = f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
         return CallError(error.code, message, hint=hint, device=found.entry.key)
 
 
@@ -196,7 +204,10 @@ def _strictest(flags: list[MethodFlags]) -> MethodFlags:
     return MethodFlags(
         read_only=all(each.read_only for each in flags),
         idempotent=all(each.idempotent for each in flags),
+        destructive=any(each.destructive for each in flags),
+        open_world=any(each.open_world for each in flags),
         confirm=any(each.confirm for each in flags),
+        untrusted_output=any(each.untrusted_output for each in flags),
     )
 
 

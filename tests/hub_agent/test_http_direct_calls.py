@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from agent_core.skills.skill import skill_method
 from hub_registry.audit import Audit
 from hub_registry.tables import now
 from tests.hub_agent.home import Home, wait_for
@@ -119,6 +120,28 @@ async def test_a_confirm_method_runs_once_for_each_yes_to_exactly_this_call(home
         assert await post(client, {**same, **yes}) == (200, "front is open")
         assert (await post(client, {**body, **yes}))[0] == 409
     assert lock.opened == ["front"]
+
+
+async def test_where_any_device_may_serve_the_most_careful_ones_word_holds(home: Home) -> None:
+    log: list[str] = []
+
+    class Careful(AnywhereSkill):
+        @skill_method(confirm=True)
+        def work(self, task: str) -> str:
+            """Do a piece of work."""
+            return super().work(task)
+
+    Careful.__name__ = "AnywhereSkill"
+    await home.device("Bedroom PC", AnywhereSkill(log, "one"))
+    await home.device("Kitchen Pi", Careful(log, "two"))
+    async with home.client() as client:
+        body = call("hub", "AnywhereSkill.work", "dishes")
+        status, asked = await post(client, body)
+        assert (status, asked["code"]) == (409, "needs_confirmation")
+        assert log == []
+        yes = {"confirmation": asked["confirmation"]}
+        assert await post(client, {**body, **yes}) == (200, "dishes done")
+    assert len(log) == 1
 
 
 async def test_a_guest_may_look_and_not_act(home: Home) -> None:

@@ -126,6 +126,8 @@ async def test_a_program_runs_in_the_sandbox_with_the_callers_rights(thinking: H
         await client.patch(f"/api/devices/{device.id}", json={"name": "Study PC"})
         old = await run("devices.bedroom_pc.LampSkill.turn_on(level=99)")
         assert "study_pc" in str(old["error"])
+        here = await run("devices.bedroom_pc.LampSkill.turn_on(level=99)", device=device.id)
+        assert here["status"] == "error", "the old name is no name of the current device either"
         assert (await run("devices.study_pc.LampSkill.turn_on(level=5)"))["status"] == "ok"
     guest = await thinking.hub.registry.accounts.add("Guest", role="guest")
     async with thinking.client(await thinking.token(guest)) as client:
