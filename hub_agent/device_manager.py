@@ -190,7 +190,9 @@ class DeviceManager:
                 for entry in self._directory.entries()
                 if entry is not found.entry and entry.connected and _has(entry, found)
             ]
-            hint = f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
+            hint = (
+                f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
+            )
         return CallError(error.code, message, hint=hint, device=found.entry.key)
 
 

@@ -59,6 +59,11 @@ class SlowSkill(Skill):
             raise
         return "waited"
 
+    @skill_method(read_only=True)
+    async def watch(self) -> str:
+        """Look until there is something to see."""
+        return await self.wait()
+
 
 class AnywhereSkill(Skill):
     """What any device can do."""

@@ -80,6 +80,22 @@ async def test_an_offline_device_is_named_with_where_else_the_skill_is(home: Hom
     assert "kitchen_pi" in error["hint"]
 
 
+async def test_a_device_that_goes_away_in_mid_call_is_named_with_where_else_it_can_be_read(
+    home: Home,
+) -> None:
+    slow = SlowSkill()
+    one = await home.device("Bedroom PC", slow)
+    await home.device("Kitchen Pi", SlowSkill())
+    async with home.client() as client:
+        waiting = asyncio.get_running_loop().create_task(post(client, call("bedroom_pc", "SlowSkill.watch")))
+        await wait_for(slow.begun)
+        await one.spoke.status("offline")
+        status, error = await waiting
+    assert (status, error["code"]) == (503, "offline")
+    assert "Bedroom PC" in error["message"]
+    assert "kitchen_pi" in error["hint"]
+
+
 async def test_any_device_serves_a_call_to_the_hub(home: Home) -> None:
     log: list[str] = []
     one = await home.device("Bedroom PC", AnywhereSkill(log, "one"))
