@@ -1,4 +1,4 @@
-"""How much of a conversation goes to the model."""
+"""How much of a conversation goes to the model, and in which form."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -40,6 +40,24 @@ def trimmed(history: Sequence[Message], current: tuple[Message, ...], budget: in
             break
         kept[:0] = exchange
     return (*kept, *current)
+
+
+def told(messages: Sequence[Message]) -> list[Message]:
+    """Tell tool calls and their results as text, for a question that offers no tools.
+
+    Some providers refuse calls in a conversation where there is nothing to call.
+    """
+    made: list[Message] = []
+    for message in messages:
+        match message:
+            case AssistantMessage(text, calls):
+                lines = [text, *(f"[You called {call.name} with {call.raw}]" for call in calls)]
+                made.append(AssistantMessage("\n".join(filter(None, lines))))
+            case ToolMessage(_, name, text):
+                made.append(UserMessage(f"[Result of {name}]\n{text}"))
+            case _:
+                made.append(message)
+    return made
 
 
 def _exchanges(history: Sequence[Message]) -> list[list[Message]]:

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,11 +18,13 @@ from agent_core.gateway.protocol import (
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     UserMessage,
 )
-from agent_core.history import trimmed
+from agent_core.history import told, trimmed
 from agent_core.text_tools import Screen, printed_calls
-from agent_core.toolset import Emit, ToolOutcome, Toolset, TurnContext
+from agent_core.toolset import ToolOutcome, Toolset
+from agent_core.turn import Emit, TurnContext, streamed
 from contracts.errors import GatewayError, NoModel
 from contracts.events import (
     Mode,
@@ -36,12 +37,16 @@ from contracts.events import (
     TurnFinal,
 )
 
-_logger = logging.getLogger(__name__)
-
 _SAME_FAILURES: Final = 3
 """How often the very same call may fail; a model that repeats it then will not find out by itself."""
 
 _PARAGRAPH: Final = "\n\n"
+
+_LAST_WORD: Final = (
+    "[This is not from the user: {reason}, and no more tools can be used. Tell the user briefly what was "
+    "done, what was found and what is still open. Never say that something was done when it was not.]"
+)
+"""Asks for an honest end where a turn may go no further."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class TurnLimits:
     """When a turn is stopped.
 
     Attributes:
-        iterations: Questions to the model.
+        iterations: Questions to the model in which it may use tools; one more asks for a summary.
         seconds: Time, without that in which a person is asked.
         tokens: Input and output tokens of all questions together, as the models count them.
         context_tokens: Most tokens of one question; older exchanges are left out beyond it.
@@ -108,56 +113,6 @@ async def run_turn(
             yield event
 
 
-async def streamed(
-    work: Callable[[Emit], Coroutine[None, None, None]], *, name: str, stop: asyncio.Event | None = None
-) -> AsyncGenerator[TurnEvent, None]:
-    """Yield what a piece of work emits, up to its ``TurnFinal`` or ``TurnError``.
-
-    Args:
-        work: Emits one of the two as its last event; where it is cancelled or fails, that is done here.
-        name: Of the task that it runs in.
-        stop: Cancels the work when it is set.
-    """
-    queue: asyncio.Queue[TurnEvent] = asyncio.Queue()
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(_ending(work, queue.put_nowait, name), name=name)
-        watch = tasks.create_task(_stopper(stop, task), name=f"stop of {name}") if stop else None
-        try:
-            while True:
-                event = await queue.get()
-                yield event
-                if isinstance(event, TurnFinal | TurnError):
-                    break
-        except GeneratorExit:
-            # Whoever closes the generator wants just this end; a TaskGroup would wrap the exception.
-            return
-        finally:
-            task.cancel()
-            if watch is not None:
-                watch.cancel()
-
-
-async def _ending(work: Callable[[Emit], Coroutine[None, None, None]], emit: Emit, name: str) -> None:
-    """Run work so that a final event comes also where it is cancelled or fails."""
-    try:
-        await work(emit)
-    except asyncio.CancelledError:
-        emit(TurnError(code="cancelled", message="the turn was cancelled"))
-        raise
-    except Exception:
-        _logger.exception("%s failed", name)
-        emit(
-            TurnError(
-                code="internal", message="something inside Strawberry failed", hint="The log says what."
-            )
-        )
-
-
-async def _stopper(stop: asyncio.Event, work: asyncio.Task[None]) -> None:
-    await stop.wait()
-    work.cancel()
-
-
 @dataclass(frozen=True)
 class _Answer:
     """One whole answer of a model."""
@@ -169,6 +124,10 @@ class _Answer:
 
 class _LimitReached(Exception):
     """The turn must stop here; the text says why."""
+
+
+class _ToolsUsedUp(_LimitReached):
+    """No more tools; the model may still say how far it came."""
 
 
 class _Turn:
@@ -184,6 +143,7 @@ class _Turn:
         self._request = request
         self._gateway = gateway
         self._toolset = toolset
+        self._tools = toolset.specs if toolset is not None else ()
         self._limits = limits
         self._emit = emit
         self._shown: list[str] = []
@@ -215,8 +175,15 @@ class _Turn:
         request = self._request
         question = f"{request.context}\n\n{request.message}" if request.context else request.message
         messages: list[Message] = [UserMessage(question)]
+        try:
+            await self._work(messages)
+        except _ToolsUsedUp as reached:
+            await self._sum_up(messages, str(reached))
+
+    async def _work(self, messages: list[Message]) -> None:
+        """Ask, run the tools, and ask again; adds all that was said to the messages."""
         for iteration in range(self._limits.iterations):
-            answer = await self._ask(messages, iteration)
+            answer = await self._ask(messages, iteration, self._tools)
             if not answer.calls:
                 if answer.completed.stop == "length":
                     self._notice("The answer was cut at the model's limit of length.")
@@ -226,17 +193,28 @@ class _Turn:
                 messages.append(await self._run_tool(call))  # noqa: PERF401  each needs the one before
             if sum(self._tokens) >= self._limits.tokens:
                 raise _LimitReached(f"the turn was stopped after {sum(self._tokens)} tokens")
-        raise _LimitReached(f"the turn was stopped after {self._limits.iterations} steps")
+        raise _ToolsUsedUp(f"the turn was stopped after {_steps(self._limits.iterations)}")
 
-    async def _ask(self, messages: list[Message], iteration: int) -> _Answer:
+    async def _sum_up(self, messages: list[Message], reason: str) -> None:
+        """Let the model say how far it came; where it cannot, the turn ends as one that was stopped."""
+        shown = len(self._shown)
+        question = UserMessage(_LAST_WORD.format(reason=reason))
+        try:
+            await self._ask([*told(messages), question], self._limits.iterations, ())
+        except GatewayError as error:
+            raise _LimitReached(f"{reason}; {error.message}") from error
+        if len(self._shown) == shown:
+            raise _LimitReached(reason)
+        self._notice(f"{reason[0].upper()}{reason[1:]}. Ask again to go on from here.")
+
+    async def _ask(self, messages: list[Message], iteration: int, offered: tuple[ToolSpec, ...]) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
-        tools = self._toolset.specs if self._toolset is not None else ()
         kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
         if len(kept) < len(self._request.history) + len(messages):
             self._notice("The beginning of a long conversation is not sent to the model any more.")
-        screen, texts, calls = Screen(tools), list[str](), list[ToolCall]()
+        screen, texts, calls = Screen(self._tools), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None
-        request = ModelRequest(self._request.system, kept, tools)
+        request = ModelRequest(self._request.system, kept, offered)
         async with aclosing(self._gateway.stream(request)) as events:
             async for event in events:
                 match event:
@@ -253,7 +231,7 @@ class _Turn:
         assert completed is not None, "a gateway ends with Completed or an error"
         self._count(completed)
         text = "".join(texts)
-        printed = printed_calls(text, tools, prefix=f"printed_{iteration}") if not calls else None
+        printed = printed_calls(text, self._tools, prefix=f"printed_{iteration}") if not calls else None
         if printed is not None:
             return _Answer(AssistantMessage(printed.text, printed.calls), printed.calls, completed)
         self._show(screen.rest(), new_paragraph=fresh_answer)
@@ -283,6 +261,8 @@ class _Turn:
             self._emit(Notice(text=text))
 
     async def _run_tool(self, call: ToolCall) -> ToolMessage:
+        if self._failures.get((call.name, call.raw), 0) > _SAME_FAILURES:
+            raise _ToolsUsedUp("the model repeats a call that fails")
         self._emit(
             ToolCalled(
                 id=call.id, name=call.name, arguments=call.raw if call.arguments is None else call.arguments
@@ -300,8 +280,6 @@ class _Turn:
             )
         key = (call.name, call.raw)
         failed = self._failures.get(key, 0)
-        if failed > _SAME_FAILURES:
-            raise _LimitReached("the model repeats a call that fails")
         if failed == _SAME_FAILURES:
             self._failures[key] = failed + 1
             return ToolOutcome(
@@ -347,6 +325,10 @@ class _Turn:
 
 def _newlines_at_end(text: str) -> int:
     return len(text) - len(text.rstrip("\n"))
+
+
+def _steps(number: int) -> str:
+    return "1 step" if number == 1 else f"{number} steps"
 
 
 def _limit(message: str) -> TurnError:

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from agent_core.skill_calls import FoundMethod, SearchPage, raised_flags
+from agent_core.catalogue import FoundMethod, SearchPage, raised_flags
 from contracts.wire import Json
 from sandbox_host.result import RunResult
 

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, nullcontext
 
-from agent_core.loop import streamed
+from agent_core.catalogue import Catalogue
 from agent_core.sentences import SentenceCall, SentenceChoice, answer_text
-from agent_core.skill_calls import Catalogue, Confirmer, SkillCaller, SkillCalls
-from agent_core.toolset import Emit, TurnContext
+from agent_core.skill_calls import Confirmer, SkillCaller, SkillCalls
+from agent_core.turn import Emit, TurnContext, streamed
 from contracts.errors import CallError
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 

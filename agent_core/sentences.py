@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent_core.skill_calls import Target
+from agent_core.catalogue import Target
 from agent_core.templates import BadTemplate, Template, compile_template
 from contracts.wire import Json
 

@@ -1,108 +1,18 @@
 """Skill calls that a program in the sandbox makes: the one gate between its words and a device."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Protocol
 
+from agent_core.catalogue import Catalogue, Target
 from agent_core.skills.arguments import check_arguments
+from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode
-from contracts.events import ConfirmationWanted, SkillCalled, TurnEvent
-from contracts.registration import Method, MethodFlags
+from contracts.events import ConfirmationWanted, SkillCalled
 from contracts.wire import Json
 
 _MAX_DETAIL: Final = 2_000
 """Characters of an error that go into an event."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A method on a device, found by its path.
-
-    Attributes:
-        path: The canonical one: ``devices.<key>.<Skill>.<method>``.
-        device: Id of the device, or ``hub`` for the virtual one.
-        device_name: What people call it.
-    """
-
-    path: str
-    device: str
-    device_name: str
-    skill: str
-    method: Method
-
-
-@dataclass(frozen=True)
-class FoundMethod:
-    """One search result: one skill method, on as many devices as have it.
-
-    Attributes:
-        path: How to call it, on the first of the devices.
-        devices: Keys of the devices, the current one first.
-        unavailable: Why it cannot be called right now; empty if it can.
-    """
-
-    path: str
-    signature: str
-    summary: str
-    devices: tuple[str, ...]
-    flags: MethodFlags = field(default_factory=MethodFlags)
-    unavailable: str = ""
-
-    def as_json(self) -> dict[str, Json]:
-        """Give it as programs see it."""
-        *_, skill, name = self.path.split(".")
-        made: dict[str, Json] = {
-            "path": self.path,
-            "name": name,
-            "parent_class": skill,
-            "signature": self.signature,
-            "summary": self.summary,
-            "devices": list(self.devices),
-            "flags": raised_flags(self.flags),
-        }
-        if self.unavailable:
-            made["unavailable"] = self.unavailable
-        return made
-
-
-@dataclass(frozen=True)
-class SearchPage:
-    """The best results and how many there are in all."""
-
-    results: tuple[FoundMethod, ...]
-    total: int
-
-
-class Catalogue(Protocol):
-    """The skills that one user has, seen from the current device of a turn.
-
-    A path is ``devices.<key>.<Skill>.<method>``, ``device.<Skill>.<method>`` for the current device,
-    or either with ``device_manager`` for ``devices``; ``split_path`` takes it apart.
-    """
-
-    async def search(self, query: str) -> SearchPage:
-        """Find methods, best first; those of the current device first among equals."""
-        ...
-
-    async def describe(self, path: str) -> str:
-        """Give signature, documentation, flags and devices as text; also for ``Skill.method`` alone.
-
-        Raises:
-            CallError: ``unknown_skill`` with the nearest names.
-        """
-        ...
-
-    async def resolve(self, path: str) -> Target:
-        """Find the method that a path means; executes nothing.
-
-        Raises:
-            CallError: ``unknown_skill`` with the nearest names.
-        """
-        ...
 
 
 class SkillCaller(Protocol):
@@ -139,80 +49,6 @@ class Confirmer(Protocol):
         ...
 
 
-class Watcher(Protocol):
-    """What ``SkillCalls`` needs of a turn; ``toolset.TurnContext`` has it."""
-
-    @property
-    def turn(self) -> str:
-        """Id of the turn."""
-        ...
-
-    @property
-    def emit(self) -> Callable[[TurnEvent], None]:
-        """Hands on an event."""
-        ...
-
-    @property
-    def paused(self) -> Callable[[], AbstractContextManager[object]]:
-        """Makes a context manager in which all clocks stand still."""
-        ...
-
-
-@dataclass(frozen=True)
-class CallPath:
-    """A path taken apart.
-
-    Attributes:
-        device: Key of the device, None for the current one.
-    """
-
-    device: str | None
-    skill: str
-    method: str
-
-
-def split_path(path: str) -> CallPath:
-    """Take a path apart.
-
-    Raises:
-        CallError: ``unknown_skill`` if it has no form of a path.
-    """
-    match path.split("."):
-        case ["devices" | "device_manager", key, skill, method] if key and skill and method:
-            return CallPath(key, skill, method)
-        case ["device", skill, method] if skill and method:
-            return CallPath(None, skill, method)
-    raise CallError(
-        ErrorCode.UNKNOWN_SKILL,
-        f"{path[:200]!r} is not the path of a skill method",
-        hint="Write devices.<key>.<Skill>.<method>(…), or device.<Skill>.<method>(…) for the current device.",
-    )
-
-
-def raised_flags(flags: MethodFlags) -> list[str]:
-    """Name the flags that are set."""
-    return [name for name, value in flags.model_dump().items() if value]
-
-
-def arguments_digest(arguments: Mapping[str, Json]) -> str:
-    """Hash arguments by name, so that a confirmation holds for exactly these (SHA-256, hex)."""
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def describe_target(target: Target, devices: tuple[str, ...] = ()) -> str:
-    """Give the documentation of a method as ``describe_function`` shows it."""
-    lines = [f"path: {target.path}", f"def {target.method.signature}:"]
-    if target.method.doc:
-        lines.append('    """' + target.method.doc.strip().replace("\n", "\n    ") + '"""')
-    if devices:
-        lines.append(f"devices: {', '.join(devices)}")
-    flags = raised_flags(target.method.flags)
-    if flags:
-        lines.append(f"flags: {', '.join(flags)}")
-    return "\n".join(lines)
-
-
 class SkillCalls:
     """Handles the calls of one run of a program.
 
@@ -226,7 +62,7 @@ class SkillCalls:
         *,
         caller: SkillCaller,
         confirmer: Confirmer | None,
-        context: Watcher,
+        context: TurnContext,
         untrusted: bool = False,
     ) -> None:
         self.untrusted = untrusted

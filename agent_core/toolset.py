@@ -6,31 +6,15 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from agent_core.catalogue import Catalogue
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from agent_core.output import bounded, run_text, search_text
-from agent_core.skill_calls import Catalogue, Confirmer, SkillCaller, SkillCalls
-from contracts.errors import CallError, SandboxError, StrawberryError
-from contracts.events import TurnEvent
+from agent_core.skill_calls import Confirmer, SkillCaller, SkillCalls
+from agent_core.turn import TurnContext
+from contracts.errors import CallError, SandboxError
 from contracts.wire import Json
 from sandbox_host.limits import Deadline, RunLimits
 from sandbox_host.result import RunResult
-
-Emit = Callable[[TurnEvent], None]
-"""Hands an event of the turn to whoever watches it."""
-
-
-@dataclass(frozen=True)
-class TurnContext:
-    """What a tool may know of the turn that it is called in.
-
-    Attributes:
-        turn: Id of the turn.
-        paused: Makes a context manager in which the turn's clock stands still.
-    """
-
-    turn: str
-    emit: Emit
-    paused: Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -256,8 +240,3 @@ def _shape(spec: ToolSpec) -> str:
 
 def _failed(message: str, hint: str = "") -> ToolOutcome:
     return ToolOutcome(ok=False, text=f"Error: {message}" + (f"\nHint: {hint}" if hint else ""))
-
-
-def failure_text(error: StrawberryError) -> str:
-    """Say an expected failure the way the tools say it to a model."""
-    return _failed(error.message, error.hint).text

@@ -44,11 +44,6 @@ class Journal:
         self._batch = _Batch()
         self._alive: dict[str, datetime] = {}
 
-    @property
-    def pending(self) -> bool:
-        """Whether there is something that `flush` would write."""
-        return bool(self._batch)
-
     def skill(self, device: str, key_id: str, skill: RegisteredSkill, at: datetime) -> None:
         """Note a skill that now counts, signed with this key."""
         self._batch.skills[device, skill.name] = _Admitted(key_id, skill, at)

@@ -1,6 +1,7 @@
 """Arguments checked by a method's contract alone, where the skill's own code is not at hand."""
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,6 +76,12 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
     return loosened
 
 
+def arguments_digest(arguments: Mapping[str, Json]) -> str:
+    """Hash arguments by name, whatever their order (SHA-256, hex): what was confirmed, what was called."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def check_result(method: Method, value: Json) -> None:
     """Check a result against the schema that the author's annotation gave, if there is one.
 
@@ -94,25 +101,6 @@ def check_result(method: Method, value: Json) -> None:
         ) from error
 
 
-def parse_text_arguments(method: Method, texts: Mapping[str, str]) -> dict[str, Json]:
-    """Convert ``key=value`` texts of a command line, as the schema asks.
-
-    Text stays text where the schema takes text; numbers and booleans are parsed, objects and lists are
-    JSON, ``null`` is null where nothing else fits.
-
-    Raises:
-        CallError: ``bad_arguments``, naming the parameter.
-    """
-    parsed: dict[str, Json] = {}
-    with _distrusted(method):
-        properties = method.parameters.get("properties", {})
-        for name, text in texts.items():
-            if name not in properties:
-                raise _unknown(method, name)
-            parsed[name] = _from_text(method, name, text, properties[name])
-    return parsed
-
-
 @contextlib.contextmanager
 def _distrusted(method: Method) -> Iterator[None]:
     """Let nothing through that the schema cannot vouch for: it comes from a device, and may be anything."""
@@ -127,22 +115,6 @@ def _distrusted(method: Method) -> Iterator[None]:
 def _unknown(method: Method, name: str) -> CallError:
     hint = suggestion(name, method.parameters.get("properties", {})) or "it takes no arguments"
     return bad_arguments(method, f"has no parameter {name!r}", hint=hint)
-
-
-def _from_text(method: Method, name: str, text: str, schema: Json) -> Json:
-    kinds = _kinds(schema, method.parameters)
-    if "string" in kinds:
-        return text
-    converted = _loosened(text, schema, method.parameters)
-    if converted is not text:
-        return converted
-    if not kinds or kinds & {"object", "array", "null"}:
-        try:
-            return json.loads(text)
-        except ValueError:
-            if kinds & {"object", "array"}:
-                raise bad_arguments(method, f"{name} is JSON, and {text!r} is not") from None
-    return text
 
 
 def _loosened(value: Json, schema: Json, root: Mapping[str, Json], depth: int = 0) -> Json:

@@ -14,7 +14,8 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.loop import TurnLimits, TurnRequest, run_turn
 from agent_core.testing import Breaks, Fails, Hangs, Says, ScriptedCall, ScriptedModel, SeenRequest, calls
-from agent_core.toolset import ToolOutcome, TurnContext
+from agent_core.toolset import ToolOutcome
+from agent_core.turn import TurnContext
 from contracts.events import (
     Notice,
     TextDelta,
@@ -199,14 +200,47 @@ async def test_prose_is_shown_while_it_comes(serve: Serve, gateway_to: OpenGatew
     assert len([event for event in events if isinstance(event, TextDelta)]) > 3
 
 
-async def test_a_turn_stops_at_its_iterations(serve: Serve, gateway_to: OpenGateway) -> None:
-    server = serve(lambda seen: calls("add", a=seen.number, b=1))
+async def test_at_its_last_step_a_turn_ends_with_a_summary_and_says_so(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    def script(seen: SeenRequest) -> Says:
+        return calls("add", a=seen.number, b=1) if seen.tools else Says(text="I added three times.")
+
+    server = serve(script)
     async with gateway_to(server) as gateway:
         events = await events_of(gateway, Adder(), limits=TurnLimits(iterations=3))
-    assert events[-1] == TurnError(
-        code="limit", message="the turn was stopped after 3 steps", hint=events[-1].hint
-    )  # type: ignore[union-attr]
-    assert len(server.requests) == 3
+    assert isinstance(events[-1], TurnFinal)
+    assert events[-1].answer == "I added three times."
+    assert [event.text for event in events if isinstance(event, Notice)] == [
+        "The turn was stopped after 3 steps. Ask again to go on from here."
+    ]
+    assert len(server.requests) == 4
+    last = server.requests[-1]
+    assert "the turn was stopped after 3 steps" in last.said("user")[-1]
+    assert "[Result of add]\n3" in "".join(last.said("user"))
+    assert last.results == []
+    assert server.refused == []
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        calls("add", a=1, b=1),
+        Says(text='```json\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n```'),
+        Fails(status=400, message="no"),
+    ],
+)
+async def test_a_model_without_a_last_word_leaves_the_turn_stopped(
+    serve: Serve, gateway_to: OpenGateway, last: Says | Fails
+) -> None:
+    server, tools = serve([calls("add", a=1, b=1), last]), Adder()
+    async with gateway_to(server) as gateway:
+        events = await events_of(gateway, tools, limits=TurnLimits(iterations=1))
+    assert kinds(events) == ["tool_call", "tool_result", "error"]
+    assert isinstance(events[-1], TurnError)
+    assert events[-1].code == "limit"
+    assert events[-1].message.startswith("the turn was stopped after 1 step")
+    assert len(tools.seen) == 1
 
 
 async def test_a_turn_stops_at_its_tokens(serve: Serve, gateway_to: OpenGateway) -> None:
@@ -241,14 +275,17 @@ async def test_the_time_in_which_a_person_is_asked_does_not_count(
 
 
 async def test_the_same_failing_call_is_not_run_for_ever(serve: Serve, gateway_to: OpenGateway) -> None:
-    server, tools = serve(lambda _: calls("subtract", a=1)), Adder()
+    def script(seen: SeenRequest) -> Says:
+        return calls("subtract", a=1) if seen.tools else Says(text="I cannot subtract.")
+
+    server, tools = serve(script), Adder()
     async with gateway_to(server) as gateway:
         events = await events_of(gateway, tools)
     assert len(tools.seen) == 3
-    assert events[-1] == TurnError(
-        code="limit", message="the model repeats a call that fails", hint="Ask again to go on from here."
-    )
-    assert len([event for event in events if isinstance(event, TurnError)]) == 1
+    assert kinds(events)[-3:] == ["text", "notice", "final"]
+    assert kinds(events).count("tool_call") == kinds(events).count("tool_result")
+    assert isinstance(events[-1], TurnFinal)
+    assert events[-1].answer == "I cannot subtract."
 
 
 async def test_stop_reaches_the_tool_and_ends_the_turn(serve: Serve, gateway_to: OpenGateway) -> None:

@@ -5,16 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.gateway.protocol import ToolCall
-from agent_core.skill_calls import (
-    FoundMethod,
-    SearchPage,
-    Target,
-    arguments_digest,
-    describe_target,
-    split_path,
-)
-from agent_core.toolset import SkillToolset, ToolLimits, ToolOutcome, TurnContext
+from agent_core.toolset import SkillToolset, ToolLimits, ToolOutcome
+from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode, SandboxError
 from contracts.events import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.registration import Method, MethodFlags
@@ -479,8 +473,3 @@ async def test_a_sandbox_that_cannot_start_is_a_result_with_a_hint() -> None:
         tool("python_exec", {"code": "1"}), Turn().context
     )
     assert outcome == ToolOutcome(ok=False, text="Error: deno is missing\nHint: Run make run")
-
-
-def test_the_digest_of_arguments_is_of_their_meaning() -> None:
-    assert arguments_digest({"a": 1, "b": 2}) == arguments_digest({"b": 2, "a": 1})
-    assert arguments_digest({"a": 1}) != arguments_digest({"a": 2})

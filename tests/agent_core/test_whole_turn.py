@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.prompt import Household, system_prompt
-from agent_core.skill_calls import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.testing import Says, ScriptedModel, calls
 from agent_core.toolset import SkillToolset, ToolLimits
 from contracts.errors import CallError, ErrorCode

@@ -12,7 +12,11 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from agent_core.skills.arguments import check_arguments, check_result, parse_text_arguments
+from agent_core.skills.arguments import (
+    arguments_digest,
+    check_arguments,
+    check_result,
+)
 from agent_core.skills.results import to_json
 from agent_core.skills.schema import method_schema
 from agent_core.skills.skill import MethodOptions, options_of, skill_method
@@ -265,38 +269,6 @@ def test_a_type_may_refer_to_itself():
         check_arguments(contract, [{"leaves": 1, "branches": [{"leaves": "many"}]}], {})
 
 
-def test_text_of_a_command_line_is_read_as_the_schema_asks():
-    assert parse_text_arguments(
-        schema_of("everything").contract,
-        {
-            "when": WHEN,
-            "songs": '[{"title": "a"}]',
-            "percent": "30",
-            "quiet": "true",
-            "mode": "eco",
-            "alarm": "null",
-            "extra": "just text",
-        },
-    ) == {
-        "when": WHEN,
-        "songs": [{"title": "a"}],
-        "percent": 30,
-        "quiet": True,
-        "mode": "eco",
-        "alarm": None,
-        "extra": "just text",
-    }
-    assert parse_text_arguments(schema_of("shadowing").contract, {"schema": "30"}) == {"schema": "30"}
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"), [({"songs": "a, b"}, "songs is JSON"), ({"sons": "[]"}, "'sons'")]
-)
-def test_text_that_cannot_be_read_names_the_parameter(texts, message):
-    with pytest.raises(CallError, match=message):
-        parse_text_arguments(schema_of("everything").contract, texts)
-
-
 def test_generators_are_marked_and_have_the_type_of_their_result():
     assert schema_of("count").contract.result == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     work = schema_of("work").contract.result
@@ -375,3 +347,9 @@ def test_a_result_that_is_too_large_says_so():
     with pytest.raises(CallError, match="more than the 100") as caught:
         to_json("x" * 200, max_bytes=100)
     assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+def test_the_digest_of_arguments_is_of_their_meaning() -> None:
+    assert arguments_digest({"a": 1, "b": 2}) == arguments_digest({"b": 2, "a": 1})
+    assert arguments_digest({"a": 1}) != arguments_digest({"a": 2})
+    assert arguments_digest({"a": "\ud800"}) != arguments_digest({"a": ""})

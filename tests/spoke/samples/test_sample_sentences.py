@@ -3,7 +3,7 @@
 import pytest
 
 from agent_core.sentences import SentenceCall, SentenceIndex
-from agent_core.skill_calls import Target
+from agent_core.catalogue import Target
 
 
 @pytest.fixture
