@@ -37,7 +37,8 @@ class Call(Wire):
 
     Attributes:
         issued_at: When the hub issued it; the spoke's floor for forgotten ids works on it.
-        ttl_ms: How long after ``issued_at`` it may still start, in milliseconds.
+        ttl_ms: How long the call lives, in milliseconds after ``issued_at``: it begins no later, and what
+            still runs then is stopped.
         accept: Whether to reserve and wait for ``start`` instead of running at once.
         confirmed: Whether a person confirmed exactly this call.
     """

@@ -14,7 +14,7 @@ from agent_core.skills.loaded import LoadedSkill, LoadProblem
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink
-from broker.rpc import ProgressSink
+from broker.rpc import ProgressSink, StillRunning
 from contracts.errors import CallError, ErrorCode
 from contracts.registration import Registration
 from contracts.rpc import Call
@@ -116,6 +116,7 @@ class SkillHost:
 
         Raises:
             CallError: Where there is no result.
+            StillRunning: The call was cancelled, and its method did not stop for it.
         """
         began = time.monotonic()
         outcome = "stopped"
@@ -128,6 +129,9 @@ class SkillHost:
             return result
         except CallError as error:
             outcome = error.code.value
+            raise
+        except StillRunning:
+            outcome = "still running"
             raise
         finally:
             self._running -= 1
@@ -150,6 +154,8 @@ class SkillHost:
                 skill, method, call.args, call.kwargs, confirmed=call.confirmed, progress=progress
             )
         except NotCancelled as unfinished:
+            if unfinished.is_running:
+                raise StillRunning(f"{skill}.{method}") from None
             # A cancel that came too late: the hub is told what really happened.
             return unfinished.result()
 

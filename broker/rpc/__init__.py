@@ -16,7 +16,7 @@ from broker.rpc.caller import Caller, Reservation
 from broker.rpc.clock import EpochClock
 from broker.rpc.failover import Served, call_any
 from broker.rpc.request import CallerSettings, CallRequest, OnProgress
-from broker.rpc.responder import Executor, ProgressSink, Responder, ResponderSettings
+from broker.rpc.responder import Executor, ProgressSink, Responder, ResponderSettings, StillRunning
 
 __all__ = [
     "CallRequest",
@@ -30,5 +30,6 @@ __all__ = [
     "Responder",
     "ResponderSettings",
     "Served",
+    "StillRunning",
     "call_any",
 ]

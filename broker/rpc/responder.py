@@ -35,7 +35,16 @@ Executor = Callable[[Call, str, str, ProgressSink], Awaitable[Json]]
 
 Raises:
     CallError: Where there is no result.
+    StillRunning: Where nothing can be said.
 """
+
+
+class StillRunning(Exception):  # noqa: N818  not an error: there is just no outcome to tell
+    """Raised by an executor whose method was asked to stop and did not: what becomes of it is not known.
+
+    Such a call gets no reply, now or later: only the hub concludes ``outcome_unknown``.
+    """
+
 
 Admission = Callable[[Call, str, str], None]
 """Refuses, by a CallError, what need not be reserved because it would be refused when it runs."""
@@ -311,6 +320,11 @@ class Responder:
                 sealed = self._sealed(entry, self._failure(entry, self._too_large(len(sealed))))
         except CallError as error:
             sealed = self._sealed(entry, self._failure(entry, error))
+        except StillRunning:
+            _logger.warning("%s.%s was asked to stop and still runs", entry.skill, entry.method)
+            _disarm(entry)
+            self._memory.finish(entry, b"")
+            return
         except PydanticSerializationError:
             not_json = CallError(ErrorCode.SKILL_ERROR, f"{entry.skill}.{entry.method} gave what is not JSON")
             sealed = self._sealed(entry, self._failure(entry, not_json))

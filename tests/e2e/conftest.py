@@ -5,13 +5,14 @@ import pytest
 
 from agent_core.testing import ScriptedModel
 from tests.e2e.house import House
+from tests.mosquitto import Mosquitto
 
 JOURNAL_SKILL = '''
 """Writes down what really ran, so that a test can count it."""
 import time
 from pathlib import Path
 
-from spoke import Skill
+from spoke import Skill, skill_method
 
 FILE = Path(__file__).with_name("journal.txt")
 
@@ -35,6 +36,19 @@ class JournalSkill(Skill):
         time.sleep(seconds)
         _write(f"{text} done")
         return f"wrote {text}"
+
+    @skill_method(read_only=True)
+    def look(self, seconds: float) -> list[str]:
+        """Look into the journal for a while."""
+        _write("looked")
+        time.sleep(seconds)
+        return FILE.read_text().splitlines()
+
+    @skill_method(confirm=True)
+    def burn(self) -> str:
+        """Burn the journal."""
+        _write("burnt")
+        return "burnt"
 
     def fail(self, text: str) -> str:
         """Fail as skills do."""
@@ -73,6 +87,24 @@ def model() -> Iterator[ScriptedModel]:
     with ScriptedModel() as server:
         yield server
         assert server.refused == []
+
+
+@pytest.fixture
+def foreign_house(
+    tmp_path: Path, sandbox_files: Path, model: ScriptedModel, mosquitto: Mosquitto
+) -> Iterator[House]:
+    """The hub on a plain Mosquitto: MQTT 5, no login, no rights; what is signed carries all the trust."""
+    with House(tmp_path / "house", sandbox=sandbox_files, broker_url=mosquitto.url) as home:
+        home.use_model(model.base_url)
+        home.start_hub()
+        yield home
+
+
+@pytest.fixture(params=["embedded", "mosquitto"])
+def any_house(request: pytest.FixtureRequest) -> House:
+    """A house on a broker of each kind."""
+    found: House = request.getfixturevalue({"embedded": "house", "mosquitto": "foreign_house"}[request.param])
+    return found
 
 
 @pytest.fixture

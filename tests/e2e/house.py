@@ -155,6 +155,11 @@ class House:
         except (OSError, urllib.error.URLError, ValueError):
             return False
 
+    def get(self, path: str) -> Any:
+        """What the hub answers to anybody."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as response:
+            return json.load(response)
+
     def add_spoke(self, name: str, skills: Mapping[str, str], *, samples: bool = False) -> Spoke:
         """Add a device, start its spoke with these skill files and wait until it is there."""
         added = self.json("devices", "add", name)

@@ -63,6 +63,13 @@ class JournalSkill(Skill):
         _write(f"{text} done")
         return f"wrote {text}"
 
+    def stubborn(self, text: str, seconds: float) -> str:
+        """Write a line, wait whatever anybody says, and write another."""
+        _write(f"{text} begun")
+        time.sleep(seconds)
+        _write(f"{text} done")
+        return f"wrote {text}"
+
     def pages(self, count: int) -> int:
         """Report each page."""
         for page in range(count):

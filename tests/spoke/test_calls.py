@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_core.skills.runner import RunnerSettings
 from broker.envelope import Seal
 from broker.ids import uuid7
 from broker.keys import KeyPair
@@ -243,6 +244,29 @@ async def test_a_cancelled_call_stops_and_says_so(bus: BusSide, spoke: Spoke, pl
     topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
     await wait_for(lambda: any(b'"code":"cancelled"' in one for one in bus.payloads(topic)), "the answer")
     assert place.journal == ["stopped begun"]
+
+
+async def test_of_a_call_that_cannot_be_stopped_the_spoke_says_nothing(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    settings = place.settings(hub, runner=RunnerSettings(stop_grace_s=0.05))
+    async with open_spoke(settings, token=hub.invite()) as spoke:
+        await bus.online()
+        call = make_call(spoke, args=["deaf", 0.5])
+        stubborn = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="stubborn")
+        payload = bus.seal.seal(stubborn, call)
+        await bus.link.publish(stubborn, payload)
+        await wait_for(lambda: place.journal, "the call to begin")
+        control = topics.CONTROL.build(device=DEVICE, call=call.id)
+        cancel = Control(kind="cancel", id=call.id, instance="main", epoch=spoke.epoch)
+        await bus.link.publish(control, bus.seal.seal(control, cancel))
+        await wait_for(lambda: "deaf done" in place.journal, "the method to end by itself")
+        await bus.link.publish(stubborn, payload)
+        await settle(bus)
+        topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
+        told = [one for one in bus.payloads(topic) if b'"kind":"progress"' not in one]
+        assert told == [], "neither cancelled nor unknown: that is for the hub to conclude"
+        assert place.journal == ["deaf begun", "deaf done", "last"], "and a repetition does not run"
 
 
 async def test_a_generator_reports_on_its_way(bus: BusSide, spoke: Spoke) -> None:

@@ -1,0 +1,132 @@
+"""Somebody on the bus of a home who hears everything and may say anything: on a foreign broker, anybody."""
+
+import json
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from broker import tokens
+from broker.envelope import Seal
+from broker.keys import KeyPair
+from contracts.claims import PrincipalKind
+from tests.e2e.house import House, Spoke, wait_for
+
+EVERYTHING = ("devices/#", "hub/#")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One message as it came by."""
+
+    topic: str
+    payload: bytes
+    retain: bool
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The payload as JSON; empty where it is none."""
+        try:
+            parsed = json.loads(self.payload)
+        except ValueError:
+            return {}
+        return parsed if isinstance(parsed, dict) else {}
+
+
+@dataclass
+class Bus:
+    """A connection to the broker of a house; a context manager.
+
+    Attributes:
+        heard: What came by, in order.
+        gone: Set when the broker ended the connection.
+    """
+
+    url: str
+    name: str
+    token: str = "none"
+    client_id: str = ""
+    filters: tuple[str, ...] = EVERYTHING
+    heard: list[Heard] = field(default_factory=list)
+    gone: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        ready = threading.Event()
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=self.client_id or self.name)
+        self._client.username_pw_set(self.name, self.token)
+        # Without this, each round trip takes 40 ms.
+        self._client.on_socket_open = lambda _c, _u, sock: sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )
+        self._client.on_connect = lambda client, *_: client.subscribe([(each, 1) for each in self.filters])
+        self._client.on_subscribe = lambda *_: ready.set()
+        self._client.on_disconnect = lambda *_: self.gone.set()
+        self._client.on_message = lambda _c, _u, message: self.heard.append(
+            Heard(message.topic, message.payload, message.retain)
+        )
+        address = urlsplit(self.url)
+        self._client.connect(str(address.hostname), address.port or 1883)
+        self._client.loop_start()
+        assert ready.wait(30), "the broker did not let us in"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish, and wait until the broker has it."""
+        self._client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(30)
+
+    def on(self, topic: str, **wanted: Any) -> list[Heard]:
+        """What came by on a topic, or below one that ends in a slash, with these fields."""
+        return [
+            one
+            for one in list(self.heard)
+            if (one.topic.startswith(topic) if topic.endswith("/") else one.topic == topic)
+            and wanted.items() <= one.fields.items()
+        ]
+
+    def wait(self, topic: str, *, after: int = 0, **wanted: Any) -> Heard:
+        """Wait for the first such message beyond so many that were there before."""
+        return wait_for(lambda: self.on(topic, **wanted)[after:], what=f"{wanted} on {topic}")[0]
+
+    def quiet(self, seconds: float) -> None:
+        """Give what must not happen the time to happen."""
+        time.sleep(seconds)
+
+
+def hub_seal(house: House) -> Seal:
+    """What signs as the hub of a house does."""
+    return Seal(_hub_id(house), KeyPair.load(house.home / "hub" / "key.pem"))
+
+
+def spoke_seal(house: House, spoke: Spoke) -> Seal:
+    """What signs as a device does."""
+    return Seal(_hub_id(house), KeyPair.load(spoke.home / "spoke" / "key.pem"))
+
+
+def _hub_id(house: House) -> str:
+    return str(house.get("/.well-known/strawberry")["hub_id"])
+
+
+def overhear(house: House) -> Bus:
+    """Connect to a house's broker with the rights of the hub, which on a foreign broker anybody has."""
+    seal = hub_seal(house)
+    kind: PrincipalKind = "hub"
+    claims = tokens.make_claims(
+        hub_id=seal.hub_id, subject="ear", kind=kind, owner="", scopes=(), lifetime_s=600
+    )
+    return Bus(house.broker_url, "ear", tokens.issue(seal.key, claims))
+
+
+def as_device(house: House, spoke: Spoke) -> Bus:
+    """Connect with what a device was given when it joined, in its place."""
+    stored = json.loads(Path(spoke.home / "spoke" / "enrolment.json").read_text())
+    return Bus(house.broker_url, spoke.id, stored["token"], filters=("hub/+/status",))
