@@ -39,7 +39,7 @@ Raises:
 """
 
 
-class StillRunning(Exception):  # noqa: N818  not an error: there is just no outcome to tell
+class StillRunning(Exception):
     """Raised by an executor whose method was asked to stop and did not: what becomes of it is not known.
 
     Such a call gets no reply, now or later: only the hub concludes ``outcome_unknown``.

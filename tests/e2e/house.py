@@ -67,6 +67,7 @@ class House:
     directory: Path
     sandbox: Path | None = None
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    begun: list["subprocess.Popen[str]"] = field(default_factory=list)
     http_port: int = field(default_factory=free_port)
     mqtt_port: int = field(default_factory=free_port)
     broker_url: str = ""
@@ -90,6 +91,9 @@ class House:
     def __exit__(self, *_: object) -> None:
         for name in reversed(list(self.processes)):
             self.kill(name)
+        for process in self.begun:
+            process.kill()
+            process.communicate()
 
     # -- configuration ----------------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ class House:
 
     def begin(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a ``strawberry`` command and go on at once."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*CALLABLE, *arguments],
             env=self.environment(self.home),
             stdin=subprocess.DEVNULL,
@@ -245,6 +249,8 @@ class House:
             text=True,
             cwd=self.directory,
         )
+        self.begun.append(process)
+        return process
 
 
 def _listens(port: int) -> bool:

@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agent_core.testing import Says, ScriptedModel, calls
@@ -63,8 +65,6 @@ def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: Hou
 
 
 def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
-    import signal
-
     with up as house:
         _start_up(house)
         children = _children(house.processes["up"].pid)
@@ -72,9 +72,7 @@ def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
         house.send("up", signal.SIGINT)
         assert house.processes["up"].wait(timeout=30) == 0
         assert "Traceback" not in house.log("up")
-        wait_for(
-            lambda: not any(Path(f"/proc/{child}").exists() for child in children), what="the children to end"
-        )
+        wait_for(lambda: not any(child.is_running() for child in children), what="the children to end")
 
 
 def test_killing_up_leaves_no_orphan(up: House) -> None:
@@ -83,16 +81,11 @@ def test_killing_up_leaves_no_orphan(up: House) -> None:
         assert house.json("exec", "1 + 1")["value"] == 2
         children = _children(house.processes["up"].pid)
         house.kill("up")
-        wait_for(
-            lambda: not any(Path(f"/proc/{child}").exists() for child in children), what="the children to end"
-        )
+        wait_for(lambda: not any(child.is_running() for child in children), what="the children to end")
 
 
-def _children(pid: int) -> list[int]:
-    text = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
-    )
-    return [int(line) for line in text.stdout.split()]
+def _children(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
 
 
 def test_a_busy_port_names_its_owner_and_the_way_out(house: House, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The main job on a plain Mosquitto, where everything that keeps the home safe is in the messages themselves."""
+"""The main job on a plain Mosquitto, which speaks MQTT 5 and lets anybody in."""
 
 import json
 
