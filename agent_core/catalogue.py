@@ -32,6 +32,7 @@ class FoundMethod:
     Attributes:
         path: How to call it, on the first of the devices.
         devices: Keys of the devices, the current one first.
+        more_devices: How many further ones there are.
         unavailable: Why it cannot be called right now; empty if it can.
     """
 
@@ -41,6 +42,7 @@ class FoundMethod:
     devices: tuple[str, ...]
     flags: MethodFlags = field(default_factory=MethodFlags)
     unavailable: str = ""
+    more_devices: int = 0
 
     def as_json(self) -> dict[str, Json]:
         """Give it as programs see it."""
@@ -54,6 +56,8 @@ class FoundMethod:
             "devices": list(self.devices),
             "flags": raised_flags(self.flags),
         }
+        if self.more_devices:
+            made["more_devices"] = self.more_devices
         if self.unavailable:
             made["unavailable"] = self.unavailable
         return made
@@ -79,7 +83,15 @@ class Catalogue(Protocol):
         ...
 
     async def describe(self, path: str) -> str:
-        """Give signature, documentation, flags and devices as text; also for ``Skill.method`` alone.
+        """Give signature, documentation, flags and devices as text; also by ``Skill.method`` or ``method``.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        ...
+
+    async def describe_skill(self, name: str) -> dict[str, Json]:
+        """Give what a skill is and has, by the name of its class; or ``method_info`` of one method.
 
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
@@ -132,13 +144,27 @@ def raised_flags(flags: MethodFlags) -> list[str]:
 
 
 def describe_target(target: Target, devices: tuple[str, ...] = ()) -> str:
-    """Give the documentation of a method as ``describe_function`` shows it."""
-    lines = [f"path: {target.path}", f"def {target.method.signature}:"]
-    if target.method.doc:
-        lines.append('    """' + target.method.doc.strip().replace("\n", "\n    ") + '"""')
+    """Give the documentation of a method as ``describe_function`` shows it: as Python would have it."""
+    lines = [f"def {target.method.signature}:"]
+    if target.method.doc.strip():
+        lines += [f"    {line}".rstrip() for line in ('"""', *target.method.doc.strip().splitlines(), '"""')]
+    lines.append(f"# path: {target.path}")
     if devices:
-        lines.append(f"devices: {', '.join(devices)}")
+        lines.append(f"# devices: {', '.join(devices)}")
     flags = raised_flags(target.method.flags)
     if flags:
-        lines.append(f"flags: {', '.join(flags)}")
+        lines.append(f"# flags: {', '.join(flags)}")
     return "\n".join(lines)
+
+
+def method_info(target: Target, devices: tuple[str, ...] = ()) -> dict[str, Json]:
+    """Give the documentation of a method as programs see it."""
+    return {
+        "path": target.path,
+        "name": target.method.name,
+        "parent_class": target.skill,
+        "signature": target.method.signature,
+        "docstring": target.method.doc,
+        "devices": list(devices),
+        "flags": raised_flags(target.method.flags),
+    }

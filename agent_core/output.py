@@ -57,6 +57,8 @@ def _found_line(found: FoundMethod) -> str:
     }
     if len(found.devices) > 1:
         made["devices"] = list(found.devices)
+    if found.more_devices:
+        made["more_devices"] = found.more_devices
     flags = raised_flags(found.flags)
     if flags:
         made["flags"] = flags

@@ -78,12 +78,14 @@ class SkillCalls:
         Raises:
             CallError: If there is no result; it becomes an exception in the program.
         """
-        name = path.rpartition(".")[2]
-        if name == "search_skills":
-            page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
-            return [found.as_json() for found in page.results]
-        if name in ("get_function_info", "get_skill_info", "describe_function"):
-            return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
+        match path.split("."):
+            case ["device" | "devices" | "device_manager", "search_skills" as name]:
+                page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
+                return [found.as_json() for found in page.results]
+            case ["device" | "devices" | "device_manager", "get_function_info" | "describe_function" as name]:
+                return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
+            case ["device" | "devices" | "device_manager", "get_skill_info" as name]:
+                return await self._catalogue.describe_skill(_only_text(name, args, kwargs, "name"))
         target = await self._catalogue.resolve(path)
         return await self.call(target, args, kwargs)
 

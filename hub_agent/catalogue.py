@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
-from agent_core.skills.nearest import suggestion
+from agent_core.catalogue import FoundMethod, SearchPage, Target, split_path
 from agent_core.skills.search import SearchResult
-from contracts.errors import CallError, ErrorCode
 from contracts.registration import MethodFlags
+from contracts.wire import Json
 from hub_agent.device_manager import DeviceManager, Names
 from hub_registry.directory import Directory
 from hub_registry.search import SkillSearch
+from hub_registry.targets import describe, skill_info
 
 
 @dataclass(frozen=True)
@@ -26,50 +26,25 @@ class HubCatalogue:
     current: str | None = None
 
     async def search(self, query: str) -> SearchPage:
-        """See ``agent_core.skill_calls.Catalogue``."""
+        """See ``agent_core.catalogue.Catalogue``."""
         answer = self.index.search(query, current=self.current)
         return SearchPage(
             tuple(_found(result) for result in answer.results), len(answer.results) + answer.more
         )
 
     async def resolve(self, path: str) -> Target:
-        """See ``agent_core.skill_calls.Catalogue``."""
+        """See ``agent_core.catalogue.Catalogue``."""
         parts = split_path(path)
         names = Names(current=self.current, only_keys=True)
         return self.manager.target(parts.device, parts.skill, parts.method, names)
 
     async def describe(self, path: str) -> str:
-        """See ``agent_core.skill_calls.Catalogue``."""
-        target = self.find(path)
-        return describe_target(target, tuple(entry.key for entry in self.manager.having(target)))
+        """See ``agent_core.catalogue.Catalogue``."""
+        return describe(self.directory, path, current=self.current)
 
-    def find(self, path: str) -> Target:
-        """Find a method by its path, or by ``Skill.method`` alone.
-
-        Raises:
-            CallError: ``unknown_skill`` with the nearest names.
-        """
-        path = path.strip().partition("(")[0]
-        match path.split("."):
-            case [skill, method] if skill and method:
-                return self.manager.target(self._device_with(skill, method), skill, method, Names())
-        parts = split_path(path)
-        return self.manager.target(parts.device, parts.skill, parts.method, Names(current=self.current))
-
-    def _device_with(self, skill: str, method: str) -> str:
-        known: dict[str, list[str]] = {}
-        for entry in self.directory.entries():
-            for owned in entry.skills.values():
-                for name in owned.methods:
-                    known.setdefault(f"{owned.name}.{name}", []).append(entry.id)
-        having = known.get(f"{skill}.{method}")
-        if having is None:
-            raise CallError(
-                ErrorCode.UNKNOWN_SKILL,
-                f"no device has {skill}.{method}",
-                hint=suggestion(f"{skill}.{method}", known),
-            )
-        return self.current if self.current in having else having[0]
+    async def describe_skill(self, name: str) -> dict[str, Json]:
+        """See ``agent_core.catalogue.Catalogue``."""
+        return skill_info(self.directory, name, current=self.current)
 
 
 def _found(result: SearchResult) -> FoundMethod:
@@ -81,4 +56,5 @@ def _found(result: SearchResult) -> FoundMethod:
         devices=tuple(result.devices),
         flags=MethodFlags.model_validate(dict.fromkeys(result.flags, True)),
         unavailable="" if result.available else unavailable,
+        more_devices=result.more_devices,
     )

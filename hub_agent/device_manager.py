@@ -1,7 +1,7 @@
 """From a path to a device: who may call what, where it runs, and what is kept of it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from agent_core.catalogue import Target
@@ -16,11 +16,10 @@ from hub_agent.audit import AuditTrail
 from hub_registry.audit import CallRecord
 from hub_registry.directory import HUB_KEY, Directory, Entry, Found
 from hub_registry.tables import now
+from hub_registry.targets import on_any, on_device, strictest
 
 _MARGIN_MS: Final = 3_000
 """Beyond a method's own time: the way there and back, so that it is the spoke that says 'timeout'."""
-
-ANY_DEVICE: Final = "Any device"
 
 
 @dataclass(frozen=True)
@@ -61,30 +60,8 @@ class DeviceManager:
             CallError: ``unknown_skill`` with the nearest names.
         """
         if device == HUB_KEY:
-            return self._agnostic_target(self._directory.find_path(f"{HUB_KEY}.{skill}.{method}"))
-        entry = self._entry(device, names)
-        found = self._directory.find(entry.id, skill, method)
-        path = f"devices.{entry.key}.{skill}.{method}"
-        return Target(path, entry.id, entry.device.display_name, skill, found.method)
-
-    def _agnostic_target(self, found: Found) -> Target:
-        path = f"devices.{HUB_KEY}.{found.skill.name}.{found.method.name}"
-        target = Target(path, HUB_KEY, ANY_DEVICE, found.skill.name, found.method)
-        # Any of them may serve, so the most careful one's word holds for all.
-        flags = _strictest(
-            [entry.skills[target.skill].methods[target.method.name].flags for entry in self.having(target)]
-        )
-        return replace(target, method=found.method.model_copy(update={"flags": flags}))
-
-    def having(self, target: Target) -> list[Entry]:
-        """List the devices with this very skill: the same class, method and parameters."""
-        return [
-            entry
-            for entry in self._directory.entries()
-            if (skill := entry.skills.get(target.skill))
-            and (method := skill.methods.get(target.method.name))
-            and method.parameters == target.method.parameters
-        ]
+            return on_any(self._directory, skill, method)
+        return on_device(self._directory.find(self._entry(device, names).id, skill, method))
 
     async def call(
         self,
@@ -148,7 +125,7 @@ class DeviceManager:
                 hint="Search for the skill again.",
                 device=HUB_KEY,
             )
-        flags = _strictest([found.method.flags for found in offered])
+        flags = strictest([found.method.flags for found in offered])
         _permit(record.actor, target, flags, confirmed=confirmed)
         served = await call_any(
             self._caller,
@@ -199,18 +176,6 @@ class DeviceManager:
 def _has(entry: Entry, found: Found) -> bool:
     skill = entry.skills.get(found.skill.name)
     return skill is not None and found.method.name in skill.methods
-
-
-def _strictest(flags: list[MethodFlags]) -> MethodFlags:
-    """Join what several devices declare of the same method, so that each one's word is kept."""
-    return MethodFlags(
-        read_only=all(each.read_only for each in flags),
-        idempotent=all(each.idempotent for each in flags),
-        destructive=any(each.destructive for each in flags),
-        open_world=any(each.open_world for each in flags),
-        confirm=any(each.confirm for each in flags),
-        untrusted_output=any(each.untrusted_output for each in flags),
-    )
 
 
 def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool) -> None:

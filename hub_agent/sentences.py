@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from agent_core.catalogue import Target
 from agent_core.sentences import SentenceCall, SentenceChoice, SentenceIndex
-from hub_agent.device_manager import ANY_DEVICE
-from hub_registry.directory import HUB_KEY, Directory, Entry, RegisteredSkill
+from hub_registry.directory import HUB_KEY, Directory, Entry, Found, RegisteredSkill
+from hub_registry.targets import of_any, on_device
 
 
 class Sentences:
@@ -77,8 +77,6 @@ def _targets(entry: Entry, skill: RegisteredSkill) -> Iterator[Target]:
         if not method.sentences:
             continue
         if skill.device_agnostic:
-            path = f"devices.{HUB_KEY}.{skill.name}.{method.name}"
-            yield Target(path, HUB_KEY, ANY_DEVICE, skill.name, method)
+            yield of_any(skill.name, method)
         else:
-            path = f"devices.{entry.key}.{skill.name}.{method.name}"
-            yield Target(path, entry.id, entry.device.display_name, skill.name, method)
+            yield on_device(Found(entry, skill, method))

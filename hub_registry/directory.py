@@ -116,6 +116,7 @@ class Directory:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        self._by_key: dict[str, Entry] = {}
         self._listeners: list[Callable[[str], None]] = []
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
@@ -135,16 +136,27 @@ class Directory:
         """
         entry = self._entries.get(device.id)
         if entry is None or entry.device.public_key != device.public_key:
+            if entry is not None:
+                self._forget_key(entry)
             entry = Entry(device, Presence(high or HighWater()), last_heartbeat=device.last_seen)
             self._entries[device.id] = entry
         else:
+            self._forget_key(entry)
             entry.device = device
+        self._by_key[device.key] = entry
         self.changed(device.id)
         return entry
 
+    def _forget_key(self, entry: Entry) -> None:
+        # Another device may have been given the name meanwhile.
+        if self._by_key.get(entry.key) is entry:
+            del self._by_key[entry.key]
+
     def drop(self, device: str) -> None:
         """Forget a device."""
-        if self._entries.pop(device, None) is not None:
+        entry = self._entries.pop(device, None)
+        if entry is not None:
+            self._forget_key(entry)
             self.changed(device)
 
     def put_skill(self, device: str, skill: RegisteredSkill) -> None:
@@ -176,13 +188,10 @@ class Directory:
         Raises:
             CallError: ``unknown_skill``, with the nearest names.
         """
-        by_id = self._entries.get(name)
+        named = self._by_key.get(name) or self._entries.get(name)
+        if named is not None:
+            return named
         folded = name.strip().casefold()
-        for entry in self._entries.values():
-            if entry.key == name:
-                return entry
-        if by_id is not None:
-            return by_id
         for entry in self._entries.values():
             if any(folded == each.casefold() for each in entry.device.names):
                 return entry
@@ -232,6 +241,21 @@ class Directory:
             )
         return found
 
+    def agnostic(self, skill: str, method: str) -> list[Found]:
+        """List the devices that have a device-agnostic method, there or not; at least one.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        offered = [
+            Found(entry, owned, owned.methods[method])
+            for entry in self.entries()
+            if (owned := entry.skills.get(skill)) and owned.device_agnostic and method in owned.methods
+        ]
+        if not offered:
+            raise self._unknown_agnostic(skill, method)
+        return offered
+
     def candidates(self, skill: str, method: str) -> list[Found]:
         """List the connected devices that serve a device-agnostic method, most recent heartbeat first.
 
@@ -239,13 +263,7 @@ class Directory:
             CallError: ``unknown_skill`` where no device has such a method that is device-agnostic,
                 ``offline`` where none of those that have it is connected.
         """
-        offered = [
-            Found(entry, owned, owned.methods[method])
-            for entry in self._entries.values()
-            if (owned := entry.skills.get(skill)) and owned.device_agnostic and method in owned.methods
-        ]
-        if not offered:
-            raise self._unknown_agnostic(skill, method)
+        offered = self.agnostic(skill, method)
         there = [found for found in offered if found.entry.connected]
         if not there:
             names = ", ".join(sorted(found.entry.key for found in offered))
@@ -255,41 +273,6 @@ class Directory:
                 device=HUB_KEY,
             )
         return sorted(there, key=_by_heartbeat, reverse=True)
-
-    def find_path(self, path: str) -> Found:
-        """Find a method by its path, as ``search_skills`` gives it.
-
-        Args:
-            path: ``devices.<key>.<Skill>.<method>``, with or without ``devices`` in front.
-
-        Raises:
-            CallError: ``unknown_skill`` with the nearest names.
-        """
-        parts = path.strip().removesuffix("()").split(".")
-        if len(parts) == 4 and parts[0] in ("devices", "device_manager"):
-            parts = parts[1:]
-        if len(parts) != 3 or not all(parts):
-            raise CallError(
-                ErrorCode.UNKNOWN_SKILL,
-                f"{path!r} is not the path of a function",
-                hint="a path is devices.<device>.<Skill>.<function>; search_skills lists them",
-            )
-        device, skill, method = parts
-        if device != HUB_KEY:
-            return self.find(device, skill, method)
-        for entry in self.entries():
-            owned = entry.skills.get(skill)
-            if owned and owned.device_agnostic and method in owned.methods:
-                return Found(entry, owned, owned.methods[method])
-        raise self._unknown_agnostic(skill, method)
-
-    def describe(self, path: str) -> str:
-        """Give the full signature and docstring of a method, as Python would have it.
-
-        Raises:
-            CallError: ``unknown_skill`` with the nearest names.
-        """
-        return definition(self.find_path(path).method)
 
     def _unknown_agnostic(self, skill: str, method: str) -> CallError:
         agnostic = [
@@ -323,15 +306,6 @@ class Directory:
             if entry is not besides and skill in entry.skills and method in entry.skills[skill].methods
         )
         return ", ".join(entry.key for entry in having if entry.connected or not connected)
-
-
-def definition(method: Method) -> str:
-    """Write a method as Python would: ``def …`` with its docstring."""
-    head = f"def {method.signature}:"
-    if not method.doc.strip():
-        return head
-    lines = ['"""', *method.doc.strip().splitlines(), '"""']
-    return "\n".join([head, *(f"    {line}".rstrip() for line in lines)])
 
 
 def _method(skill: RegisteredSkill, method: str, device: str) -> Method:

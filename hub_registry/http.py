@@ -10,6 +10,7 @@ from agent_core.skills.search import SearchAnswer
 from contracts.claims import SCOPES, Scope
 from contracts.errors import Forbidden, NotFound
 from contracts.wire import Json, Timestamp, rfc3339
+from hub_registry import targets
 from hub_registry.bearer import Bearer, Gate
 from hub_registry.devices import Change
 from hub_registry.directory import Entry
@@ -286,9 +287,11 @@ def _add_skills(router: APIRouter, registry: Registry, gate: Gate) -> None:
     ) -> SearchAnswer:
         return registry.search.search(q, current=bearer.device, limit=limit)
 
-    @router.get("/api/skills/describe", dependencies=[anyone])
-    async def describe_skill(path: Annotated[str, Query(max_length=300)]) -> dict[str, str]:
-        return {"path": path, "text": registry.directory.describe(path)}
+    @router.get("/api/skills/describe")
+    async def describe_skill(
+        bearer: Annotated[Bearer, anyone], path: Annotated[str, Query(max_length=300)]
+    ) -> dict[str, str]:
+        return {"path": path, "text": targets.describe(registry.directory, path, current=bearer.device)}
 
 
 def _device(entry: Entry) -> DeviceAnswer:

@@ -71,6 +71,9 @@ class House:
     async def describe(self, path: str) -> str:
         return describe_target(await self.resolve(path), ("pc", "tv"))
 
+    async def describe_skill(self, name: str) -> dict[str, Json]:
+        return {"name": name, "functions": sorted(METHODS)}
+
     async def resolve(self, path: str) -> Target:
         parts = split_path(path)
         if parts.method not in METHODS:
@@ -324,6 +327,22 @@ async def test_programs_can_search_and_read_documentation_too() -> None:
     outcome = await run_program(program)
     assert '"name": "plain", "parent_class": "TestSkill"' in outcome.text
     assert "def plain(level: int = 30)" in outcome.text
+
+
+async def test_a_program_reads_what_a_skill_has_as_plain_data() -> None:
+    async def program(call: Handler) -> Json:
+        return [await call(f"{root}.get_skill_info", ["TestSkill"], {}) for root in ("device", "devices")]
+
+    outcome = await run_program(program)
+    assert outcome.text.count('"name": "TestSkill"') == 2
+
+
+async def test_a_method_that_is_named_like_a_tool_is_called_all_the_same() -> None:
+    async def program(call: Handler) -> Json:
+        return await call("devices.pc.TestSkill.search_skills", [], {})
+
+    outcome = await run_program(program)
+    assert "there is no devices.pc.TestSkill.search_skills" in outcome.text
 
 
 async def test_a_confirmed_call_goes_out_confirmed_while_all_clocks_stand_still() -> None:

@@ -131,33 +131,6 @@ def test_no_candidate_that_is_there_is_an_offline_error_that_names_them_all(home
     assert refused.value.code is ErrorCode.OFFLINE
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "devices.tv.MediaSkill.set_volume",
-        "tv.MediaSkill.set_volume",
-        "device_manager.tv.MediaSkill.set_volume()",
-    ],
-)
-def test_describing_gives_the_signature_and_the_whole_docstring(home, path):
-    home.directory.put_skill("tv", skill())
-    assert home.directory.describe(path) == (
-        'def set_volume(level: int = 30) -> None:\n    """\n    Plays music.\n\n    And more.\n    """'
-    )
-
-
-def test_a_device_agnostic_method_is_described_on_the_virtual_device(home):
-    home.directory.put_skill("tv", skill(agnostic=True))
-    assert "def set_volume" in home.directory.describe("devices.hub.MediaSkill.set_volume")
-
-
-@pytest.mark.parametrize("path", ["", "tv", "devices..x.y", "a.b.c.d.e", "devices.tv.NoSkill.x", "hub.No.x"])
-def test_what_is_no_path_is_an_unknown_skill(home, path):
-    with pytest.raises(CallError) as refused:
-        home.directory.describe(path)
-    assert refused.value.code is ErrorCode.UNKNOWN_SKILL
-
-
 def test_a_new_key_ends_what_the_old_one_signed(home):
     home.directory.put_skill("tv", skill())
     entry = home.directory.put(device("TV", "tv"))

@@ -208,6 +208,10 @@ async def test_skills_are_searched_and_described(client):
     assert found["unavailable"] == {"tv": "not joined yet"}
     described = await client("GET", f"/api/skills/describe?path={found['path']}")
     assert described["text"].startswith("def set_volume(level: int = 30) -> None:")
+    assert await client("GET", "/api/skills/describe?path=MediaSkill.set_volume") == {
+        **described,
+        "path": "MediaSkill.set_volume",
+    }
     unknown = await client("GET", "/api/skills/describe?path=devices.tv.MediaSkill.volume", status=404)
     assert "set_volume" in unknown["error"]["hint"]
 
