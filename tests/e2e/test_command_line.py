@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent_core.testing import Says, ScriptedModel, calls
+from agent_core.testing import Fails, Says, ScriptedModel, calls
 from tests.e2e.house import CALLABLE, House, free_port, wait_for
 
 LOCK_SKILL = '''
@@ -192,29 +191,80 @@ def test_a_revoked_device_is_out_at_once_and_stays_out(house: House, journal: di
     assert pc.journal() == []
 
 
+def _secrets_of(home: Path) -> set[str]:
+    """Every secret that lies in a data directory, whatever it is for."""
+    found: set[str] = set()
+    for file in home.rglob("*"):
+        if file.name == "key.pem":
+            # As one line, and line by line, as a log might have it.
+            lines = [line for line in file.read_text().splitlines() if "---" not in line]
+            found |= {"".join(lines), *lines}
+        elif file.name == "cli.token":
+            found.add(file.read_text().strip())
+        elif file.name == "enrolment.json":
+            found.add(json.loads(file.read_text())["token"])
+        elif file.name == ".env":
+            found |= {line.partition("=")[2] for line in file.read_text().splitlines()}
+    return found
+
+
+def _assert_silent(house: House, secrets: set[str], *said: str) -> None:
+    logs = {log.name: log.read_text(errors="replace") for log in house.directory.glob("*.log")}
+    for name, text in logs.items():
+        assert "DEBUG" in text, f"{name} says nothing at debug level"
+    for where, text in [*logs.items(), *(("a command", text) for text in said)]:
+        # The last part alone makes a token whole again for who knows the rest.
+        for secret in secrets | {each.rpartition(".")[2] for each in secrets}:
+            assert len(secret) > 20
+            assert secret not in text, where
+
+
 def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: ScriptedModel) -> None:
+    model_key = "sk-" + "0123456789abcdef" * 2
+    (house.home / ".env").write_text(f"HOUSE_KEY={model_key}\n")
+    (house.home / ".env").chmod(0o600)
+    with (house.home / "strawberry.toml").open("a") as file:
+        file.write('api_key_env = "HOUSE_KEY"\n')
+    house.kill("hub")
+    house.start_hub()
     pc = house.add_spoke("Bedroom PC", journal)
     program = house.json("tokens", "add", "node-red", "--scope", "chat,call")["token"]
-    model.script = [Says(text="Hello.")]
-    house.cli("chat", "hello", STRAWBERRY_TOKEN=program)
+    model.script = lambda seen: Says(text="Hello.") if seen.number == 0 else Fails(message="no such key")
+    said = house.cli("chat", "hello", "--debug", STRAWBERRY_TOKEN=program)
+    assert said.returncode == 0, said.stderr
+    assert model_key in model.requests[0].headers["authorization"]
+    failed = house.cli("chat", "hello", "--debug", STRAWBERRY_TOKEN=program)
+    assert failed.returncode == 1
+    refused = house.cli("devices", "add", "Another", "--debug", STRAWBERRY_TOKEN=program)
+    unknown = house.cli("skills", "list", "--debug", STRAWBERRY_TOKEN=program[:-3] + "xyz")
+    secrets = {pc.token, program, *_secrets_of(house.home), *_secrets_of(pc.home)}
+    assert model_key in secrets
+    # A spoke that is shut out says so, and one that joins with a used token too.
     house.json("devices", "revoke", pc.id)
-    enrolment = json.loads((pc.home / "spoke" / "enrolment.json").read_text())
-    secrets = {
-        pc.token,
-        program,
-        (house.home / "hub" / "cli.token").read_text().strip(),
-        *re.findall(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", json.dumps(enrolment)),
-    }
-    for key in (house.home / "hub" / "key.pem", pc.home / "spoke" / "key.pem"):
-        secrets.add("".join(line for line in key.read_text().splitlines() if "---" not in line))
-    assert len(secrets) == 6
-    for log in house.directory.glob("*.log"):
-        text = log.read_text(errors="replace")
-        assert text, f"{log.name} says nothing at debug level"
-        for secret in secrets:
-            assert secret not in text, log.name
-            # The signature alone makes a token whole again for who knows the rest.
-            assert secret.rpartition(".")[2] not in text, log.name
+    wait_for(lambda: "does not let" in house.log(pc.id), what="the spoke to notice")
+    house.kill(pc.id)
+    (pc.home / "spoke" / "enrolment.json").unlink()
+    house.start_spoke(pc)
+    house.processes[pc.id].wait(timeout=60)
+    house.kill("broker")
+    house.start_broker()
+    outputs = [text for done in (said, failed, refused, unknown) for text in (done.stdout, done.stderr)]
+    _assert_silent(house, secrets, *outputs)
+
+
+def test_no_secret_is_in_what_up_prints(up: House) -> None:
+    with up as house:
+        _start_up(house)
+        house.json("chat", "turn on the lamp")
+        added = house.json("devices", "add", "Another")
+        program = house.json("tokens", "add", "node-red", "--scope", "chat,call")["token"]
+        house.cli("devices", "list", STRAWBERRY_TOKEN=program)
+        house.kill("up")
+        _start_up(house)
+        wait_for(lambda: house.log("up").count("Ready") == 2, what="strawberry up once more")
+        secrets = {added["token"], program, *_secrets_of(house.home)}
+        assert len(secrets) == 6
+        _assert_silent(house, secrets)
 
 
 def test_doctor_looks_at_everything_a_user_can_mend(house: House) -> None:

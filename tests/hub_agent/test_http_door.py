@@ -82,6 +82,7 @@ def _forged(home: Home, kind: str) -> str:
     "kind",
     [
         "expired",
+        "revoked",
         "other audience",
         "other hub",
         "other key",
@@ -95,7 +96,11 @@ def _forged(home: Home, kind: str) -> str:
 async def test_no_endpoint_takes_a_token_that_is_not_good(home: Home, kind: str) -> None:
     lamp = LampSkill()
     await home.device("Bedroom PC", lamp)
-    token = _forged(home, kind)
+    if kind == "revoked":
+        token = await home.token()
+        await home.hub.registry.authority.revoke([home.hub.registry.authority.check(token).jti])
+    else:
+        token = _forged(home, kind)
     async with httpx.AsyncClient(base_url=home.hub.url) as client:
         for method, path, body in PROTECTED:
             answer = await client.request(
