@@ -1,6 +1,7 @@
 """Asking models through TensorZero, embedded in this process. The only importer of tensorzero."""
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -186,6 +187,8 @@ class TensorZeroBackend:
                 variant_name=variant,
                 input={"system": request.system, "messages": _messages(request.messages)},
                 stream=True,
+                # What those said that were asked before comes back in the first chunk.
+                include_raw_response=len(models) > 1,
                 additional_tools=[_tool(tool) for tool in request.tools] or None,
                 credentials={
                     self._variants[model.entry.name]: model.key.get_secret_value()
@@ -196,7 +199,8 @@ class TensorZeroBackend:
             async for chunk in stream:
                 if not answering:
                     answering = self._names[chunk.variant_name]
-                    yield Began(answering, self._skipped(answering, models))
+                    bodies = [entry.data for entry in chunk.raw_response or ()]
+                    yield Began(answering, self._skipped(answering, models, bodies))
                 for content in chunk.content:
                     if isinstance(content, TextChunk) and content.text:
                         yield TextPart(content.text)
@@ -220,11 +224,20 @@ class TensorZeroBackend:
             yield call
         yield Completed(answering, *usage, stop=_STOPS.get(stop, "unknown"))
 
-    def _skipped(self, answering: str, models: tuple[Model, ...]) -> tuple[Failure, ...]:
-        """What TensorZero does not tell once a later model answers: only that the others did not."""
-        names = [model.entry.name for model in models]
+    def _skipped(
+        self, answering: str, models: tuple[Model, ...], bodies: Sequence[str]
+    ) -> tuple[Failure, ...]:
+        """Say why those before the one that answers did not.
+
+        TensorZero hands on the bodies of refusals, and nothing of a server that is not there or too slow;
+        so whose a body is can only be told where all of them have one.
+        """
+        skipped = list(itertools.takewhile(lambda model: model.entry.name != answering, models))
+        if len(bodies) != len(skipped):
+            return tuple(Failure(model.entry.name, "gave no answer", passing=True) for model in skipped)
         return tuple(
-            Failure(name, "gave no answer", passing=True) for name in names[: names.index(answering)]
+            Failure(model.entry.name, one_line(_plain(body, model.entry), models), passing=True)
+            for model, body in zip(skipped, bodies, strict=True)
         )
 
     def _failures(self, text: str, models: tuple[Model, ...]) -> tuple[Failure, ...]:

@@ -96,8 +96,8 @@ def check_result(method: Method, value: Json) -> None:
     except CallError as error:
         raise CallError(
             ErrorCode.SKILL_ERROR,
-            f"the result does not fit its declaration: {error.message}",
-            hint="the skill's return annotation is wrong, or the skill is",
+            f"it ran, but its result does not fit its declaration: {error.message}",
+            hint="the skill's return annotation is wrong, or what it returns is",
         ) from error
 
 

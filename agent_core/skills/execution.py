@@ -10,6 +10,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from agent_core.skills.arguments import check_result
+from agent_core.skills.leash import Leash
 from agent_core.skills.loaded import LoadedMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
@@ -74,6 +76,7 @@ class Execution:
         self._log = log
         self._flag = threading.Event()
         self._work: asyncio.Future[Outcome] | None = None
+        self._leash: Leash | None = None
 
     def start(self, tasks: asyncio.TaskGroup, workers: Workers) -> None:
         """Begin: an ``async`` method in a task, any other in a thread."""
@@ -85,6 +88,11 @@ class Execution:
         else:
             loop = asyncio.get_running_loop()
             self._work = workers.submit(lambda: context.run(self._in_thread, loop))
+
+    @property
+    def path(self) -> str:
+        """What is called: ``Skill.method``."""
+        return self._invocation.path
 
     @property
     def work(self) -> asyncio.Future[Outcome]:
@@ -106,12 +114,18 @@ class Execution:
         if isinstance(self._work, asyncio.Task):
             self._work.cancel()
 
+    def abandon(self) -> None:
+        """Drop an ``async`` method that did not stop, at its next ``await``; a thread cannot be dropped."""
+        if self._leash is not None:
+            self._leash.cut()
+        self.stop()
+
     async def _in_task(self) -> Outcome:
         call = self._invocation
         try:
             running: Any = call.method.function(*call.args, **call.kwargs)
-            value = await (self._follow(running) if inspect.isasyncgen(running) else running)
-            return Returned(self._as_json(value))
+            self._leash = Leash(self._follow(running) if inspect.isasyncgen(running) else running)
+            return Returned(self._result(await self._leash))
         except asyncio.CancelledError:
             return Stopped()
         except BaseException as error:  # noqa: BLE001 - whatever an author's code raises is this call's failure
@@ -133,7 +147,7 @@ class Execution:
             value: Any = call.method.function(*call.args, **call.kwargs)
             if inspect.isgenerator(value):
                 value = self._drain(value, loop)
-            return Returned(self._as_json(value))
+            return Returned(self._result(value))
         except BaseException as error:  # noqa: BLE001 - whatever an author's code raises is this call's failure
             return self._failed(error)
 
@@ -154,6 +168,11 @@ class Execution:
 
     async def _send(self, progress: ProgressSink, value: Json) -> None:
         await progress(value)
+
+    def _result(self, value: object) -> Json:
+        result = self._as_json(value)
+        check_result(self._invocation.method.contract, result)
+        return result
 
     def _as_json(self, value: object) -> Json:
         what = f"the result of {self._invocation.path}"

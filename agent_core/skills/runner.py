@@ -19,6 +19,7 @@ from agent_core.skills.execution import (
     Stopped,
     is_async,
 )
+from agent_core.skills.leash import Leash
 from agent_core.skills.loaded import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.nearest import suggestion
 from agent_core.skills.results import MAX_RESULT_BYTES
@@ -141,15 +142,24 @@ class SkillRunner:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for execution in list(self._running):
-            execution.stop()
         try:
+            await self._stop_all()
             # Without the error: it is the caller's own, and must not come back inside a group.
             await self._tasks.__aexit__(None, None, None)
         finally:
             for skill in self.skills.values():
                 await self._close(skill)
             self._workers.close()
+
+    async def _stop_all(self) -> None:
+        """Stop what runs; an ``async`` method that does not stop in time is dropped where it stands."""
+        for execution in list(self._running):
+            execution.stop()
+        if running := [execution.work for execution in self._running]:
+            await asyncio.wait(running, timeout=self._settings.stop_grace_s)
+        for execution in list(self._running):
+            _LOG.warning("%s did not stop within %g s", execution.path, self._settings.stop_grace_s)
+            execution.abandon()
 
     async def run(
         self,
@@ -299,8 +309,10 @@ class SkillRunner:
             hook: Any = getattr(skill.instance, name)
             outcome = hook()
             # Authors forget the "async", and mean no harm.
-            if inspect.isawaitable(outcome):
-                await outcome
+            if inspect.iscoroutine(outcome):
+                leash = Leash(outcome)
+                asyncio.get_running_loop().call_later(self._settings.setup_timeout_s, leash.cut)
+                await leash
 
 
 def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:

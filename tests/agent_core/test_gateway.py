@@ -168,6 +168,21 @@ async def test_the_next_model_serves_where_one_gives_no_answer(
     assert events[-1].model == "second"
 
 
+async def test_why_a_model_refused_is_told_though_the_next_one_serves(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    refusal = Fails(status=401, message="Incorrect API key sk-1 provided")
+    servers = [serve([refusal], name=name, api_key="sk-1") for name in ("first", "second")]
+    last = serve([Says(text="Here.")], name="last")
+    fields = {"api_key_env": "KEY"}
+    async with gateway_to(*servers, last, keys={"KEY": "sk-1"}, **fields) as gateway:
+        events = await ask(gateway)
+    assert isinstance(events[0], FellBack)
+    first, second = events[0].reasons
+    assert first.startswith("first: ")
+    assert second.endswith("Incorrect API key *** provided")
+
+
 async def test_a_model_that_hangs_is_left_for_the_next(serve: Serve, gateway_to: OpenGateway) -> None:
     first, second = serve([Hangs()], name="first"), serve([Says(text="Here.")], name="second")
     async with gateway_to(first, second, first_token_s=0.3) as gateway:

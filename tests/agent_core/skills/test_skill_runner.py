@@ -347,3 +347,69 @@ async def test_closing_stops_what_runs(probe, host):
         await started(probe)
     assert call.result().code is ErrorCode.CANCELLED
     assert probe.log_of_calls == ["cleaned up"]
+
+
+class StubbornSkill(Skill):
+    """Does not let itself be stopped."""
+
+    def __init__(self) -> None:
+        self.refused = asyncio.Event()
+
+    async def stay(self) -> None:
+        await self._stay()
+
+    async def stay_and_count(self) -> AsyncIterator[int]:
+        yield 1
+        await self._stay()
+
+    async def close(self) -> None:
+        await self._stay()
+
+    async def _stay(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.refused.set()
+
+
+@pytest.mark.parametrize("method", ["stay", "stay_and_count"])
+async def test_closing_does_not_wait_for_what_swallows_its_cancellation(method, host, caplog):
+    skill = StubbornSkill()
+    settings = RunnerSettings(stop_grace_s=0.05, setup_timeout_s=0.05)
+    async with asyncio.TaskGroup() as tasks, SkillRunner([host(skill)], settings=settings) as runner:
+        call = tasks.create_task(error_of(runner.run("StubbornSkill", method)))
+        await asyncio.sleep(0.05)
+    assert skill.refused.is_set()
+    assert call.result().code is ErrorCode.CANCELLED
+    assert f"StubbornSkill.{method} did not stop" in caplog.text
+    assert "StubbornSkill could not be closed" in caplog.text
+
+
+class LiarSkill(Skill):
+    """Returns other things than it declares."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+
+    def plain(self) -> int:
+        self.ran += 1
+        return "three"  # type: ignore[return-value]
+
+    async def waits(self) -> list[int]:
+        self.ran += 1
+        return {"three": 3}  # type: ignore[return-value]
+
+    def nothing(self) -> None:
+        self.ran += 1
+        return "something"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("method", ["plain", "waits", "nothing"])
+async def test_a_result_that_is_not_what_was_declared_is_an_error_of_the_skill(method, host):
+    skill = LiarSkill()
+    async with SkillRunner([host(skill)]) as runner:
+        error = await error_of(runner.run("LiarSkill", method))
+    assert error.code is ErrorCode.SKILL_ERROR
+    assert "it ran, but its result does not fit its declaration" in error.message
+    assert skill.ran == 1
