@@ -37,6 +37,17 @@ class JournalSkill(Skill):
         _write(f"{text} done")
         return f"wrote {text}"
 
+    def patiently(self, text: str, seconds: float) -> str:
+        """Write a line, wait unless told to stop, and write another."""
+        _write(f"{text} begun")
+        try:
+            self.check_cancelled(seconds)
+        except BaseException:
+            _write(f"{text} stopped")
+            raise
+        _write(f"{text} done")
+        return f"wrote {text}"
+
     @skill_method(read_only=True)
     def look(self, seconds: float) -> list[str]:
         """Look into the journal for a while."""

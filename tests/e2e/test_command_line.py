@@ -125,6 +125,26 @@ def test_a_confirm_method_asks_and_runs_only_after_yes(house: House, model: Scri
         assert pi.journal() == expected
 
 
+@pytest.mark.parametrize("words", [("chat", "do the job"), ("call", "bedroom_pc", "JournalSkill.patiently")])
+def test_ctrl_c_stops_the_skill_that_runs(
+    house: House, model: ScriptedModel, journal: dict[str, str], words: tuple[str, ...]
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    model.script = [calls("python_exec", code="devices.bedroom_pc.JournalSkill.patiently('job', seconds=60)")]
+    arguments = () if words[0] == "chat" else ("text=job", "seconds=60")
+    process = house.begin(*words, *arguments)
+    wait_for(lambda: pc.journal() == ["job begun"], what="the job to begin")
+
+    process.send_signal(signal.SIGINT)
+
+    _, err = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "Traceback" not in err
+    wait_for(lambda: len(pc.journal()) == 2, what="the job to end")
+    assert pc.journal() == ["job begun", "job stopped"]
+    assert house.json("call", pc.id, "JournalSkill.write", "text=after") == "wrote after"
+
+
 def test_a_confirm_method_is_refused_where_nobody_can_be_asked(house: House, model: ScriptedModel) -> None:
     pi = house.add_spoke("Door Pi", {"lock.py": LOCK_SKILL})
     model.script = [

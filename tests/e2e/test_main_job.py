@@ -1,6 +1,8 @@
 """A person types a request, and real code runs on a spoke in another process."""
 
 import signal
+import sys
+from pathlib import Path
 
 from agent_core.testing import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.bus import overhear
@@ -25,6 +27,11 @@ def test_a_request_runs_real_skill_code_on_a_spoke(
     assert [event["path"] for event in answer["events"] if event["kind"] == "skill"][:1] == [
         "devices.bedroom_pc.JournalSkill.write"
     ]
+    for name in ("hub", pc.id):
+        assert "MQTT 3.1.1" in house.log(name), f"{name} found out by itself what our broker speaks"
+    if sys.platform == "linux":
+        loaded = Path(f"/proc/{house.processes['hub'].pid}/maps").read_text()
+        assert "tensorzero" in loaded, "it was TensorZero that asked the model"
 
 
 def test_a_model_that_knows_nothing_searches_describes_and_then_acts(
