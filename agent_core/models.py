@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -184,16 +184,24 @@ def read_entries(home: Path) -> tuple[ModelEntry, ...]:
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or an entry is wrong.
     """
+    return parse_entries(read_tables(home).get("models"), file=home / SETTINGS_FILE)
+
+
+def read_tables(home: Path) -> dict[str, Any]:
+    """Read ``strawberry.toml``; empty where it is missing.
+
+    Raises:
+        ConfigError: If the file cannot be read or is not TOML.
+    """
     file = home / SETTINGS_FILE
     try:
-        data = tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
-        return ()
+        return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}", hint="Check the file and its owner.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}", hint="Correct that line.") from None
-    return parse_entries(data.get("models"), file=file)
 
 
 def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:

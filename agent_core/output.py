@@ -16,6 +16,9 @@ _HEAD_SHARE: Final = 0.7
 
 _MAX_SUMMARY: Final = 160
 
+_SEARCH_FRAME_BYTES: Final = 120
+"""What the brackets and the closing line of a search result need."""
+
 
 def bounded(text: str, limit: int) -> str:
     """Cut a text in its middle so that it fits; says how much is left out."""
@@ -28,25 +31,33 @@ def bounded(text: str, limit: int) -> str:
 
 
 def search_text(page: SearchPage, query: str, limit: int) -> str:
-    """Write search results, one line each, as many as fit; says how many more there are."""
+    """Write search results, one line each, as many as fit; says how many more there are.
+
+    Args:
+        limit: UTF-8 bytes of the whole text.
+    """
     if not page.results:
         return (
             f"No skill matches {query!r}. Try other words, or no query to list all."
             if query
             else "No skills."
         )
-    # Room for the closing line.
-    room, lines = limit - 80, list[str]()
+    room, lines = limit - _SEARCH_FRAME_BYTES, list[str]()
     for found in page.results:
         line = _found_line(found)
-        if len(line) + 1 > room:
+        room -= len(line.encode()) + 1
+        if room < 0:
             break
         lines.append(line)
-        room -= len(line) + 1
     more = page.total - len(lines)
     if more > 0:
         lines.append(f"… and {more} more; use other words to narrow it down.")
-    return "\n".join(lines)
+    return _marked("skills", "\n".join(lines))
+
+
+def described_text(text: str, limit: int) -> str:
+    """Write the documentation of a method, in at most so many characters."""
+    return _marked("documentation", bounded(text, limit))
 
 
 def _found_line(found: FoundMethod) -> str:
@@ -85,10 +96,14 @@ def run_text(result: RunResult, limit: int, *, untrusted: bool) -> str:
         parts.append(f"Error: {result.problem}")
     if not parts:
         parts.append("(no output)" if result.ok else f"Error: the program ended with {result.status}")
-    body = bounded("\n".join(parts), limit)
-    # A program, or what it read, must not be able to close the brackets itself.
-    body = body.replace("</output", "<\\/output")
-    return "\n".join([*notes, "<output of python_exec>", body, "</output of python_exec>"])
+    return "\n".join([*notes, _marked("output of python_exec", bounded("\n".join(parts), limit))])
+
+
+def _marked(origin: str, text: str) -> str:
+    """Put brackets around text that is data, saying where it comes from; it cannot close them itself."""
+    word = origin.partition(" ")[0]
+    harmless = text.replace(f"</{word}", f"<\\/{word}")
+    return f"<{origin}>\n{harmless}\n</{origin}>"
 
 
 def _value_text(result: RunResult) -> str:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from agent_core.catalogue import Catalogue
 from agent_core.gateway.protocol import ToolCall, ToolSpec
-from agent_core.output import bounded, run_text, search_text
+from agent_core.output import described_text, run_text, search_text
 from agent_core.skill_calls import Confirmer, SkillCaller, SkillCalls
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
@@ -111,12 +111,12 @@ class ToolLimits:
     Attributes:
         exec_s: Seconds of one program, without those that a person takes to answer.
         output_chars: Characters of one result that the model sees; some 2,000 tokens.
-        search_chars: Characters of one search result.
+        search_bytes: UTF-8 bytes of one search result.
     """
 
     exec_s: float = 60.0
     output_chars: int = 8_000
-    search_chars: int = 4_000
+    search_bytes: int = 4_096
 
 
 class SkillToolset:
@@ -178,7 +178,7 @@ class SkillToolset:
                     return await self._search(arguments.get("query") or "")
                 case "describe_function":
                     text = await self._catalogue.describe(arguments["path"])
-                    return ToolOutcome(ok=True, text=bounded(text, self._limits.output_chars))
+                    return ToolOutcome(ok=True, text=described_text(text, self._limits.output_chars))
                 case _:
                     return await self._exec(arguments["code"], context)
         except CallError as error:
@@ -188,7 +188,7 @@ class SkillToolset:
 
     async def _search(self, query: str) -> ToolOutcome:
         page = await self._catalogue.search(query)
-        return ToolOutcome(ok=True, text=search_text(page, query, self._limits.search_chars))
+        return ToolOutcome(ok=True, text=search_text(page, query, self._limits.search_bytes))
 
     async def _exec(self, code: str, context: TurnContext) -> ToolOutcome:
         deadline = Deadline(self._limits.exec_s)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.keys import KeyPair
-from hub_registry import loading
 from hub_registry.accounts import Accounts, User
 from hub_registry.devices import Change, Device, Devices
 from hub_registry.directory import Directory
 from hub_registry.enrolment import Enrolment, Invitation, Joined
-from hub_registry.journal import Journal
+from hub_registry.journal import Journal, read_back
 from hub_registry.rates import FailureLimit
 from hub_registry.search import SkillSearch
 from hub_registry.settings import RegistrySettings
@@ -110,7 +109,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         authority = TokenAuthority(store, hub_id=hub_id, key=key)
         await authority.load()
         directory = Directory()
-        await loading.load(store, directory)
+        await read_back(store, directory)
         search = SkillSearch(directory, expiry_s=settings.skill_expiry_s)
         journal = Journal(store)
         try:

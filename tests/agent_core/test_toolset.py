@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -209,7 +210,8 @@ def test_there_are_exactly_three_tools_whatever_skills_there_are() -> None:
 
 async def test_search_gives_one_line_for_each_and_says_how_many_more() -> None:
     outcome = await with_tools().run(tool("search_skills", {"query": "do"}), Turn().context)
-    lines = outcome.text.splitlines()
+    opening, *lines, closing = outcome.text.splitlines()
+    assert (opening, closing) == ("<skills>", "</skills>")
     first = json.loads(lines[0])
     assert first == {
         "path": "devices.pc.TestSkill.plain",
@@ -222,10 +224,16 @@ async def test_search_gives_one_line_for_each_and_says_how_many_more() -> None:
 
 
 async def test_search_is_bounded_and_counts_what_it_leaves_out() -> None:
-    outcome = await with_tools(limits=ToolLimits(search_chars=500)).run(tool("search_skills"), Turn().context)
-    lines = outcome.text.splitlines()
-    assert len(outcome.text) <= 500
-    assert f"and {40 - (len(lines) - 1)} more" in lines[-1]
+    house = House()
+    house.found = replace(
+        house.found, results=tuple(replace(each, summary="明かり" * 9) for each in house.found.results)
+    )
+    limits = ToolLimits(search_bytes=700)
+    outcome = await with_tools(house, limits=limits).run(tool("search_skills"), Turn().context)
+    _, *lines, last, _ = outcome.text.splitlines()
+    assert lines
+    assert len(outcome.text.encode()) <= 700
+    assert f"and {40 - len(lines)} more" in last
 
 
 async def test_search_without_a_match_says_so() -> None:
@@ -474,6 +482,14 @@ async def test_long_output_is_cut_and_says_how_much() -> None:
     assert "first " in outcome.text
     assert " last" in outcome.text
     assert "characters left out" in outcome.text
+
+
+async def test_documentation_is_marked_as_data_too() -> None:
+    outcome = await with_tools().run(
+        tool("describe_function", {"path": "devices.pc.TestSkill.plain"}), Turn().context
+    )
+    assert outcome.text.startswith("<documentation>\ndef plain(")
+    assert outcome.text.endswith("\n</documentation>")
 
 
 async def test_output_cannot_close_its_own_mark() -> None:

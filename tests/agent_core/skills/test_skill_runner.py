@@ -411,5 +411,5 @@ async def test_a_result_that_is_not_what_was_declared_is_an_error_of_the_skill(m
     async with SkillRunner([host(skill)]) as runner:
         error = await error_of(runner.run("LiarSkill", method))
     assert error.code is ErrorCode.SKILL_ERROR
-    assert "it ran, but its result does not fit its declaration" in error.message
+    assert error.message.startswith(f"{method} ran, but its result does not fit its declaration: ")
     assert skill.ran == 1
