@@ -10,13 +10,14 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Literal, NamedTuple
 
-from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, MQTT_ERR_SUCCESS, Client, MQTTMessage
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, MQTT_ERR_SUCCESS, Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from broker.client import LeanClient
 from broker.drivers import Driver
-from broker.properties import PublishProperties
+from broker.message import Message, PublishProperties
 from contracts.errors import Disconnected, Forbidden
 
 Protocol = Literal[4, 5]
@@ -29,23 +30,6 @@ _ACKNOWLEDGE_S = 10.0
 _UNSUPPORTED_VERSION = frozenset({1, 132})
 _LOGIN_REFUSED = frozenset({2, 4, 5, 133, 134, 135, 138, 140})
 """Reason codes of MQTT 3.1.1 and 5 (client id, user name, password, right, ban, method)."""
-
-
-class Message(NamedTuple):
-    """A message as it is published or arrives; the topic never carries the prefix.
-
-    Attributes:
-        retain: On arrival: whether the broker had kept it from before.
-        expiry_s: MQTT 5 only, as the two that follow.
-    """
-
-    topic: str
-    payload: bytes
-    qos: int = 1
-    retain: bool = False
-    expiry_s: int | None = None
-    response_topic: str | None = None
-    correlation: bytes | None = None
 
 
 class Verdict(Enum):
@@ -84,7 +68,7 @@ class Connection:
 
     Args:
         limit: How many publications may wait for their acknowledgement.
-        on_message: Called in the event loop for each message that arrives, as paho gives it.
+        on_message: Called in the event loop for each message that arrives.
     """
 
     def __init__(
@@ -94,7 +78,7 @@ class Connection:
         *,
         protocol: Protocol,
         limit: int,
-        on_message: Callable[[MQTTMessage], None],
+        on_message: Callable[[Message], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.protocol = protocol
@@ -231,7 +215,8 @@ class Connection:
 
     def _make_client(self) -> Client:
         login = self._login
-        client = Client(
+        client = LeanClient(
+            self._arrived,
             CallbackAPIVersion.VERSION2,
             client_id=login.client_id,
             clean_session=True if self.protocol == 4 else None,
@@ -249,11 +234,10 @@ class Connection:
         client.connect_async(login.host, login.port, login.keepalive, clean_start=clean_start)
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
-        client.on_message = self._arrived
         client.on_publish = self._published
         client.on_subscribe = self._subscribed
         client.on_unsubscribe = self._subscribed
-        self._driver.attach(client, self._end)
+        self._driver.attach(client)
         return client
 
     # What follows is called by paho, in the loop or in its thread.
@@ -268,7 +252,7 @@ class Connection:
     ) -> None:
         self._driver.post(self._end, reason.getName())
 
-    def _arrived(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+    def _arrived(self, message: Message) -> None:
         self._driver.post(self._on_message, message)
 
     def _published(self, _client: Client, _data: Any, mid: int, reason: ReasonCode, _given: Any) -> None:

@@ -6,19 +6,14 @@ The loop is the faster of the two by far, because nothing is handed between thre
 
 import asyncio
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from paho.mqtt import MQTTException
 from paho.mqtt.client import Client
 
 DriverName = Literal["auto", "loop", "thread"]
-
-_PACKETS_A_TURN = 64
-"""Packets read before the loop gets its turn again; measured as the best of 1, 16, 64 and 256."""
 
 _MISC_INTERVAL_S = 1.0
 """How often paho checks its keepalive, which counts in seconds."""
@@ -35,8 +30,8 @@ _TCP_CORK: int | None = getattr(socket, "TCP_CORK", None)
 class Driver(Protocol):
     """Runs one paho client for the length of one connection."""
 
-    def attach(self, client: Client, broken: Callable[[str], None]) -> None:
-        """Take the client before it connects, and what to call when it can no longer be driven."""
+    def attach(self, client: Client) -> None:
+        """Take the client before it connects."""
 
     def started(self) -> None:
         """The client's socket is connected, and CONNECT is waiting to be sent."""
@@ -73,12 +68,10 @@ class LoopDriver:
         self._client: Client | None = None
         self._socket: Any = None
         self._writing = False
-        self._broken: Callable[[str], None] = lambda _: None
 
-    def attach(self, client: Client, broken: Callable[[str], None]) -> None:
-        """Take the client before it connects, and what to call when it can no longer be driven."""
+    def attach(self, client: Client) -> None:
+        """Take the client before it connects."""
         self._client = client
-        self._broken = broken
         client.on_socket_open = without_delay
         client.on_socket_close = self._closed
         client.on_socket_register_write = self._wants_to_write
@@ -111,12 +104,7 @@ class LoopDriver:
 
     def _read(self) -> None:
         assert self._client is not None
-        try:
-            self._client.loop_read(_PACKETS_A_TURN)
-        except (MQTTException, ValueError, struct.error, IndexError, KeyError) as error:
-            # paho raises these at bytes that are not MQTT; nothing after them can be understood.
-            self._forget()
-            self._broken(f"the broker sent what is not MQTT ({type(error).__name__})")
+        self._client.loop_read()
 
     def _wants_to_write(self, _client: Client, _userdata: object, _sock: object) -> None:
         # Nearly always the socket takes it all, so trying in the next turn of the loop is cheaper
@@ -169,8 +157,8 @@ class ThreadDriver:
         self._woken = False
         self._stopped = threading.Event()
 
-    def attach(self, client: Client, broken: Callable[[str], None]) -> None:
-        """Take the client before it connects; paho's thread tells itself when it breaks."""
+    def attach(self, client: Client) -> None:
+        """Take the client before it connects."""
         self._client = client
         client.on_socket_open = without_delay
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import urlsplit
 
-from paho.mqtt.client import MQTTMessage
 from pydantic import SecretStr
 
-from broker.connection import Answer, Connection, Login, Message, Protocol, Verdict
+from broker.connection import Answer, Connection, Login, Protocol, Verdict
 from broker.drivers import DriverName, make_driver
+from broker.message import Message
 from contracts.errors import (
     ConfigError,
     Disconnected,
@@ -417,24 +417,13 @@ class Link:
             timeout_s=settings.connect_timeout_s,
         )
 
-    def _arrived(self, raw: MQTTMessage) -> None:
-        try:
-            topic = raw.topic
-        except UnicodeDecodeError:
-            _logger.warning("dropped a message: its topic is not UTF-8")
-            return
+    def _arrived(self, message: Message) -> None:
         prefix = self._settings.topic_prefix
-        if not topic.startswith(prefix):
+        if not message.topic.startswith(prefix):
             return
-        topic = topic[len(prefix) :]
-        response = correlation = expiry = None
-        if raw.properties is not None:
-            response = getattr(raw.properties, "ResponseTopic", None)
-            correlation = getattr(raw.properties, "CorrelationData", None)
-            expiry = getattr(raw.properties, "MessageExpiryInterval", None)
-            if response is not None:
-                response = response.removeprefix(prefix)
-        message = Message(topic, bytes(raw.payload), raw.qos, raw.retain, expiry, response, correlation)
+        if prefix:
+            message = message._replace(topic=message.topic[len(prefix) :])
+        topic = message.topic
         levels = topic.split("/")
         for subscription in [one for one in self._subscriptions if one.matches(levels)]:
             try:

@@ -3,9 +3,12 @@ import logging
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from pydantic import SecretStr
 
 from broker.link import Link, LinkSettings, Message, open_link
@@ -31,9 +34,35 @@ async def test_a_message_comes_back_to_its_subscriber(link: Link) -> None:
     await link.publish("a/b", b"hello", expiry_s=30, response_topic="a/answer", correlation=b"7")
     message = await inbox.get()
     assert (message.topic, message.payload, message.retain) == ("a/b", b"hello", False)
-    assert (message.response_topic, message.correlation) == ("a/answer", b"7")
-    assert message.expiry_s is not None
     assert link.protocol == 5
+
+
+@asynccontextmanager
+async def watching(mosquitto: Mosquitto, filter_: str) -> AsyncIterator[asyncio.Queue[MQTTMessage]]:
+    """What a plain MQTT 5 client sees."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    seen: asyncio.Queue[MQTTMessage] = asyncio.Queue()
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    client.on_message = lambda _client, _data, message: loop.call_soon_threadsafe(seen.put_nowait, message)
+    client.on_subscribe = lambda *_: loop.call_soon_threadsafe(ready.set)
+    client.on_connect = lambda client, *_: client.subscribe(filter_, qos=1)
+    client.connect_async("127.0.0.1", mosquitto.port)
+    client.loop_start()
+    try:
+        await ready.wait()
+        yield seen
+    finally:
+        client.disconnect()
+        await asyncio.to_thread(client.loop_stop)
+
+
+async def test_others_see_the_properties_of_mqtt_5(link: Link, mosquitto: Mosquitto) -> None:
+    async with watching(mosquitto, "a/+") as seen:
+        await link.publish("a/b", b"hello", expiry_s=30, response_topic="a/answer", correlation=b"7")
+        properties = (await seen.get()).properties
+    assert properties is not None
+    assert (properties.ResponseTopic, properties.CorrelationData) == ("a/answer", b"7")
+    assert 0 < properties.MessageExpiryInterval <= 30
 
 
 async def test_five_thousand_messages_arrive_in_order(link: Link) -> None:
@@ -45,18 +74,18 @@ async def test_five_thousand_messages_arrive_in_order(link: Link) -> None:
 
 
 async def test_the_prefix_is_only_on_the_wire(mosquitto: Mosquitto) -> None:
-    inside: asyncio.Queue[Message] = asyncio.Queue()
-    outside: asyncio.Queue[Message] = asyncio.Queue()
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
     async with (
         open_link(settings(mosquitto.url, topic_prefix="strawberry/")) as link,
-        open_link(settings(mosquitto.url, "two")) as other,
+        watching(mosquitto, "#") as seen,
     ):
-        await link.subscribe("a/b", inside.put_nowait)
-        await other.subscribe("#", outside.put_nowait)
+        await link.subscribe("a/b", inbox.put_nowait)
         await link.publish("a/b", b"x", response_topic="a/c")
-        assert (await outside.get())[:1] == ("strawberry/a/b",)
-        got = await inside.get()
-        assert (got.topic, got.response_topic) == ("a/b", "a/c")
+        outside = await seen.get()
+        assert outside.topic == "strawberry/a/b"
+        assert outside.properties is not None
+        assert outside.properties.ResponseTopic == "strawberry/a/c"
+        assert (await inbox.get()).topic == "a/b"
 
 
 async def test_a_retained_message_is_known_as_such(link: Link) -> None:
@@ -226,6 +255,34 @@ async def test_a_peer_that_does_not_speak_mqtt_leaves_a_reason() -> None:
     async with server, open_link(settings(f"mqtt://127.0.0.1:{port}"), wait_s=0.2) as link:
         assert not link.connected
         assert link.last_error is not None
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"\x30\x03\x00\xff\x00",  # a topic longer than its packet
+        b"\x30\x06\x00\x01a\xff\x7f\x00",  # properties longer than their packet
+        b"\x34\x06\x00\x01a\x00\x01\x00",  # QoS 2, which was never asked for
+        b"\x40\x01\x00",  # an acknowledgement of half a number
+        b"\xf0\x00",
+    ],
+)
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_a_broker_that_goes_mad_is_left_and_tried_again(driver: str, rubbish: bytes) -> None:
+    visits = asyncio.Semaphore(0)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00" + rubbish)
+        visits.release()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, open_link(settings(f"mqtt://127.0.0.1:{port}", driver=driver), wait_s=0):
+        for _ in range(3):
+            await visits.acquire()
 
 
 async def test_cancelling_passes_through(mosquitto: Mosquitto) -> None:
