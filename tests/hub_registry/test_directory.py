@@ -77,6 +77,20 @@ def test_a_device_is_found_by_whatever_a_person_calls_it(home, name):
     assert home.directory.resolve(name).id == "tv"
 
 
+def test_a_key_leads_to_whichever_device_has_it_now(home):
+    # Both renamed, and one takes the name that the other gave up.
+    home.directory.put(device("Old telly", "old_telly", id="tv"))
+    home.directory.put(device("TV", "tv", id="kitchen_radio"))
+    home.directory.put(device("Older telly", "older_telly", id="tv"))
+    assert home.directory.resolve("tv").id == "kitchen_radio"
+    assert home.directory.resolve("older_telly").id == "tv"
+
+    home.directory.drop("kitchen_radio")
+    assert home.directory.resolve("tv").id == "tv"
+    with pytest.raises(CallError):
+        home.directory.resolve("old_telly")
+
+
 def test_an_unknown_device_lists_the_nearest(home):
     with pytest.raises(CallError) as refused:
         home.directory.resolve("kitchen_radios")
