@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent_core.sentences import SentenceCall, SentenceIndex
 from agent_core.catalogue import Target
+from agent_core.sentences import SentenceCall, SentenceIndex
 
 
 @pytest.fixture

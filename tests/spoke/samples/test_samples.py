@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import textwrap
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -202,9 +203,10 @@ async def test_the_lamp_does_as_it_is_told_and_publishes_it(call, sink):
 
 
 async def test_the_readme_shows_skills_that_work(samples_folder, tmp_path, sink):
-    blocks = re.findall(r"```python\n(.*?)```", (samples_folder / "README.md").read_text(), re.DOTALL)
+    text = (samples_folder / "README.md").read_text()
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     for number, block in enumerate(blocks):
-        (tmp_path / f"block_{number}.py").write_text(block)
+        (tmp_path / f"block_{number}.py").write_text(textwrap.dedent(block))
     loaded = load_skills([tmp_path], make_context=lambda name: SkillContext(tmp_path / name, sink))
     assert loaded.problems == []
     async with SkillRunner(loaded.skills) as runner:
