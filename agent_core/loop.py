@@ -93,7 +93,6 @@ async def run_turn(
     gateway: Gateway,
     toolset: Toolset | None,
     limits: TurnLimits | None = None,
-    stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """Run one turn and yield what happens, in the order in which it happens.
 
@@ -102,13 +101,12 @@ async def run_turn(
 
     Args:
         toolset: None for a turn in which nothing may be executed.
-        stop: Ends the turn with the error ``cancelled`` when it is set.
     """
 
     async def work(emit: Emit) -> None:
         await _Turn(request, gateway=gateway, toolset=toolset, limits=limits or TurnLimits(), emit=emit).run()
 
-    async with aclosing(streamed(work, name=f"turn {request.turn}", stop=stop)) as events:
+    async with aclosing(streamed(work, name=f"turn {request.turn}")) as events:
         async for event in events:
             yield event
 

@@ -107,7 +107,8 @@ def context_block(
         more = len(devices) - most_devices
         lines.append(f"Devices: {shown}" + (f" and {more} more" if more > 0 else ""))
     if notes:
-        lines.append(notes)
+        # Whoever wrote them must not be able to end the block and speak for the user.
+        lines.append(notes.replace("</context", "<\\/context"))
     lines.append("</context>")
     return "\n".join(lines)
 

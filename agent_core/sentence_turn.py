@@ -1,6 +1,5 @@
 """A turn that a declared sentence answers: one call, no model."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, nullcontext
 
@@ -20,7 +19,6 @@ def run_sentence(
     caller: SkillCaller,
     confirmer: Confirmer | None = None,
     device: str | None = None,
-    stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """Make the call that a sentence means, with all rights and confirmations, and say its result.
 
@@ -48,7 +46,7 @@ def run_sentence(
         else:
             final(emit, answer_text(result))
 
-    return streamed(work, name=f"sentence {turn}", stop=stop)
+    return streamed(work, name=f"sentence {turn}")
 
 
 def _unpaused() -> AbstractContextManager[object]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 from hassil import (
@@ -124,9 +123,7 @@ def _parsed(text: str) -> Sentence:
     return sentence
 
 
-@lru_cache(maxsize=4096)
 def _intents(text: str) -> Intents:
-    """Many devices have the same skill; each template is compiled once."""
     return Intents.from_dict({"language": "en", "intents": {"it": {"data": [{"sentences": [text]}]}}})
 
 

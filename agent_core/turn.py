@@ -29,19 +29,17 @@ class TurnContext:
 
 
 async def streamed(
-    work: Callable[[Emit], Coroutine[None, None, None]], *, name: str, stop: asyncio.Event | None = None
+    work: Callable[[Emit], Coroutine[None, None, None]], *, name: str
 ) -> AsyncGenerator[TurnEvent, None]:
     """Yield what a piece of work emits, up to its ``TurnFinal`` or ``TurnError``.
 
     Args:
         work: Emits one of the two as its last event; where it is cancelled or fails, that is done here.
         name: Of the task that it runs in.
-        stop: Cancels the work when it is set.
     """
     queue: asyncio.Queue[TurnEvent] = asyncio.Queue()
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(_ending(work, queue.put_nowait, name), name=name)
-        watch = tasks.create_task(_stopper(stop, task), name=f"stop of {name}") if stop else None
         try:
             while True:
                 event = await queue.get()
@@ -53,8 +51,6 @@ async def streamed(
             return
         finally:
             task.cancel()
-            if watch is not None:
-                watch.cancel()
 
 
 async def _ending(work: Callable[[Emit], Coroutine[None, None, None]], emit: Emit, name: str) -> None:
@@ -71,8 +67,3 @@ async def _ending(work: Callable[[Emit], Coroutine[None, None, None]], emit: Emi
                 code="internal", message="something inside Strawberry failed", hint="The log says what."
             )
         )
-
-
-async def _stopper(stop: asyncio.Event, work: asyncio.Task[None]) -> None:
-    await stop.wait()
-    work.cancel()

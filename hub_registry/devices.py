@@ -69,16 +69,6 @@ class Devices:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def all(self) -> list[Device]:
-        """List all devices, the oldest first."""
-
-        def work(session: Session) -> list[Device]:
-            return [
-                device_of(row) for row in session.exec(select(DeviceRow).order_by(col(DeviceRow.created_at)))
-            ]
-
-        return await self._store.read(work)
-
     async def add(
         self,
         display_name: str,

@@ -9,7 +9,7 @@ from sqlmodel import Session, col, select
 
 from broker import tokens
 from broker.keys import KeyPair, PublicKey
-from contracts.claims import Claims, PrincipalKind, Scope
+from contracts.claims import SCOPES, Claims, PrincipalKind, Scope
 from contracts.errors import NotFound, Unauthorized
 from contracts.presence import Revocation
 from hub_registry.store import Store
@@ -81,14 +81,9 @@ class TokenAuthority:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def issue(self, request: TokenRequest, *, replaces: str | None = None) -> str:
-        """Issue a token.
-
-        Args:
-            request: What it shall be good for.
-            replaces: ``jti`` of the token that it renews.
-        """
-        claims, row = self.prepare(request, replaces=replaces)
+    async def issue(self, request: TokenRequest) -> str:
+        """Issue a token."""
+        claims, row = self.prepare(request)
         await self._store.write(lambda session: session.add(row))
         return self.hand_out(claims, row)
 
@@ -138,7 +133,7 @@ class TokenAuthority:
                 subject=claims.sub,
                 owner=claims.own,
                 # The order of the table, so that two tokens with the same rights read the same.
-                scopes=[scope for scope in ("register", "chat", "call") if scope in claims.scopes],
+                scopes=[scope for scope in SCOPES if scope in claims.scopes],
                 lifetime_s=lifetime_s,
                 name=old.name if old else "",
             ),
@@ -202,11 +197,11 @@ class TokenAuthority:
 
         await self.announce(await self._store.write(work))
 
-    async def revoke_subject(self, kind: PrincipalKind, subject: str, *, keep: str | None = None) -> None:
-        """Revoke every token of a device, user or client, except perhaps one ``jti``."""
+    async def revoke_subject(self, kind: PrincipalKind, subject: str) -> None:
+        """Revoke every token of a device, user or client."""
 
         def work(session: Session) -> list[TokenRow]:
-            return revoke_rows(session, kind, subject, keep=keep)
+            return revoke_rows(session, kind, subject)
 
         await self.announce(await self._store.write(work))
 
@@ -229,16 +224,13 @@ class TokenAuthority:
         return Revocation(tokens=sorted(self._revoked), before=now())
 
 
-def revoke_rows(
-    session: Session, kind: PrincipalKind, subject: str, *, keep: str | None = None
-) -> list[TokenRow]:
+def revoke_rows(session: Session, kind: PrincipalKind, subject: str) -> list[TokenRow]:
     """Mark every good token of a subject as revoked, within a transaction, and give those rows."""
     rows = session.exec(
         select(TokenRow).where(
             TokenRow.kind == kind,
             TokenRow.subject == subject,
             col(TokenRow.revoked_at).is_(None),
-            col(TokenRow.jti).is_not(keep),
         )
     ).all()
     for row in rows:

@@ -19,7 +19,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -50,9 +50,7 @@ class LoadedSkills:
     problems: list[LoadProblem]
 
 
-def load_skills(
-    directories: Iterable[Path], *, make_context: ContextFactory, reserved: Collection[str] = HUB_SKILLS
-) -> LoadedSkills:
+def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:
     """Load every skill of some folders. Loading again picks up what changed in the files.
 
     This imports the files, so it blocks and it runs their code.
@@ -60,7 +58,6 @@ def load_skills(
     Args:
         directories: Folders; one that does not exist is a problem.
         make_context: Called for each class that inherits from ``Skill``, before its constructor.
-        reserved: Class names that no skill may take.
     """
     importlib.invalidate_caches()
     found = LoadedSkills([], [])
@@ -81,7 +78,7 @@ def load_skills(
                 hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
                 found.problems.append(LoadProblem(str(entry), "defines no skill", hint))
             for owner in owners:
-                _add(found, owner, entry, origins=origins, make_context=make_context, reserved=reserved)
+                _add(found, owner, entry, origins=origins, make_context=make_context)
     return found
 
 
@@ -92,14 +89,13 @@ def _add(
     *,
     origins: dict[str, Path],
     make_context: ContextFactory,
-    reserved: Collection[str],
 ) -> None:
     name, path = owner.__name__, str(entry)
     if not _CLASS_NAME.match(name):
         hint = "letters, digits and '_', at most 64, a letter first"
         found.problems.append(LoadProblem(path, f"{name} cannot be the name of a skill", hint))
         return
-    if name in reserved:
+    if name in HUB_SKILLS:
         hint = "give the class another name"
         found.problems.append(LoadProblem(path, f"{name} is the name of a skill of the hub", hint))
         return

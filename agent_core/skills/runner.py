@@ -170,7 +170,6 @@ class SkillRunner:
         *,
         confirmed: bool = False,
         progress: ProgressSink | None = None,
-        timeout_s: float | None = None,
     ) -> Json:
         """Call a method.
 
@@ -187,7 +186,6 @@ class SkillRunner:
             kwargs: JSON values by name.
             confirmed: Whether a person confirmed exactly this call.
             progress: Takes what a generator yields.
-            timeout_s: Less time than the method itself allows.
 
         Returns:
             The result as JSON.
@@ -208,7 +206,6 @@ class SkillRunner:
             )
         positional, named = called.schema.coerce(args, kwargs or {})
         allowed = called.contract.timeout_ms / 1000
-        allowed = allowed if timeout_s is None else min(allowed, timeout_s)
         deadline = asyncio.get_running_loop().time() + allowed
         call = Invocation(path, called, positional, named, progress, self._settings.max_result_bytes)
         execution = await self._started(call, owner, deadline)

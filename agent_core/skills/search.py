@@ -102,15 +102,9 @@ _Key = tuple[str, str, bool, str]
 
 
 class SkillIndex:
-    """Every method of every device, searchable.
+    """Every method of every device, searchable."""
 
-    Args:
-        root: What a path begins with: ``devices`` where there are several devices, ``device`` where there
-            is one, the own one.
-    """
-
-    def __init__(self, *, root: str = "devices") -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._ranking = Ranking()
         self._devices: dict[str, IndexedDevice] = {}
         self._named: dict[str, set[str]] = {}
@@ -168,7 +162,6 @@ class SkillIndex:
         query: str = "",
         *,
         current: str | None = None,
-        within: Collection[str] | None = None,
         limit: int | None = None,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> SearchAnswer:
@@ -177,7 +170,6 @@ class SkillIndex:
         Args:
             query: Words; names are split as in code, so ``setVolume`` does too.
             current: Id of the device on which the question was asked.
-            within: Ids of the devices that may be seen; None is all.
             limit: How many results at most.
             max_bytes: How long the answer may be as JSON.
         """
@@ -188,13 +180,11 @@ class SkillIndex:
             entries = []
         else:
             entries = self._listed(current)
-        if within is not None:
-            entries = [entry for entry in entries if not entry.contracts.keys().isdisjoint(within)]
         named = self._named_by(words)
         results: list[SearchResult] = []
         room = max_bytes - _ENVELOPE_BYTES
         for entry in entries[:limit]:
-            result = self._result(entry, current=current, within=within, named=named)
+            result = self._result(entry, current=current, named=named)
             room -= len(result.model_dump_json(exclude_defaults=True).encode()) + 1
             if room < 0 and results:
                 break
@@ -231,10 +221,8 @@ class SkillIndex:
         shown = {entry.row for entry in first}
         return first + [entry for entry in self._alphabetical if entry.row not in shown]
 
-    def _result(
-        self, entry: _Entry, *, current: str | None, within: Collection[str] | None, named: set[str]
-    ) -> SearchResult:
-        seen = [self._devices[device] for device in entry.contracts if within is None or device in within]
+    def _result(self, entry: _Entry, *, current: str | None, named: set[str]) -> SearchResult:
+        seen = [self._devices[device] for device in entry.contracts]
         if len(seen) > 1:
             seen.sort(
                 key=lambda device: (
@@ -248,14 +236,13 @@ class SkillIndex:
         keys = [device.key for device in seen[:_MOST_DEVICES]]
         reasons = {device.key: device.unavailable for device in seen[:_MOST_DEVICES] if device.unavailable}
         is_available = not seen[0].unavailable
-        if entry.is_agnostic and self._root == "devices":
+        if entry.is_agnostic:
             # Which device serves is the hub's choice, so the model sees only the hub.
             is_available = any(not device.unavailable for device in seen)
             reasons = {} if is_available else {HUB: f"{seen[0].key}: {seen[0].unavailable}"}
             seen, keys = seen[:1], [HUB]
-        place = f"{self._root}.{keys[0]}" if self._root == "devices" else self._root
         return SearchResult(
-            path=f"{place}.{entry.skill}.{entry.method}",
+            path=f"devices.{keys[0]}.{entry.skill}.{entry.method}",
             signature=_shortened(contract.signature, _LONGEST_SIGNATURE),
             summary=_shortened(contract.summary, _LONGEST_SUMMARY),
             devices=keys,

@@ -116,10 +116,10 @@ async def test_every_revocation_is_announced_once_and_kept_until_the_token_expir
     stop = house.authority.on_revoked(listener)
     jtis = [house.authority.check(await house.authority.issue(user_token())).jti for _ in range(3)]
     await house.authority.revoke(jtis[:1])
-    await house.authority.revoke_subject("user", "admin", keep=jtis[2])
+    await house.authority.revoke_subject("user", "admin")
     stop()
     await house.authority.revoke([jtis[2]])
-    assert told == [jtis[:1], [jtis[1]]]
+    assert [sorted(each) for each in told] == [jtis[:1], sorted(jtis[1:])]
     assert house.authority.unexpired_revocations().tokens == sorted(jtis)
 
 

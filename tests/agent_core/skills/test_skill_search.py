@@ -181,23 +181,10 @@ def test_what_is_removed_is_not_found(index):
         index.put_skill("tv", LAMP)
 
 
-def test_only_devices_that_may_be_seen_are_shown(index):
-    assert paths(index.search("volume", within={"pc"})) == []
-    assert index.search("brightness", within={"pc"}).results[0].devices == ["bedroom_pc"]
-
-
 def test_flags_and_summary_are_shown(index):
     (result,) = index.search("speakers").results
     assert result.flags == ["open_world"]
     assert index.search("songs").results[0].summary == "Searches for songs in the music library."
-
-
-def test_a_local_index_has_paths_of_the_own_device(index):
-    local = SkillIndex(root="device")
-    local.set_device(IndexedDevice("pc", "pc"))
-    local.put_skill("pc", TIME)
-    assert paths(local.search("time")) == ["device.TimeSkill.now"]
-    local.close()
 
 
 def test_an_answer_is_bounded_and_says_how_many_more_there_are():
