@@ -72,7 +72,7 @@ def run_spoke(options: argparse.Namespace) -> None:
     folders = tuple(Path(folder).absolute() for folder in options.skills or [home.skills])
     for folder in folders:
         if folder == home.skills:
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_skills_folder(folder)
         elif not folder.is_dir():
             raise ConfigError(f"there is no folder {folder}", hint="Make it, or name another with --skills.")
     settings = SpokeSettings(
@@ -95,6 +95,16 @@ async def _serve_skills(settings: "SpokeSettings", token: SecretStr | None, *, w
     async with open_spoke(settings, token=token) as spoke:
         say(f"Ready: {spoke.device} offers {', '.join(spoke.skills) or 'no skill yet'}. Ctrl-C ends.")
         await forever()
+
+
+def _make_skills_folder(folder: Path) -> None:
+    """Make the folder for the user's own skills, with a page in it that says how to write one."""
+    from spoke import samples
+
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / "README.md"
+    if not page.exists():
+        page.write_text((Path(samples.__path__[0]) / page.name).read_text("utf-8"), "utf-8")
 
 
 def _enrolment_token(file: str | None) -> SecretStr | None:
