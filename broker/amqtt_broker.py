@@ -29,7 +29,7 @@ from broker.amqtt_frames import (
     read_connect,
 )
 from broker.amqtt_limits import Allowance, Limits, Refusals
-from broker.amqtt_peers import Peer
+from broker.amqtt_peer import Peer
 from broker.amqtt_plugins import Gate, Login, TokenLogin
 from broker.amqtt_retained import Retained, RetainedStore
 from broker.amqtt_revocations import Revocations
@@ -378,7 +378,7 @@ class StrictBroker(Broker):
         await self._idle.wait()
 
     async def _start_listeners(self) -> None:
-        """Listening is the business of ``open_embedded``, which knows ports, TLS and who may come."""
+        """Listening is the business of ``open_embedded``, which knows the port."""
 
     async def _session_monitor(self) -> None:
         """Nothing to do: a session ends with its connection."""

@@ -21,7 +21,7 @@ from broker.amqtt_frames import (
     write_publish,
 )
 from broker.amqtt_limits import Limits
-from broker.amqtt_peers import Peer
+from broker.amqtt_peer import Peer
 from broker.amqtt_plugins import Login
 from broker.amqtt_retained import Retained
 
@@ -127,17 +127,13 @@ class Connection(BrokerProtocolHandler):
         """
         broken: MalformedPacket | None = None
         async with asyncio.TaskGroup() as tasks:
-            helpers = (
-                tasks.create_task(self.peer.pump(), name=f"send to {self.name}"),
-                tasks.create_task(self._send_retained(), name=f"retained for {self.name}"),
-            )
+            retained = tasks.create_task(self._send_retained(), name=f"retained for {self.name}")
             try:
                 await self._read()
             except MalformedPacket as error:
                 broken = error
             finally:
-                for helper in helpers:
-                    helper.cancel()
+                retained.cancel()
         if broken is not None:
             raise broken
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import socket
 import struct
 import threading
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from broker import tokens
 from broker.amqtt_plugins import Gate, Login, TokenLogin
 from broker.amqtt_revocations import Revocations
+from broker.drivers import without_delay
 from broker.embedded import EmbeddedBroker, EmbeddedSettings, Limits, open_embedded
 from broker.keys import KeyPair
 from contracts.claims import PrincipalKind, Scope
@@ -59,11 +59,7 @@ class Client:
             reconnect_on_failure=False,
             **options,
         )
-        if options.get("transport") != "websockets":
-            # Without this, each round trip takes 40 ms.
-            self.paho.on_socket_open = lambda _c, _u, sock: sock.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-            )
+        self.paho.on_socket_open = without_delay
         if token is not None:
             self.paho.username_pw_set(name, token)
         self.paho.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._set, reason.value)

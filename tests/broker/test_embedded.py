@@ -5,22 +5,16 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import jwt
 import paho.mqtt.client as paho
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from broker import tokens
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, open_embedded
 from broker.keys import KeyPair
 from broker.ports import listen, port_owner
 from contracts import topics
@@ -41,7 +35,7 @@ from tests.broker.embedded_world import (
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with embedded_house(tmp_path, ws_port=0) as house:
+    async with embedded_house(tmp_path) as house:
         yield house
 
 
@@ -295,42 +289,6 @@ async def test_a_message_of_every_qos_arrives_once(house: House) -> None:
 # ---- where it listens
 
 
-async def test_programs_and_own_pages_may_use_the_websocket_and_foreign_pages_may_not(house: House) -> None:
-    ws_port = house.broker.ws_port  # type: ignore[union-attr]
-    assert ws_port is not None
-    client = Client("anna", house.token("anna", "user"), transport="websockets")
-    assert await client.connect(ws_port) == 0
-    await client.subscribe("#")
-    hub = await house.client("main", "hub")
-    await hub.publish("devices/pc/status", bytes(200_000))
-    assert len((await client.next()).payload) == 200_000
-    await client.stop()
-    here = f"127.0.0.1:{ws_port}"
-    assert await upgrade(ws_port, host=here, origin=None) == "101"
-    assert await upgrade(ws_port, host=here, origin=f"http://{here}") == "101"
-    assert await upgrade(ws_port, host=here, origin="http://evil.example") == "403"
-    assert await upgrade(ws_port, host="evil.example", origin="http://evil.example") == "421"
-
-
-async def upgrade(port: int, *, host: str, origin: str | None) -> str:
-    """The status with which the broker answers a WebSocket's handshake."""
-    socket = await upgraded(port, host=host, origin=origin)
-    status = (await socket.receive(12)).decode()
-    await socket.close()
-    return status.removeprefix("HTTP/1.1 ")
-
-
-async def upgraded(port: int, *, host: str, origin: str | None) -> Socket:
-    socket = await Socket.open(port)
-    origin_line = f"Origin: {origin}\r\n" if origin else ""
-    socket.send(
-        f"GET / HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
-        f"Sec-WebSocket-Key: {'A' * 22}==\r\n{origin_line}\r\n".encode()
-    )
-    return socket
-
-
 async def test_a_busy_port_is_an_error_that_names_who_has_it(tmp_path: Path, house: House) -> None:
     with pytest.raises(ConfigError) as caught:
         async with open_embedded(
@@ -348,77 +306,16 @@ def test_a_port_that_nobody_has_has_no_owner() -> None:
     assert port_owner(port) is None
 
 
-async def test_other_machines_are_let_in_with_tls_or_when_told_so(tmp_path: Path) -> None:
-    key = KeyPair.generate()
-    with pytest.raises(ConfigError, match="without TLS"):
-        async with embedded_house(tmp_path, key=key, host="0.0.0.0"):
-            pass
-    async with embedded_house(tmp_path, key=key, host="0.0.0.0", insecure_lan=True) as house:
-        assert await code_for(house, "pc", house.token("pc")) == 0
-
-
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "home")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    paths = directory / "cert.pem", directory / "cert.key"
-    paths[0].write_bytes(certificate.public_bytes(Encoding.PEM))
-    paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return paths
-
-
-async def test_with_a_certificate_both_ports_speak_tls(tmp_path: Path) -> None:
-    certificate, private_key = make_certificate(tmp_path)
-    async with embedded_house(
-        tmp_path, ws_port=0, certificate=certificate, private_key=private_key, host="0.0.0.0"
-    ) as house:
-        assert isinstance(house.broker, EmbeddedBroker)
-        assert house.broker.tls
-        assert house.broker.ws_port is not None
-        for transport, port in (("tcp", house.port), ("websockets", house.broker.ws_port)):
-            client = Client("pc", house.token("pc"), transport=transport)
-            client.paho.tls_set(str(certificate))
-            assert await client.connect(port) == 0
-            await client.subscribe("devices/pc/status")
-            await client.publish("devices/pc/status", b"hello")
-            assert (await client.next()).payload == b"hello"
-            await client.stop()
-        plain = await house.open()
-        plain.send(connect_packet("pc", house.token("pc")))
-        assert await plain.ended()
-
-
-async def test_a_certificate_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"certificate .* cannot be used"):
-        async with embedded_house(tmp_path, certificate=tmp_path / "none.pem"):
-            pass
-
-
 # ---- how it behaves
 
 
 async def test_no_token_appears_in_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with embedded_house(tmp_path, ws_port=0) as house:
+    async with embedded_house(tmp_path) as house:
         good, bad = house.token("pc"), house.token("tv", lifetime_s=-60)
         assert await code_for(house, "pc", good) == 0
         assert await code_for(house, "tv", bad) == 5
         assert await code_for(house, "pc", "a-password-of-somebody") == 5
-        web = Client("pc", good, transport="websockets")
-        assert await web.connect(house.broker.ws_port) == 0  # type: ignore[union-attr, arg-type]
-        await web.stop()
     assert "broker started at" in caplog.text
     for secret in (good, bad, "a-password-of-somebody"):
         for part in (
@@ -432,16 +329,14 @@ async def test_no_token_appears_in_any_log(tmp_path: Path, caplog: pytest.LogCap
 
 async def test_nothing_is_left_of_a_broker_that_was_stopped(tmp_path: Path) -> None:
     before = asyncio.all_tasks()
-    async with embedded_house(tmp_path, ws_port=0) as house:
+    async with embedded_house(tmp_path) as house:
         idle = await Socket.open(house.port)
-        web = await upgraded(house.broker.ws_port, host="localhost", origin=None)  # type: ignore[union-attr, arg-type]
-        assert (await web.receive(12)).endswith(b"101")
         device = await Socket.open(house.port)
         will = ("devices/pc/heartbeat", b"offline")
         device.send(connect_packet("pc", house.token("pc"), will=will) + b"\xc0\x00")
         assert await device.receive(6) == b"\x20\x02\x00\x00\xd0\x00"
     assert asyncio.all_tasks() == before
-    for each in (idle, web, device):
+    for each in (idle, device):
         assert await each.ended()
         await each.close()
 

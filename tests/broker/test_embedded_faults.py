@@ -6,12 +6,13 @@ Where a scene goes well on amqtt itself one day, its test fails: then the cure i
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from amqtt.contexts import BrokerConfig
 
-from broker.embedded import EmbeddedSettings, Limits
-from broker.keys import KeyPair
+from broker.embedded import Limits
 from tests.broker.embedded_world import (
     SILENCE_S,
     House,
@@ -193,14 +194,19 @@ async def answer_to_nobody(house: House) -> int:
 
 
 async def test_nobody_comes_in_without_a_name_and_only_this_machine_is_listened_on(
-    tmp_path: Path, ours: House
+    ours: House,
 ) -> None:
     stock = BrokerConfig()
     assert stock.listeners["default"].bind == "0.0.0.0:1883"
     assert stock.plugins["amqtt.plugins.authentication.AnonymousAuthPlugin"] == {"allow_anonymous": True}
-    settings = EmbeddedSettings(data_dir=tmp_path, hub_id="home-1", hub_key=KeyPair.generate().public)
-    assert settings.host == "127.0.0.1"
+    assert [each.laddr.ip for each in listening(ours.port)] == ["127.0.0.1"]
     assert await answer_to_nobody(ours) == 5
+
+
+def listening(port: int) -> list[Any]:
+    """The sockets of this process that listen on a port."""
+    connections = psutil.Process().net_connections(kind="tcp")
+    return [each for each in connections if each.status == psutil.CONN_LISTEN and each.laddr.port == port]
 
 
 async def messages_by_turns(house: House) -> list[int]:

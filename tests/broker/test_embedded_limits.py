@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.amqtt_limits import Allowance, Limits, Refusals
-from broker.amqtt_peers import TcpPeer
+from broker.amqtt_peer import Peer
 from broker.envelope import Seal, unseal
 from broker.keys import KeyPair
 from contracts.rpc import Accepted
@@ -288,8 +288,8 @@ def noisy_house(tmp_path: Path) -> Iterator[tuple[asyncio.Runner, House]]:
 
 
 async def test_accepted_sockets_send_small_packets_at_once() -> None:
-    accepted: asyncio.Future[TcpPeer] = asyncio.get_running_loop().create_future()
-    server = await asyncio.start_server(lambda r, w: accepted.set_result(TcpPeer(r, w)), "127.0.0.1", 0)
+    accepted: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda r, w: accepted.set_result(Peer(r, w)), "127.0.0.1", 0)
     client = await Socket.open(server.sockets[0].getsockname()[1])
     peer = await accepted
     sock = peer._writer.get_extra_info("socket")

@@ -32,7 +32,7 @@ from tests.broker.embedded_world import (
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with embedded_house(tmp_path, ws_port=0) as house:
+    async with embedded_house(tmp_path) as house:
         yield house
 
 
