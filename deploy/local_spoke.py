@@ -22,6 +22,8 @@ _RESTART_S: Final = (1.0, 60.0)
 _STOP_S: Final = 15.0
 """How long it may take to let its skills finish; its own grace is shorter."""
 _LOOK_S: Final = 0.1
+_COMPLETE_S: Final = 10.0
+"""How long all skills are waited for; one that the hub refuses never comes."""
 
 
 @asynccontextmanager
@@ -36,10 +38,12 @@ async def local_spoke(home: Home, hub_url: str) -> AsyncIterator[None]:
 
 
 async def first_sight(home: Home, hub_url: str) -> str:
-    """Wait until the hub sees the local spoke, and say what it offers."""
+    """Wait until the hub sees the local spoke with its skills, and say what it offers."""
+    patience = time.monotonic() + _COMPLETE_S
     while True:
         for device in await asyncio.to_thread(_devices, home, hub_url):
-            if device["state"] == "online" and device["skills"]:
+            complete = not device["awaited"] or time.monotonic() > patience
+            if device["state"] == "online" and device["skills"] and complete:
                 return f"{device['name']} ({device['id']}): {', '.join(device['skills'])}"
         await asyncio.sleep(_LOOK_S)
 

@@ -86,7 +86,11 @@ class ChangeBody(_Body):
 
 
 class DeviceAnswer(_Body):
-    """A device as its owner sees it."""
+    """A device as its owner sees it.
+
+    Attributes:
+        awaited: Skills that the device says it has, and that have not come or were refused.
+    """
 
     id: str
     key: str
@@ -98,6 +102,7 @@ class DeviceAnswer(_Body):
     state: str
     last_seen: Timestamp | None
     skills: list[str]
+    awaited: list[str]
     problems: list[dict[str, str]]
 
 
@@ -308,5 +313,6 @@ def _device(entry: Entry) -> DeviceAnswer:
         state=waiting or ("online" if entry.connected else "offline"),
         last_seen=entry.last_heartbeat,
         skills=sorted(entry.skills),
+        awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
         problems=[{"at": rfc3339(problem.at), "message": problem.message} for problem in entry.problems],
     )

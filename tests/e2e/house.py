@@ -191,13 +191,20 @@ class House:
     def wait_until_online(self, spoke: Spoke) -> None:
         """Wait until the hub knows the spoke as being there, with its skills."""
         wait_for(
-            lambda: self.state_of(spoke) == "online" or self.ended(spoke.id),
+            lambda: self._is_complete(spoke) or self.ended(spoke.id),
             what=f"{spoke.name} to be online",
         )
 
     def state_of(self, spoke: Spoke) -> str:
         """What ``strawberry devices list`` says of a spoke."""
-        return next(row["state"] for row in self.json("devices", "list") if row["id"] == spoke.id)
+        return str(self._row(spoke)["state"])
+
+    def _is_complete(self, spoke: Spoke) -> bool:
+        row = self._row(spoke)
+        return row["state"] == "online" and not row["awaited"]
+
+    def _row(self, spoke: Spoke) -> dict[str, Any]:
+        return next(row for row in self.json("devices", "list") if row["id"] == spoke.id)
 
     def ended(self, name: str) -> bool:
         """Fail with its output if a process that should run has ended."""
