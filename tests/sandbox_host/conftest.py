@@ -1,11 +1,13 @@
 """A pool of real sandbox processes, and a house for their programs."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from sandbox_host import PoolSettings
+from sandbox_host import PoolSettings, Session, open_pool
 from tests.sandbox_host.house import House
 
 
@@ -23,3 +25,10 @@ def house() -> House:
 @pytest.fixture
 def settings(sandbox_files: Path) -> PoolSettings:
     return PoolSettings(sandbox_files, spares=0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def session(sandbox_files: Path) -> AsyncIterator[Session]:
+    """One interpreter for the tests of a module that do not ask for a new one: starting it takes a second."""
+    async with open_pool(PoolSettings(sandbox_files, spares=1)) as pool:
+        yield await pool.session("conversation")

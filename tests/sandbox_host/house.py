@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from contracts.errors import CallError, ErrorCode
-from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, open_pool
+from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, Session, open_pool
 
 
 class House:
@@ -32,15 +32,19 @@ class House:
 
 
 async def run(
-    settings: PoolSettings,
+    session: Session,
     house: House,
     *programs: str,
     limits: RunLimits | None = None,
     deadline: Deadline | None = None,
 ) -> RunResult:
-    """Run programs one after the other in one session; give the result of the last one."""
-    async with open_pool(settings) as pool:
-        session = await pool.session("conversation")
-        for program in programs:
-            result = await session.run(program, house, limits=limits, deadline=deadline)
+    """Run programs one after the other; give the result of the last one."""
+    for program in programs:
+        result = await session.run(program, house, limits=limits, deadline=deadline)
     return result
+
+
+async def run_alone(settings: PoolSettings, house: House, *programs: str) -> RunResult:
+    """Run programs in a new interpreter."""
+    async with open_pool(settings) as pool:
+        return await run(await pool.session("conversation"), house, *programs)

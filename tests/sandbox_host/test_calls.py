@@ -3,19 +3,23 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from contracts.errors import CallError, ErrorCode
-from sandbox_host import Deadline, PoolSettings, RunLimits, RunStatus, open_pool
+from sandbox_host import Deadline, PoolSettings, RunLimits, RunStatus, Session, open_pool
 from tests.sandbox_host.house import House, run
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ECHO = "devices.pc.EchoSkill.echo"
 
 
-async def test_a_call_looks_like_any_function(settings: PoolSettings, house: House) -> None:
-    result = await run(settings, house, f"{ECHO}(1, 'ü', to=[None, {{'a': 1.5}}])")
+async def test_a_call_looks_like_any_function(session: Session, house: House) -> None:
+    result = await run(session, house, f"{ECHO}(1, 'ü', to=[None, {{'a': 1.5}}])")
     assert result.value == [[1, "ü"], {"to": [None, {"a": 1.5}]}]
 
 
-async def test_every_name_of_the_seeds_leads_to_its_path(settings: PoolSettings, house: House) -> None:
+async def test_every_name_of_the_seeds_leads_to_its_path(session: Session, house: House) -> None:
     paths = [
         "devices.hub.MemorySkill.recall",
         "devices.search_skills",
@@ -29,12 +33,12 @@ async def test_every_name_of_the_seeds_leads_to_its_path(settings: PoolSettings,
         house.knows(path, path)
     house.knows("devices.pc.TimeSkill.now", "by its other name")
     calls = ", ".join(f"{path}()" for path in [*paths, "device_manager.pc.TimeSkill.now"])
-    result = await run(settings, house, f"[{calls}]")
+    result = await run(session, house, f"[{calls}]")
     assert result.value == [*paths, "by its other name"]
     assert house.paths == [*paths, "devices.pc.TimeSkill.now"]
 
 
-async def test_results_are_plain_data_with_attributes(settings: PoolSettings, house: House) -> None:
+async def test_results_are_plain_data_with_attributes(session: Session, house: House) -> None:
     house.knows("device.MusicSkill.songs", [{"title": "a", "by": {"name": "b"}}])
     program = """
 songs = device.MusicSkill.songs()
@@ -43,12 +47,12 @@ song.rating = 5
 print(song.title == song["title"], song.by.name, isinstance(song, dict), song)
 song.colour
 """
-    result = await run(settings, house, program)
+    result = await run(session, house, program)
     assert result.stdout == "True b True {'title': 'a', 'by': {'name': 'b'}, 'rating': 5}\n"
     assert result.traceback.endswith("AttributeError: no field 'colour'; there are: title, by, rating")
 
 
-async def test_calls_work_wherever_python_calls_functions(settings: PoolSettings, house: House) -> None:
+async def test_calls_work_wherever_python_calls_functions(session: Session, house: House) -> None:
     program = f"""
 def one(n):
     return {ECHO}(n)[0][0]
@@ -63,16 +67,16 @@ async def inner():
     return one(10)
 [sorted([3, 1, 2], key=one), [one(n) for n in range(2)], list(gen()), Box().value, await inner()]
 """
-    result = await run(settings, house, program)
+    result = await run(session, house, program)
     assert result.value == [[1, 2, 3], [0, 1], [1, 2], 9, 10]
 
 
-async def test_await_may_stand_before_a_call_that_needs_none(settings: PoolSettings, house: House) -> None:
-    result = await run(settings, house, f"(await {ECHO}(1))[0] + (await {ECHO}.aio(2))[0]")
+async def test_await_may_stand_before_a_call_that_needs_none(session: Session, house: House) -> None:
+    result = await run(session, house, f"(await {ECHO}(1))[0] + (await {ECHO}.aio(2))[0]")
     assert result.value == [1, 2]
 
 
-async def test_calls_under_gather_run_at_the_same_time(settings: PoolSettings, house: House) -> None:
+async def test_calls_under_gather_run_at_the_same_time(session: Session, house: House) -> None:
     everybody = asyncio.Barrier(8)
 
     async def meet(number: int) -> int:
@@ -81,11 +85,11 @@ async def test_calls_under_gather_run_at_the_same_time(settings: PoolSettings, h
 
     house.answers["devices.pc.MeetSkill.meet"] = meet
     program = "await asyncio.gather(*[devices.pc.MeetSkill.meet.aio(n) for n in range(8)])"
-    result = await run(settings, house, program)
+    result = await run(session, house, program)
     assert result.value == list(range(8))
 
 
-async def test_an_error_of_a_skill_can_be_caught_by_its_kind(settings: PoolSettings, house: House) -> None:
+async def test_an_error_of_a_skill_can_be_caught_by_its_kind(session: Session, house: House) -> None:
     async def fail() -> None:
         raise CallError(ErrorCode.OFFLINE, "kitchen_pc is offline", hint="try pc", device="kitchen_pc")
 
@@ -101,14 +105,14 @@ except SkillError as error:
     print(type(error).__name__)
 devices.pc.Nothing.here()
 """
-    result = await run(settings, house, program)
+    result = await run(session, house, program)
     assert result.stdout == "True offline kitchen_pc is offline try pc kitchen_pc\nDeviceOffline\n"
     assert result.status is RunStatus.ERROR
     assert result.traceback.count("File ") == 1
     assert "UnknownSkill: nothing is called devices.pc.Nothing.here (search for it)" in result.traceback
 
 
-async def test_every_error_code_arrives(settings: PoolSettings, house: House) -> None:
+async def test_every_error_code_arrives(session: Session, house: House) -> None:
     async def fail(code: str) -> None:
         raise CallError(ErrorCode(code), "no")
 
@@ -123,11 +127,11 @@ for code in {codes}:
         arrived.append(error.code)
 arrived
 """
-    assert (await run(settings, house, program)).value == codes
+    assert (await run(session, house, program)).value == codes
 
 
 async def test_a_handler_that_fails_by_mistake_is_an_error_of_the_call(
-    settings: PoolSettings, house: House
+    session: Session, house: House
 ) -> None:
     async def fail() -> None:
         raise ZeroDivisionError("a secret of the handler")
@@ -137,14 +141,14 @@ async def test_a_handler_that_fails_by_mistake_is_an_error_of_the_call(
 
     house.answers["device.A.b"] = fail
     house.answers["device.A.c"] = odd
-    result = await run(settings, house, "device.A.b()")
+    result = await run(session, house, "device.A.b()")
     assert "SkillError: device.A.b failed inside Strawberry" in result.traceback
     assert "secret" not in result.traceback
-    result = await run(settings, house, "device.A.c()")
+    result = await run(session, house, "device.A.c()")
     assert "SkillError: the result of device.A.c is not plain data" in result.traceback
 
 
-async def test_private_and_dunder_names_never_become_calls(settings: PoolSettings, house: House) -> None:
+async def test_private_and_dunder_names_never_become_calls(session: Session, house: House) -> None:
     program = """
 import copy
 names = []
@@ -156,13 +160,13 @@ for name in ("_secret", "__len__", "__wrapped__", "_repr_html_"):
 repr(device), dir(device), hasattr(devices, "__iter__")
 names
 """
-    result = await run(settings, house, program)
+    result = await run(session, house, program)
     assert result.value == ["_secret", "__len__", "__wrapped__", "_repr_html_"]
     assert house.calls == []
 
 
 async def test_names_that_are_no_methods_are_refused_and_never_asked_for(
-    settings: PoolSettings, house: House
+    session: Session, house: House
 ) -> None:
     program = f"""
 refused = []
@@ -174,13 +178,13 @@ for path in ("device", "device.ü.x", "device.{"x" * 300}.y", "a.b.c.d.e.f.g", "
         refused.append(error.code)
 refused
 """
-    result = await run(settings, house, program)
+    result = await run(session, house, program)
     assert result.value == ["unknown_skill"] * 9
     assert house.calls == []
 
 
 async def test_arguments_that_are_no_plain_data_are_the_programs_error(
-    settings: PoolSettings, house: House
+    session: Session, house: House
 ) -> None:
     program = f"""
 errors = []
@@ -193,30 +197,26 @@ for argument in (object(), float("nan"), deep, "x" * 2000):
         errors.append(error.code)
 errors
 """
-    result = await run(settings, house, program, limits=RunLimits(argument_bytes=1000))
+    result = await run(session, house, program, limits=RunLimits(argument_bytes=1000))
     assert result.value == ["bad_arguments", "bad_arguments", "bad_arguments", "too_large"]
     assert house.calls == []
 
 
-async def test_a_result_that_is_too_large_is_an_error_of_the_call(
-    settings: PoolSettings, house: House
-) -> None:
+async def test_a_result_that_is_too_large_is_an_error_of_the_call(session: Session, house: House) -> None:
     house.knows("device.A.b", "x" * 2000)
-    result = await run(settings, house, "device.A.b()", limits=RunLimits(answer_bytes=1000))
+    result = await run(session, house, "device.A.b()", limits=RunLimits(answer_bytes=1000))
     assert "TooLarge: the result of device.A.b has 2013 bytes; 1000 are the limit" in result.traceback
 
 
-async def test_thousands_of_calls_at_once_all_get_their_own_answer(
-    settings: PoolSettings, house: House
-) -> None:
+async def test_thousands_of_calls_at_once_all_get_their_own_answer(session: Session, house: House) -> None:
     program = f"""
 results = await asyncio.gather(*[{ECHO}.aio(n, "x" * 300) for n in range(5000)])
 [result[0][0] for result in results] == list(range(5000))
 """
-    assert (await run(settings, house, program)).value is True
+    assert (await run(session, house, program)).value is True
 
 
-async def test_only_so_many_calls_are_worked_on_at_once(settings: PoolSettings, house: House) -> None:
+async def test_only_so_many_calls_are_worked_on_at_once(session: Session, house: House) -> None:
     now, most = 0, 0
 
     async def work() -> None:
@@ -228,12 +228,12 @@ async def test_only_so_many_calls_are_worked_on_at_once(settings: PoolSettings, 
 
     house.answers["device.A.work"] = work
     program = "len(await asyncio.gather(*[device.A.work.aio() for _ in range(50)]))"
-    result = await run(settings, house, program, limits=RunLimits(calls_in_flight=4))
+    result = await run(session, house, program, limits=RunLimits(calls_in_flight=4))
     assert result.value == 50
     assert most == 4
 
 
-async def test_a_run_makes_only_so_many_calls(settings: PoolSettings, house: House) -> None:
+async def test_a_run_makes_only_so_many_calls(session: Session, house: House) -> None:
     program = f"""
 made = refused = 0
 for n in range(20):
@@ -244,12 +244,12 @@ for n in range(20):
         refused += 1
 [made, refused]
 """
-    result = await run(settings, house, program, limits=RunLimits(calls=12))
+    result = await run(session, house, program, limits=RunLimits(calls=12))
     assert result.value == [12, 8]
     assert len(house.calls) == 12
 
 
-async def test_a_program_that_never_stops_calling_is_stopped(settings: PoolSettings, house: House) -> None:
+async def test_a_program_that_never_stops_calling_is_stopped(session: Session, house: House) -> None:
     program = f"""
 while True:
     try:
@@ -257,12 +257,12 @@ while True:
     except SkillError:
         pass
 """
-    result = await run(settings, house, program, limits=RunLimits(calls=5))
+    result = await run(session, house, program, limits=RunLimits(calls=5))
     assert result.status is RunStatus.ABUSE
     assert len(house.calls) == 5
 
 
-async def test_calls_are_begun_at_an_even_pace_after_a_burst(settings: PoolSettings, house: House) -> None:
+async def test_calls_are_begun_at_an_even_pace_after_a_burst(session: Session, house: House) -> None:
     loop = asyncio.get_running_loop()
     begun: list[float] = []
 
@@ -271,7 +271,7 @@ async def test_calls_are_begun_at_an_even_pace_after_a_burst(settings: PoolSetti
 
     house.answers["device.A.note"] = note
     program = "for _ in range(30): device.A.note()"
-    assert (await run(settings, house, program, limits=RunLimits(calls_per_second=20))).ok
+    assert (await run(session, house, program, limits=RunLimits(calls_per_second=20))).ok
     # However fast the machine is: the burst, and what one pace after the other has allowed since.
     for index, moment in enumerate(begun):
         assert index <= 20 + (moment - begun[0]) * 20 + 1
@@ -323,7 +323,7 @@ async def test_a_call_that_nobody_waits_for_is_cancelled_with_the_run(
     assert not after.fresh
 
 
-async def test_the_clock_stands_still_while_a_person_is_asked(settings: PoolSettings, house: House) -> None:
+async def test_the_clock_stands_still_while_a_person_is_asked(session: Session, house: House) -> None:
     deadline = Deadline(0.5)
 
     async def ask() -> str:
@@ -332,12 +332,12 @@ async def test_the_clock_stands_still_while_a_person_is_asked(settings: PoolSett
         return "yes"
 
     house.answers["device.DoorSkill.unlock"] = ask
-    result = await run(settings, house, "device.DoorSkill.unlock()", deadline=deadline)
+    result = await run(session, house, "device.DoorSkill.unlock()", deadline=deadline)
     assert result.value == "yes"
     assert deadline.left > 0
 
 
-async def test_a_run_that_waits_too_long_for_a_skill_is_stopped(settings: PoolSettings, house: House) -> None:
+async def test_a_run_that_waits_too_long_for_a_skill_is_stopped(session: Session, house: House) -> None:
     cancelled = asyncio.Event()
 
     async def wait() -> None:
@@ -347,7 +347,7 @@ async def test_a_run_that_waits_too_long_for_a_skill_is_stopped(settings: PoolSe
             cancelled.set()
 
     house.answers["device.A.wait"] = wait
-    result = await run(settings, house, "print('on it')\ndevice.A.wait()", deadline=Deadline(0.3))
+    result = await run(session, house, "print('on it')\ndevice.A.wait()", deadline=Deadline(0.3))
     assert result.status is RunStatus.TIMEOUT
     assert result.stdout == "on it\n"
     assert cancelled.is_set()

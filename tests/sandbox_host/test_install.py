@@ -14,7 +14,7 @@ import sandbox_host
 from contracts.errors import SandboxError
 from sandbox_host import PoolSettings, find, install
 from sandbox_host.install import PYODIDE
-from tests.sandbox_host.house import House, run
+from tests.sandbox_host.house import House, run_alone
 
 SOURCES = Path(sandbox_host.__file__).parent / "deno"
 
@@ -41,7 +41,7 @@ async def test_a_damaged_image_is_not_used(copy: Path, house: House) -> None:
     content[len(content) // 2] ^= 1
     image.write_bytes(content)
     with pytest.raises(SandboxError, match=r"the sandbox was changed: image\.bin"):
-        await run(PoolSettings(copy), house, "1")
+        await run_alone(PoolSettings(copy), house, "1")
 
 
 async def test_installing_repairs_what_is_damaged_and_tells_each_step(copy: Path, house: House) -> None:
@@ -49,7 +49,7 @@ async def test_installing_repairs_what_is_damaged_and_tells_each_step(copy: Path
     steps: list[str] = []
     await install(copy, progress=steps.append)
     assert [step.split()[0] for step in steps] == ["Fetching", "Building", "Compiling"]
-    assert (await run(PoolSettings(copy, spares=0), house, "1 + 1")).value == 2
+    assert (await run_alone(PoolSettings(copy, spares=0), house, "1 + 1")).value == 2
     assert [path for path in copy.iterdir() if path.name.startswith(".new")] == []
 
 
@@ -64,7 +64,7 @@ async def test_two_that_install_at_once_both_end_with_a_working_sandbox(tmp_path
         for _ in range(2)
     ]
     assert [await installer.wait() for installer in installers] == [0, 0]
-    assert (await run(PoolSettings(tmp_path, spares=0), house, "1 + 1")).value == 2
+    assert (await run_alone(PoolSettings(tmp_path, spares=0), house, "1 + 1")).value == 2
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".new")] == []
 
 
