@@ -1,8 +1,21 @@
-"""Files that only their owner may read."""
+"""Files that only their owner may read, and directories that only one process may use."""
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Final
+
+from contracts.errors import ConfigError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_LOCK_FILE: Final = "lock"
 
 
 def make_private_directory(path: Path) -> Path:
@@ -30,3 +43,43 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def only_one(directory: Path, *, what: str, hint: str) -> Iterator[None]:
+    """Hold a directory for this process until the block is left or the process ends, however it ends.
+
+    Args:
+        directory: Made where it is missing.
+        what: Who uses it, for the error, for example ``a spoke``.
+        hint: What to do where another process holds it.
+
+    Raises:
+        ConfigError: If another process holds it; names the process.
+    """
+    path = make_private_directory(directory) / _LOCK_FILE
+    # Opened to append: the process number in it is the holder's until the lock is ours.
+    opened = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(opened, "a+") as file:
+        if not _lock(file):
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise ConfigError(f"{what} runs with {directory} already (process {holder})", hint=hint)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        # The operating system lets go of it with the file, also when the process is killed.
+        yield
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        if sys.platform == "win32":
+            # Far behind the text, which others may read: Windows locks keep readers out.
+            file.seek(1 << 20)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

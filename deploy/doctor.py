@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent_core.models import choose, read_entries, read_keys
 from contracts.errors import StrawberryError
 from deploy.home import Home
+from deploy.settings import read_household, read_models
 from sandbox_host import find
 
 _OLDEST_PYTHON = (3, 11)
@@ -45,7 +45,7 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]]) -> Iterator[Che
     yield _python()
     yield _directory(home)
     yield _sandbox(home)
-    yield from _models(home)
+    yield from _settings(home)
     yield from _hub(health)
 
 
@@ -97,14 +97,14 @@ def _sandbox(home: Home) -> Check:
     return Check("sandbox", ok=True, detail="in place and unchanged")
 
 
-def _models(home: Home) -> Iterator[Check]:
+def _settings(home: Home) -> Iterator[Check]:
     try:
-        models = choose(
-            read_entries(home.directory), read_keys(home.directory, os.environ), home=home.directory
-        )
+        models, household = read_models(home), read_household(home)
     except StrawberryError as error:
-        yield Check("models", ok=False, detail=error.message, hint=error.hint)
+        yield Check("settings", ok=False, detail=error.message, hint=error.hint)
         return
+    detail = f"{household.language}, {household.time_zone}, {household.units}"
+    yield Check("household", ok=True, detail=detail)
     for problem in models.problems:
         yield Check("model", ok=False, detail=problem, hint=models.hint)
     names = ", ".join(model.entry.name for model in models.usable)

@@ -1,12 +1,13 @@
 """The embedded broker of this home, on loopback."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
+from broker.files import only_one
 from deploy.home import Home
 from deploy.identity import load_identity
-from deploy.running import enter, forever
+from deploy.running import chosen_by, forever
 
 
 async def run_broker(home: Home, *, port: int, say: Callable[[str], None]) -> None:
@@ -16,17 +17,23 @@ async def run_broker(home: Home, *, port: int, say: Callable[[str], None]) -> No
         ConfigError: If the port is taken or a file cannot be used.
     """
     async with AsyncExitStack() as stack:
-        broker = await enter(stack, open_broker(home, port=port), option="--mqtt-port")
+        broker = await enter_broker(stack, home, port=port)
         say(f"Ready: broker at {broker.url}. Ctrl-C ends.")
         await forever()
 
 
-@asynccontextmanager
-async def open_broker(home: Home, *, port: int) -> AsyncIterator[EmbeddedBroker]:
-    """Run the embedded broker for this home's hub, on loopback."""
+async def enter_broker(stack: AsyncExitStack, home: Home, *, port: int) -> EmbeddedBroker:
+    """Open the embedded broker for this home's hub, on loopback."""
+    stack.enter_context(
+        only_one(
+            home.broker,
+            what="a broker",
+            hint="Stop it, or set another STRAWBERRY_HOME for a second household.",
+        )
+    )
     identity = await load_identity(home)
     settings = EmbeddedSettings(
         data_dir=home.broker, hub_id=identity.hub_id, hub_key=identity.key.public, port=port
     )
-    async with open_embedded(settings) as broker:
-        yield broker
+    with chosen_by("--mqtt-port"):
+        return await stack.enter_async_context(open_embedded(settings))

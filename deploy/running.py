@@ -4,13 +4,10 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Coroutine, Iterator
+from typing import Any, NoReturn
 
 from contracts.errors import PortTaken
-
-T = TypeVar("T")
 
 
 def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
@@ -40,10 +37,11 @@ async def forever() -> NoReturn:
     raise AssertionError("nobody has that future")
 
 
-async def enter(stack: AsyncExitStack, context: AbstractAsyncContextManager[T], *, option: str) -> T:
-    """Enter a context; a port that is taken names the option that chooses another."""
+@contextlib.contextmanager
+def chosen_by(option: str) -> Iterator[None]:
+    """Let a port that is taken name the option that chooses another."""
     try:
-        return await stack.enter_async_context(context)
+        yield
     except PortTaken as error:
         raise PortTaken(
             error.message, hint=f"Stop that program, or choose another port with {option} N."

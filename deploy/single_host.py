@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from deploy.home import Home
-from deploy.local_broker import open_broker
-from deploy.local_hub import Say, enter_hub, prepare_sandbox
+from deploy.local_broker import enter_broker
+from deploy.local_hub import Say, enter_hub, only_hub
 from deploy.local_spoke import first_sight, local_spoke
-from deploy.running import enter, forever
+from deploy.running import forever
 
 _SPOKE_START_S = 20.0
 """How long the start message waits for the local spoke; it may still come later."""
@@ -36,9 +36,9 @@ async def run_up(home: Home, *, ports: Ports, spoke: bool, say: Say) -> None:
         ConfigError: If a port is taken or a file cannot be used.
     """
     say(f"Strawberry {version('strawberry-home')}, files in {home.directory}")
-    await prepare_sandbox(home, say=say)
     async with AsyncExitStack() as stack:
-        broker = await enter(stack, open_broker(home, port=ports.mqtt), option="--mqtt-port")
+        stack.enter_context(only_hub(home))
+        broker = await enter_broker(stack, home, port=ports.mqtt)
         say(f"  broker   {broker.url}")
         hub = await enter_hub(stack, home, broker_url=broker.url, http_port=ports.http, say=say)
         if spoke:

@@ -23,16 +23,12 @@ class HttpSettings(_Settings):
     Attributes:
         port: 0 takes any free one.
         base_path: Where a proxy puts the hub, for example ``/strawberry``; empty for the root.
-        hosts: Names the hub is addressed by, beyond ``localhost`` and plain IP addresses.
-        origins: Origins of foreign pages that may use the hub.
         max_body_bytes: The largest body of a request.
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8321
     base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
-    hosts: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
     # A long conversation that a client sends along, and the largest message there may be.
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
 

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from agent_core.skills.loaded import LoadProblem
 from broker.envelope import Seal
+from broker.files import only_one
 from broker.link import Link, LinkSettings, open_link
 from broker.rpc import Responder
 from contracts.errors import LoginRefused
@@ -22,7 +23,7 @@ from spoke.presence import Presence
 from spoke.publishing import SkillOutlet
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
-from spoke.starts import next_epoch, only_one
+from spoke.starts import next_epoch
 from spoke.status import OwnStatus, manifest_of, sealed_registrations
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +78,14 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         Unauthorized: If the hub refuses the token.
     """
     async with AsyncExitStack() as stack:
-        stack.enter_context(only_one(settings.directory))
+        # Two spokes of one identity would push each other off the bus.
+        stack.enter_context(
+            only_one(
+                settings.directory,
+                what="a spoke",
+                hint="Stop it, or set another STRAWBERRY_HOME for a second device.",
+            )
+        )
         clock = HubClock()
         identity = await join(settings, token=token, clock=clock)
         enrolment = identity.enrolment

@@ -96,7 +96,12 @@ async def _still_valid(
 ) -> Enrolment:
     """Check what is stored against what is asked for; take over new addresses of the same hub."""
     path = settings.directory / FILE_NAME
-    _check_fingerprint(settings.hub_key, stored, hint=f"For another hub, remove {path} and join anew.")
+    _check_fingerprint(
+        settings.hub_key,
+        stored.hub_key.kid,
+        url=stored.hub_url,
+        hint=f"For another hub, remove {path} and join anew.",
+    )
     if stored.hub_url != hub.url and settings.hub_key is None:
         raise ConfigError(
             f"this device belongs to the hub {stored.hub_url}, not to {hub.url}",
@@ -116,12 +121,9 @@ async def _still_valid(
     return found
 
 
-def _check_fingerprint(expected: str | None, enrolment: Enrolment, *, hint: str) -> None:
-    if expected is not None and expected.strip() != enrolment.hub_key.kid:
-        raise ConfigError(
-            f"the key of the hub {enrolment.hub_url} is {enrolment.hub_key.kid}, not {expected.strip()}",
-            hint=hint,
-        )
+def _check_fingerprint(expected: str | None, found: str, *, url: str, hint: str) -> None:
+    if expected is not None and expected.strip() != found:
+        raise ConfigError(f"the key of the hub {url} is {found}, not {expected.strip()}", hint=hint)
 
 
 class _Joining:
@@ -137,6 +139,7 @@ class _Joining:
         delay = self._settings.retry_s
         while True:
             try:
+                await self._check_hub()
                 answer = await self._hub.post(
                     _ENROL, {"token": token.get_secret_value(), "public_key": self._key.public.jwk()}
                 )
@@ -148,6 +151,13 @@ class _Joining:
             _LOG.warning("cannot join yet: %s; trying again in %.0f s", reason, delay)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
             delay = min(delay * 2, self._settings.retry_max_s)
+
+    async def _check_hub(self) -> None:
+        """Tell a wrong hub from the right one before it is given the token, which is good only once."""
+        if self._settings.hub_key is not None:
+            told = (await self._hub.get(WELL_KNOWN)).body
+            if isinstance(told, dict) and isinstance(told.get("key"), str):
+                _check_fingerprint(self._settings.hub_key, told["key"], url=self._hub.url, hint=_WHICH_KEY)
 
     def _enrolled(self, answer: HubAnswer, token: SecretStr) -> Enrolment:
         if answer.status != 200:
@@ -165,7 +175,9 @@ class _Joining:
             raise InvalidMessage(
                 f"{self._hub.url} does not answer as a hub does", hint="Check the address."
             ) from None
-        _check_fingerprint(self._settings.hub_key, enrolment, hint=_WHICH_KEY)
+        _check_fingerprint(
+            self._settings.hub_key, enrolment.hub_key.kid, url=enrolment.hub_url, hint=_WHICH_KEY
+        )
         return enrolment
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.errors import StrawberryError
+from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output, note, waiting
 from deploy.home import Home
@@ -24,6 +24,10 @@ def chat(options: argparse.Namespace) -> int:
     agent, message = _words(options.words)
     conversation = Conversation(client, agent=agent, device=options.device, output=Output(options.json))
     if message is not None:
+        if not message.strip():
+            raise ConfigError(
+                "the message is empty", hint="Without a message, 'strawberry chat' is a conversation."
+            )
         return conversation.say(message)
     return _talk(conversation)
 

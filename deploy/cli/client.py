@@ -53,7 +53,7 @@ class HubClient:
         Raises:
             ConfigError: If no hub is known, or there is no token for it.
         """
-        target = url or _running_hub(home)
+        target = _running_hub(home) if url is None else _checked(url)
         token = os.environ.get("STRAWBERRY_TOKEN", "")
         if not token and (url is None or urlsplit(url).hostname in _LOOPBACK):
             # The owner's token is for this machine's hub; another address must never see it.
@@ -140,22 +140,15 @@ class _Connection:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                f"{url!r} is not the address of a hub", hint="For example http://127.0.0.1:8321."
-            )
+        host = parts.hostname or ""
         self._base = parts.path.rstrip("/")
-        try:
-            port = parts.port
-        except ValueError:
-            raise ConfigError(f"{url!r} has no valid port") from None
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
             self._connection = http.client.HTTPSConnection(
-                parts.hostname, port, timeout=_CONNECT_TIMEOUT_S, context=ssl.create_default_context()
+                host, parts.port, timeout=_CONNECT_TIMEOUT_S, context=ssl.create_default_context()
             )
         else:
-            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=_CONNECT_TIMEOUT_S)
+            self._connection = http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_TIMEOUT_S)
 
     def send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], *, timeout: float
@@ -173,6 +166,17 @@ class _Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{url!r} is not the address of a hub", hint="For example http://127.0.0.1:8321.")
+    return url
 
 
 def _running_hub(home: Home) -> str:
@@ -201,5 +205,7 @@ def _refusal(status: int, text: bytes) -> StrawberryError:
         return StrawberryError(f"the hub answered with status {status}", hint="Is --hub a hub's address?")
     if confirmation:
         return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation))
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        hint = hint or "Is STRAWBERRY_TOKEN a token of this hub? 'strawberry tokens add NAME' makes one."
     kinds: dict[int, type[StrawberryError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
     return kinds.get(status, StrawberryError)(message, hint=hint)

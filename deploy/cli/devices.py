@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
+from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output
 from deploy.home import Home
@@ -34,6 +35,8 @@ def add(options: argparse.Namespace) -> None:
 
 def rename(options: argparse.Namespace) -> None:
     """Change what people call a device; its id stays."""
+    if not options.name.strip():
+        raise ConfigError("a device needs a name", hint="For example 'Bedroom PC'.")
     answer = _client(options).request("PATCH", _path(options.device), {"name": options.name})
     Output(options.json).result(
         answer, text=f"{answer['id']} is now {answer['name']} ({answer['key']} in code)."

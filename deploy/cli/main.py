@@ -6,11 +6,13 @@ have its request on the wire before a person notices a wait.
 
 import argparse
 import importlib
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from pathlib import Path
+from typing import NoReturn, TypeAlias
 
 from contracts.errors import StrawberryError
 
@@ -27,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, 1 after an error, 130 after Ctrl-C.
     """
-    options = _parser().parse_args(arguments)
+    _open_streams()
+    options = _parser().parse_args(arguments, argparse.Namespace(json=False, debug=False))
     module, _, function = options.run.partition(":")
     try:
         command: Callable[[argparse.Namespace], int | None] = getattr(
@@ -49,20 +52,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.hint:
             print(f"  {error.hint}", file=sys.stderr)
         return 1
+    except OSError as error:
+        # A full disk, a directory that cannot be written: nothing that a traceback explains better.
+        if options.debug:
+            traceback.print_exc()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"strawberry: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     shared = common.add_argument_group("options of every command")
-    shared.add_argument("--json", action="store_true", help="print the result as JSON")
-    shared.add_argument("--debug", action="store_true", help="show tracebacks and debug logs")
+    # Without a default, a command does not undo what stood in front of it.
+    never_said = argparse.SUPPRESS
+    shared.add_argument("--json", action="store_true", default=never_said, help="print the result as JSON")
+    shared.add_argument(
+        "--debug", action="store_true", default=never_said, help="show tracebacks and debug logs"
+    )
     client = argparse.ArgumentParser(add_help=False, parents=[common])
     client.add_argument("--hub", metavar="URL", help="a hub other than the one running here")
 
     parser = argparse.ArgumentParser(
-        prog="strawberry", description="One assistant for a whole home, over MQTT.", epilog=_EPILOG
+        prog="strawberry",
+        description="One assistant for a whole home, over MQTT.",
+        epilog=_EPILOG,
+        parents=[common],
     )
-    parser.add_argument("--version", action="version", version=_Version())
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_servers(commands, common)
     _add_talk(commands, client)
@@ -74,15 +91,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Version(str):
-    """The version, looked up only when somebody asks: reading package metadata takes a while."""
+def _open_streams() -> None:
+    """Make the three streams ones that every command can use.
 
-    __slots__ = ()
+    One that the caller has closed is None in Python; and a letter that the locale does not know is
+    to look odd, not to be an error.
+    """
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  for as long as the process
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
-    def __mod__(self, _: object) -> str:
+
+class _Version(argparse.Action):
+    """Prints the version, looked up only when somebody asks: reading package metadata takes a while."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
 
-        return f"strawberry {version('strawberry-home')}"
+        print(f"strawberry {version('strawberry-home')}")
+        parser.exit()
 
 
 def _add_servers(commands: _Commands, common: argparse.ArgumentParser) -> None:

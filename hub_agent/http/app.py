@@ -69,8 +69,6 @@ def make_app(services: Services) -> ASGIApp:
     )
     return Guard(
         app,
-        hosts=http.hosts,
-        origins=http.origins,
         max_body_bytes=http.max_body_bytes,
         base_path=http.base_path,
     )

@@ -1,7 +1,7 @@
 """What every request must pass before any endpoint sees it: Host, Origin, and the size of its body.
 
 A page in a browser can make requests to a loopback address, and a name that its owner points there
-(DNS rebinding) makes them look like requests to itself. So only names that this hub is known by are
+(DNS rebinding) makes them look like requests to itself. So only ``localhost`` and IP addresses are
 served, and only pages of the hub itself may ask.
 """
 
@@ -27,9 +27,6 @@ class Guard:
     """ASGI middleware around the whole app.
 
     Args:
-        hosts: Names the hub may be addressed by, beyond ``localhost`` and plain IP addresses. An
-            address cannot be rebound, so any is accepted.
-        origins: Origins (``https://host[:port]``) of foreign pages that may ask, beyond the hub's own.
         max_body_bytes: The largest body of a request.
         base_path: Where a proxy puts the hub; paths are taken with it and, where the proxy takes it
             off, without.
@@ -39,14 +36,10 @@ class Guard:
         self,
         app: ASGIApp,
         *,
-        hosts: tuple[str, ...],
-        origins: tuple[str, ...],
         max_body_bytes: int,
         base_path: str = "",
     ) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in ("localhost", *hosts))
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._max_body_bytes = max_body_bytes
         self._base_path = base_path
 
@@ -67,7 +60,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
         hosts = headers.getlist("host")
         host = _host(hosts[0]) if len(hosts) == 1 else None
-        if host is None or not self._is_ours(host):
+        if host is None or not _is_ours(host):
             return (
                 421,
                 "wrong_host",
@@ -75,27 +68,12 @@ class Guard:
                 "Use its IP address, or localhost on the machine itself.",
             )
         origin = headers.get("origin")
-        if origin is not None and not self._may_ask(origin, scope["scheme"], hosts[0]):
+        if origin is not None and not _may_ask(origin, scope["scheme"], hosts[0]):
             return (403, "wrong_origin", "pages of another origin may not use this hub", "")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._max_body_bytes:
             return (413, "too_large", f"a request may have {self._max_body_bytes:,} bytes", "")
         return None
-
-    def _is_ours(self, host: str) -> bool:
-        if host in self._hosts:
-            return True
-        try:
-            ip_address(host)
-        except ValueError:
-            return False
-        return True
-
-    def _may_ask(self, origin: str, scheme: str, host: str) -> bool:
-        if origin.lower() in self._origins:
-            return True
-        asked = f"{scheme}://{host}"
-        return _place(origin) is not None and _place(origin) == _place(asked)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
@@ -116,6 +94,23 @@ class Guard:
             await send(message)
 
         await self._app(scope, counted, hardened)
+
+
+def _is_ours(host: str) -> bool:
+    """Whether a name is the hub's; an IP address cannot be rebound, so any is."""
+    if host == "localhost":
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _may_ask(origin: str, scheme: str, host: str) -> bool:
+    """Whether a page of this origin is a page of the hub itself."""
+    place = _place(origin)
+    return place is not None and place == _place(f"{scheme}://{host}")
 
 
 def _host(header: str) -> str | None:
