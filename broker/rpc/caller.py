@@ -29,6 +29,9 @@ _logger = logging.getLogger(__name__)
 _GIVEN_UP = 1_024
 """Calls given up before they were accepted, whose late ``accepted`` is answered with a cancel."""
 
+_ROOM_S = 0.02
+"""When a control message that found too much in flight is tried again."""
+
 _AMBIGUOUS = frozenset({ErrorCode.STALE_EPOCH, ErrorCode.EXPIRED})
 """Answers to a repetition that do not say whether the first delivery ran."""
 
@@ -268,6 +271,10 @@ class Caller:
         try:
             self._link.publish_nowait(self._composer.control(device, call, kind))
         except Disconnected as error:
+            if self._link.connected:
+                # Too much is in flight. A cancel that is dropped lets a device act that was told not to.
+                asyncio.get_running_loop().call_later(_ROOM_S, self._send_control, device, call, kind)
+                return
             _logger.info("the %s of call %s was not sent: %s", kind, call.id, error)
 
     # Waiting

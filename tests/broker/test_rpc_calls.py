@@ -4,10 +4,12 @@ from typing import Any
 import pytest
 
 from broker.keys import KeyPair
+from broker.link import Message
 from broker.rpc import ResponderSettings
-from contracts.errors import CallError, ErrorCode
+from contracts import topics
+from contracts.errors import CallError, Disconnected, ErrorCode
 from tests.broker.conftest import OpenHouse
-from tests.broker.rpc_world import House, Skill, request
+from tests.broker.rpc_world import INSTANCE, House, Skill, request
 
 
 async def failing(house: House, method: str, *args: Any, **more: Any) -> CallError:
@@ -129,6 +131,23 @@ async def test_cancelling_the_waiting_task_stops_the_skill(house: House) -> None
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         assert spoke.skill.stopped.is_set()
+
+
+def fill(house: House) -> None:
+    """Publish until the hub's link takes no more."""
+    while True:
+        house.link.publish_nowait(Message(topics.HUB_STATUS.build(instance=INSTANCE), b""))
+
+
+async def test_a_cancel_reaches_the_skill_while_too_much_is_in_flight(house: House) -> None:
+    async with house.spoke() as spoke, asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(house.caller.call(request("wait")))
+        await spoke.skill.running.wait()
+        with pytest.raises(Disconnected, match="too many"):
+            fill(house)
+        waiting.cancel()
+        await spoke.skill.stopped.wait()
+        await asyncio.wait([waiting])
 
 
 async def test_a_cancel_that_nobody_confirms_is_told_as_unknown(new_house: OpenHouse) -> None:
