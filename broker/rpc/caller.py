@@ -369,7 +369,6 @@ class Caller:
             self._proceed(open_call, reply)
 
     def _proceed(self, open_call: OpenCall, reply: Accepted | Progress | Result) -> None:
-        open_call.heard = True
         if open_call.silence is not None:
             open_call.silence.cancel()
         if isinstance(reply, Accepted):

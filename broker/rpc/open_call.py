@@ -35,7 +35,6 @@ class OpenCall:
         outcome: The next decisive thing that happens to it.
         deadline: By the event loop's clock.
         sent: How often `outgoing` went out.
-        heard: Whether the device gave a sign of life for it.
         repeated: It was made anew for a later epoch.
     """
 
@@ -51,7 +50,6 @@ class OpenCall:
     silence: asyncio.TimerHandle | None = None
     sent: int = 0
     next_progress: int = 0
-    heard: bool = False
     repeated: bool = False
 
     @property
