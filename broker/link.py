@@ -139,7 +139,8 @@ class Link:
             async with asyncio.timeout(self._wait_s):
                 await self._first.wait()
         except TimeoutError:
-            _logger.warning("no connection to %s yet: %s", self._settings.url, self.last_error)
+            reason = self.last_error or f"{self._settings.url} does not answer"
+            _logger.warning("going on without the broker, which is tried again: %s", reason)
         except BaseException:
             await self.__aexit__()
             raise
@@ -388,7 +389,7 @@ class Link:
                 _logger.exception("a callback failed after the connection was lost")
 
     def _failed(self, answer: Answer) -> None:
-        url = self._settings.url
+        url, before = self._settings.url, str(self.last_error)
         if answer.verdict is Verdict.LOGIN_REFUSED:
             self.last_error = LoginRefused(
                 f"{url} refuses the login of {self._settings.client_id}: {answer.reason}",
@@ -398,8 +399,10 @@ class Link:
             self.last_error = Disconnected(
                 f"no connection to {url}: {answer.reason}", hint="Check that the broker runs."
             )
-        # A version that is not understood is how the right one is found; not worth a person's eye.
-        quiet = answer.verdict in (Verdict.VERSION_REFUSED, Verdict.CLOSED)
+        # A version that is not understood is how the right one is found, and what was said already is
+        # as true at each further try; neither is worth a person's eye.
+        known = str(self.last_error) == before
+        quiet = known or answer.verdict in (Verdict.VERSION_REFUSED, Verdict.CLOSED)
         _logger.log(logging.DEBUG if quiet else logging.WARNING, "%s", self.last_error)
 
     def _login(self) -> Login:

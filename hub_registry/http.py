@@ -207,9 +207,7 @@ def _add_devices(router: APIRouter, registry: Registry, gate: Gate, remover: Rem
             token=invitation.token,
             expires_at=invitation.expires_at,
             hub_key=key,
-            command=shlex.join(
-                ["strawberry", "spoke", "run", "--hub", url, "--hub-key", key, "--skills", "skills"]
-            ),
+            command=shlex.join(["strawberry", "spoke", "run", "--hub", url, "--hub-key", key]),
         )
 
     @router.patch("/api/devices/{name}", dependencies=[admin])

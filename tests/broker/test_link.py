@@ -314,3 +314,13 @@ def test_what_is_no_broker_address_is_refused(url: str) -> None:
 
 def test_a_free_port_is_a_port() -> None:
     assert 0 < free_port() < 65536
+
+
+async def test_a_broker_that_stays_away_is_told_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    url = f"mqtt://127.0.0.1:{free_port()}"
+    with caplog.at_level(logging.DEBUG, logger="broker.link"):
+        async with open_link(settings(url), wait_s=0.01):
+            while sum("no connection to" in each.message for each in caplog.records) < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    warnings = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert sum(each.startswith(f"no connection to {url}") for each in warnings) == 1

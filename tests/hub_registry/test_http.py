@@ -75,9 +75,7 @@ async def client(tmp_path, hub_key) -> AsyncIterator[Client]:
 async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_key):
     added = await client("POST", "/api/devices", {"name": "Bedroom PC", "area": "Bedroom"})
     assert added["id"] == "bedroom_pc"
-    assert added["command"] == (
-        f"strawberry spoke run --hub http://hub.local:8321 --hub-key {hub_key.kid} --skills skills"
-    )
+    assert added["command"] == (f"strawberry spoke run --hub http://hub.local:8321 --hub-key {hub_key.kid}")
     assert added["token"] not in added["command"]
 
     body = {"token": added["token"], "public_key": KeyPair.generate().public.jwk()}
