@@ -51,6 +51,13 @@ async def settle(bus: BusSide) -> None:
     assert await bus.call("write", "last") == "wrote last"
 
 
+async def ran_once_more(bus: BusSide, place: Place) -> None:
+    """See the forged call's genuine form run, once; calls run side by side, so in any order."""
+    await settle(bus)
+    await wait_for(lambda: len(place.journal) >= 3, "the genuine call to run")
+    assert sorted(place.journal) == ["forged", "last", "last"]
+
+
 async def test_what_the_hub_did_not_sign_for_this_very_topic_never_runs(
     bus: BusSide, spoke: Spoke, place: Place
 ) -> None:
@@ -73,8 +80,7 @@ async def test_what_the_hub_did_not_sign_for_this_very_topic_never_runs(
     await settle(bus)
     assert place.journal == ["last"]
     await bus.link.publish(WRITE, genuine)
-    await settle(bus)
-    assert place.journal == ["last", "forged", "last"]
+    await ran_once_more(bus, place)
 
 
 async def test_a_call_that_the_broker_kept_never_runs(hub: StandInHub, bus: BusSide, place: Place) -> None:
@@ -90,8 +96,7 @@ async def test_a_call_that_the_broker_kept_never_runs(hub: StandInHub, bus: BusS
         await settle(bus)
         assert (second.epoch, place.journal) == (epoch, ["last"])
         await bus.link.publish(WRITE, call)
-        await settle(bus)
-    assert place.journal == ["last", "forged", "last"]
+        await ran_once_more(bus, place)
 
 
 async def test_a_call_of_another_epoch_or_past_its_deadline_is_refused(
