@@ -38,8 +38,6 @@ class Right:
     filter: str
 
 
-_HUB_FILTERS: Final = ("devices/#", "hub/#", "users/#")
-
 _VISIBLE: Final = (
     topics.STATUS.filter(),
     topics.HEARTBEAT.filter(),
@@ -58,7 +56,7 @@ def rights(principal: Principal) -> tuple[Right, ...]:
     match principal.kind:
         case "hub":
             return (
-                *(Right(action, each) for each in _HUB_FILTERS for action in _ALL_ACTIONS),
+                *(Right(action, each) for each in topics.BRANCHES for action in _ALL_ACTIONS),
                 Right("publish", topics.BROKER_CONTROL.template),
             )
         case "device":

@@ -160,6 +160,8 @@ TOPICS: Final = (
 )
 
 EVERYTHING: Final = "#"
+BRANCHES: Final = ("devices/#", "hub/#", "users/#")
+"""All that is ours, branch by branch."""
 ALL_SKILLS: Final = "devices/+/skills/#"
 """The registry's subscription to every skill of every device."""
 

@@ -10,6 +10,7 @@ import spoke.samples
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
+from tests.conftest import require
 
 SAMPLES = Path(spoke.samples.__file__).parent
 
@@ -66,6 +67,6 @@ def samples_folder() -> Path:
 @pytest.fixture(scope="session")
 def dbus_daemon() -> str:
     path = shutil.which("dbus-daemon")
-    if path is None:
-        pytest.skip("needs dbus-daemon: apt-get install dbus")
+    require(path is not None, "dbus-daemon is not installed: apt-get install dbus")
+    assert path is not None
     return path
