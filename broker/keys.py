@@ -108,8 +108,13 @@ class KeyPair:
 
     @classmethod
     def generate(cls) -> Self:
-        """Make a new key."""
-        return cls(Ed25519PrivateKey.generate())
+        """Make a new key whose thumbprint can stand anywhere on a command line.
+
+        One in 64 would begin with ``-`` and be taken for an option.
+        """
+        while (pair := cls(Ed25519PrivateKey.generate())).kid.startswith("-"):
+            pass
+        return pair
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -199,15 +199,17 @@ async def test_a_broker_that_is_killed_and_comes_back_finds_all_as_it_was(
             on_bus(hub, mosquitto.url) as bus,
         ):
             await spoke.announced()
+            before = await wait_for(lambda: bus.statuses, "the first status")
+            last, registrations = before[-1].connection, len(bus.payloads(SKILL))
             await asyncio.to_thread(mosquitto.kill)
-            await wait_for(lambda: not spoke.connected, "the spoke to notice")
+            await wait_for(lambda: not spoke.connected and not bus.link.connected, "both to notice")
             await asyncio.to_thread(mosquitto.start)
             back = await wait_for(
-                lambda: next((one for one in bus.statuses if one.connection > 1), None),
+                lambda: next((one for one in bus.statuses if one.connection > last), None),
                 "the spoke to be back",
             )
             assert (back.epoch, back.state) == (spoke.epoch, "online")
-            await wait_for(lambda: bus.payloads(SKILL), "the registration")
+            await wait_for(lambda: len(bus.payloads(SKILL)) > registrations, "the registration")
             assert await bus.call("write", "after") == "wrote after"
     assert place.journal == ["after"]
 
