@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -86,8 +86,11 @@ async def open_store(path: Path, *, schema: Schema | None = None) -> AsyncIterat
 
 def _open(path: Path, schema: Schema) -> Engine:
     make_private_directory(path.parent)
-    # The journal files take over the mode of the database file.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    # The journal files take over the mode of the database file. A file that is there is not opened: closing
+    # it would drop the locks that SQLite holds on it for another store of this process, and the next process
+    # that looks in would take the journal for abandoned and delete it.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     engine = create_engine(f"sqlite:///{path}")
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)

@@ -1,5 +1,7 @@
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,19 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database:
     with pytest.raises(ConfigError, match="another version"):
         async with open_store(database):
             pass
+
+
+async def test_a_process_that_looks_in_and_leaves_takes_nothing_from_two_stores_on_one_file(database: Path):
+    look = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]);"
+        "print(c.execute('SELECT count(*) FROM user').fetchone()[0]); c.close()"
+    )
+
+    def users_seen_by_another_process() -> int:
+        command = [sys.executable, "-c", look, str(database)]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    async with open_store(database) as store, open_store(database):
+        assert users_seen_by_another_process() == 0
+        await Accounts(store).first_admin()
+        assert users_seen_by_another_process() == 1
