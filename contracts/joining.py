@@ -1,0 +1,144 @@
+"""What hub and spoke say over HTTP when a device joins, and what it needs to take part in the bus."""
+
+import base64
+import hashlib
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from contracts.names import DeviceId
+from contracts.wire import Part
+
+_FINGERPRINT: Final = b"strawberry-join-1"
+_CA: Final = b"strawberry-ca-1"
+_SHOWN: Final = 16
+"""Characters of a joining fingerprint: 80 bits, more than can be searched in the life of a code."""
+
+
+class Login(Part):
+    """The ordinary login of a broker that is shared with others."""
+
+    username: str | None = None
+    password: str | None = Field(default=None, repr=False)
+
+
+class Bus(Part):
+    """Where the bus of this home is, and how a device logs in.
+
+    Attributes:
+        brokers: Addresses, the best first: ``mqtt://host:1883``, ``mqtts://host:8883``.
+        prefix: In front of every topic; may be empty.
+        login: None on a broker of our own, where a device logs in with its id and its token. On a shared
+            one its ordinary login: the token is never sent there.
+        ca: PEM of the certificate authority of this home, which ``https`` and ``mqtts`` addresses are
+            checked against; None where none was made.
+    """
+
+    brokers: tuple[str, ...]
+    prefix: str = ""
+    login: Login | None = None
+    ca: str | None = None
+
+
+class EnrolAnswer(Bus):
+    """What a device gets when it joins: who it is, whose calls it obeys, and the bus.
+
+    Attributes:
+        token: The device token: login on the bus, bearer over HTTP.
+        hub_key: The hub's public key as a JWK.
+    """
+
+    device: DeviceId
+    token: str = Field(repr=False)
+    hub_id: str
+    hub_key: dict[str, Any]
+
+
+class HubCard(Part):
+    """Which hub this is, for those who have not joined (``/.well-known/strawberry``).
+
+    Nothing of it is secret, and nothing of it may be believed before ``key`` is known to be the hub's.
+
+    Attributes:
+        key: Fingerprint of the hub's key (RFC 7638).
+        hub_key: The key itself as a JWK.
+        ca: PEM of the certificate authority of this home.
+        ca_signature: By the hub's key over `ca_document`, base64url without padding.
+    """
+
+    hub_id: str
+    key: str
+    hub_key: dict[str, Any] = {}
+    brokers: tuple[str, ...] = ()
+    prefix: str = ""
+    ca: str | None = None
+    ca_signature: str | None = None
+
+
+class JoinRequest(Part):
+    """A device that asks to be let in by code (``POST /api/devices/join``).
+
+    Attributes:
+        name: What it would like to be called.
+        public_key: Its key as a JWK.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    public_key: dict[str, Any]
+
+
+class JoinAsked(Part):
+    """The answer to it.
+
+    Attributes:
+        code: For a person, to be typed where the hub is trusted.
+        secret: For the device alone, to ask with whether it was let in; 128 bits.
+        expires_in_s: How long both are good.
+        interval_s: How often it may ask.
+    """
+
+    code: str
+    secret: str = Field(repr=False)
+    expires_in_s: int
+    interval_s: float
+
+
+class JoinPoll(Part):
+    """Whether it was let in (``POST /api/devices/join/poll``)."""
+
+    secret: Annotated[str, Field(max_length=200, repr=False)]
+
+
+class JoinState(Part):
+    """The answer to that.
+
+    Attributes:
+        enrolment: Given out with ``approved``, until the device has used its token once.
+    """
+
+    state: Literal["waiting", "approved", "refused"]
+    enrolment: EnrolAnswer | None = None
+
+
+def join_fingerprint(*, hub_key: str, device_key: str, ca: str | None) -> str:
+    """Give what a person compares on both screens: it binds both keys and the certificate authority.
+
+    Whoever stands in between would have to show each side other keys, and so another fingerprint.
+
+    Args:
+        hub_key: Fingerprint of the hub's key.
+        device_key: Fingerprint of the device's key.
+        ca: The authority's PEM, None where the hub has none.
+
+    Returns:
+        Sixteen letters and digits (base32) in groups of four, for example ``ABCD-EFGH-IJ23-4567``.
+    """
+    parts = (_FINGERPRINT, hub_key.encode(), device_key.encode(), (ca or "").encode())
+    digest = hashlib.sha256(b"\0".join(parts)).digest()
+    letters = base64.b32encode(digest).decode()[:_SHOWN]
+    return "-".join(letters[at : at + 4] for at in range(0, _SHOWN, 4))
+
+
+def ca_document(*, hub_id: str, ca: str) -> bytes:
+    """Give the bytes that the hub's key signs to vouch for its certificate authority."""
+    return b"\0".join((_CA, hub_id.encode(), ca.encode()))
