@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ else:
     import fcntl
 
 _LOCK_FILE: Final = "lock"
+_MOMENT_S: Final = 0.05
 
 
 def make_private_directory(path: Path) -> Path:
@@ -61,7 +63,7 @@ def only_one(directory: Path, *, what: str, hint: str) -> Iterator[None]:
     # Opened to append: the process number in it is the holder's until the lock is ours.
     opened = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(opened, "a+") as file:
-        if not _lock(file):
+        if not _lock(file) and not _lock_later(file):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             raise ConfigError(f"{what} runs with {directory} already (process {holder})", hint=hint)
@@ -70,6 +72,22 @@ def only_one(directory: Path, *, what: str, hint: str) -> Iterator[None]:
         file.flush()
         # The operating system lets go of it with the file, also when the process is killed.
         yield
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a process holds a directory by `only_one`; this one counts, too."""
+    try:
+        with (directory / _LOCK_FILE).open("r+") as file:
+            # Let go of at once; who asks for it in that moment waits a little.
+            return not _lock(file)
+    except OSError:
+        return False
+
+
+def _lock_later(file: IO[str]) -> bool:
+    """Try once more: `is_held` may have had it for a moment."""
+    time.sleep(_MOMENT_S)
+    return _lock(file)
 
 
 def _lock(file: IO[str]) -> bool:

@@ -27,7 +27,7 @@ class Home:
 
     @property
     def broker(self) -> Path:
-        """What the embedded broker keeps: retained messages and revocations."""
+        """What a broker that this home runs keeps: retained messages, revocations, logins."""
         return self.directory / "broker"
 
     @property
@@ -44,6 +44,21 @@ class Home:
     def skills(self) -> Path:
         """The skills that the user wrote."""
         return self.directory / "skills"
+
+    @property
+    def certs(self) -> Path:
+        """The certificate authority of this home, and the server certificate of this machine."""
+        return self.directory / "certs"
+
+    @property
+    def broker_run_file(self) -> Path:
+        """Where a broker that this home runs itself says what it is: ``{"kind", "urls", "addresses", …}``."""
+        return self.broker / "run.json"
+
+    @property
+    def provisioned_file(self) -> Path:
+        """The Mosquitto that was set up for this home: ``{"url", "kind", "ca"}``."""
+        return self.hub / "broker.json"
 
     @property
     def address_file(self) -> Path:

@@ -1,7 +1,7 @@
 """What the user set in ``strawberry.toml`` and ``.env``."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 import tzlocal
@@ -12,12 +12,14 @@ from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
 from deploy.home import Home
 
-_TABLES = ("models", "household")
+_Table = TypeVar("_Table", bound="_SettingsTable")
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _SettingsTable(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class _HouseholdTable(_SettingsTable):
     language: Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$")] = "en"
     time_zone: str = Field(default_factory=tzlocal.get_localzone_name)
     units: Units = "metric"
@@ -30,6 +32,35 @@ class _Table(BaseModel):
         except (KeyError, ValueError, OSError):
             raise ValueError(f"there is no time zone {name!r}; one is Europe/Berlin") from None
         return name
+
+
+class HomeBrokerTable(_SettingsTable):
+    """``[home_broker]``: a broker that already stands in the house.
+
+    Attributes:
+        password_env: Name of the variable, in ``.env`` or the environment, that holds the password.
+        ca: File with the certificate authority of an ``mqtts`` address, seen from the data directory.
+    """
+
+    url: Annotated[str, Field(pattern=r"^mqtts?://")]
+    username: Annotated[str, Field(min_length=1)] | None = None
+    password_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    ca: str | None = None
+
+
+class BrokerTable(HomeBrokerTable):
+    """``[broker]``: the bus, where it is not the embedded broker.
+
+    Attributes:
+        trust: Use it although Strawberry did not set it up, as ``--trust-broker`` says.
+        addresses: What devices are told instead of ``url``, where they reach the broker under another name.
+    """
+
+    trust: bool = False
+    addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
+
+
+_TABLES: Final = ("household", "broker", "home_broker")
 
 
 def read_models(home: Home) -> Models:
@@ -48,23 +79,64 @@ def read_household(home: Home) -> Household:
     Raises:
         ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
     """
+    return Household(**(_read(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
+
+
+def read_broker(home: Home) -> BrokerTable | None:
+    """Read ``[broker]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return _read(home, "broker", BrokerTable)
+
+
+def read_home_broker(home: Home) -> HomeBrokerTable | None:
+    """Read ``[home_broker]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return _read(home, "home_broker", HomeBrokerTable)
+
+
+def read_variable(home: Home, name: str) -> str:
+    """Give the value of a variable that the settings name.
+
+    Raises:
+        ConfigError: If it is not set.
+    """
+    value = read_keys(home.directory, os.environ).get(name)
+    if not value:
+        raise ConfigError(f"{name} is not set", hint=f"Add the line {name}=… to {home.directory / '.env'}.")
+    return value
+
+
+def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:
     file = home.directory / SETTINGS_FILE
-    tables = read_tables(home.directory)
-    unknown = [name for name in tables if name not in _TABLES]
-    if unknown:
-        raise ConfigError(
-            f"{file}: nothing is called {unknown[0]!r}", hint="It may hold [[models]] and [household]."
-        )
-    values = tables.get("household", {})
+    tables = _known_tables(home)
+    if name not in tables:
+        return None
+    values = tables[name]
     if not isinstance(values, dict):
-        raise ConfigError(f"{file}: household must be a table", hint="Write its lines under [household].")
+        raise ConfigError(f"{file}: {name} must be a table", hint=f"Write its lines under [{name}].")
     try:
-        table = _Table.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(("household", *map(str, first["loc"])))
+        where = ".".join((name, *map(str, first["loc"])))
         reason = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
-            f"{file}: {where}: {reason}", hint=f"Fields: {', '.join(_Table.model_fields)}."
+            f"{file}: {where}: {reason}", hint=f"Fields: {', '.join(kind.model_fields)}."
         ) from None
-    return Household(**table.model_dump())
+
+
+def _known_tables(home: Home) -> dict[str, Any]:
+    tables = read_tables(home.directory)
+    unknown = [name for name in tables if name not in ("models", *_TABLES)]
+    if unknown:
+        raise ConfigError(
+            f"{home.directory / SETTINGS_FILE}: nothing is called {unknown[0]!r}",
+            hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _TABLES)}.",
+        )
+    return tables

@@ -6,7 +6,7 @@ import tzlocal
 from agent_core.prompt import Household
 from contracts.errors import ConfigError
 from deploy.home import Home
-from deploy.settings import read_household
+from deploy.settings import read_broker, read_home_broker, read_household, read_variable
 
 
 def write(home: Path, text: str) -> Home:
@@ -46,3 +46,49 @@ def test_a_mistake_names_the_file_and_the_field(tmp_path: Path, text: str, said:
         read_household(write(tmp_path, text))
     assert "strawberry.toml" in caught.value.message
     assert caught.value.hint
+
+
+def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
+    home = write(
+        tmp_path,
+        '[broker]\nurl = "mqtts://nas.local"\nusername = "berry"\npassword_env = "BUS"\nca = "nas.pem"\n'
+        'trust = true\n\n[home_broker]\nurl = "mqtt://homeassistant.local:1883"\n',
+    )
+    bus, other = read_broker(home), read_home_broker(home)
+    assert bus is not None
+    assert (bus.url, bus.username, bus.password_env, bus.ca, bus.trust) == (
+        "mqtts://nas.local",
+        "berry",
+        "BUS",
+        "nas.pem",
+        True,
+    )
+    assert other is not None
+    assert (other.url, other.username) == ("mqtt://homeassistant.local:1883", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[broker]\ntrust = true\n", "broker.url: Field required"),
+        ('[broker]\nurl = "http://nas"\n', "broker.url: "),
+        ('[broker]\nurl = "mqtt://nas"\npassword = "secret"\n', "broker.password: "),
+        ('[home_broker]\nurl = "mqtt://nas"\ntrust = true\n', "home_broker.trust: "),
+        ('[home_broker]\nurl = "mqtt://nas"\npassword_env = "not a name"\n', "home_broker.password_env: "),
+    ],
+)
+def test_a_mistake_about_a_broker_names_the_field_and_no_value(tmp_path: Path, text: str, said: str) -> None:
+    home = write(tmp_path, text)
+    read = read_broker if text.startswith("[broker]") else read_home_broker
+    with pytest.raises(ConfigError, match=said) as caught:
+        read(home)
+    assert '"secret"' not in caught.value.message
+
+
+def test_a_variable_comes_from_the_file_of_secrets_or_is_named(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with pytest.raises(ConfigError, match="HOUSE_BUS is not set") as caught:
+        read_variable(home, "HOUSE_BUS")
+    assert "HOUSE_BUS=…" in caught.value.hint
+    (tmp_path / ".env").write_text("HOUSE_BUS=hush\n")
+    assert read_variable(home, "HOUSE_BUS") == "hush"
