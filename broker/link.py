@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import urlsplit
@@ -129,6 +130,9 @@ class Link:
         self._connected: list[Callable[[], Awaitable[None]]] = []
         self._disconnected: list[Callable[[], None]] = []
         self._first = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._wanted.set()
         self._tasks = asyncio.TaskGroup()
         self._runner: asyncio.Task[None] | None = None
 
@@ -249,9 +253,33 @@ class Link:
         return unsubscribe
 
     def reconnect(self) -> None:
-        """Leave the present connection in good order, so that its Last Will is dropped, and make another."""
+        """Leave the present connection in good order, so that its Last Will is dropped, and make another.
+
+        Where there is none, the next attempt is made at once.
+        """
+        self._hurry.set()
         if self._connection is not None:
             self._connection.leave()
+
+    def use(self, settings: LinkSettings) -> None:
+        """Go by other settings from now on, with a new connection.
+
+        Raises:
+            ConfigError: If the URL is not one of a broker.
+        """
+        self._host, self._port = _address(settings.url)
+        self._settings = settings
+        self.reconnect()
+
+    def pause(self) -> None:
+        """Leave the present connection in good order, and make none until `resume`."""
+        self._wanted.clear()
+        self.reconnect()
+
+    def resume(self) -> None:
+        """Connect again, at once."""
+        self._hurry.set()
+        self._wanted.set()
 
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         """Have a coroutine function run after each connect, once all is subscribed again.
@@ -286,15 +314,23 @@ class Link:
     async def _run(self) -> None:
         failures = 0
         while True:
+            await self._wanted.wait()
+            self._hurry.clear()
             answer = await self._connect()
             if answer.verdict is Verdict.ACCEPTED:
                 failures = 0
             elif answer.verdict is Verdict.LOGIN_REFUSED:
-                await asyncio.sleep(_jittered(self._settings.refused_s))
+                await self._rest(self._settings.refused_s)
                 continue
             delay = min(self._settings.backoff_s * 2**failures, self._settings.backoff_max_s)
             failures = min(failures + 1, 16)
-            await asyncio.sleep(_jittered(delay))
+            await self._rest(delay)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next attempt, unless somebody is in a hurry."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_jittered(seconds)):
+                await self._hurry.wait()
 
     async def _connect(self) -> Answer:
         """Connect, with the other MQTT version where one is not understood, and stay while it lasts."""
@@ -351,6 +387,10 @@ class Link:
             await self._subscribe_all(connection)
         except Disconnected as error:
             _logger.warning("could not subscribe: %s", error)
+            return
+        if self._hurry.is_set():
+            # Meanwhile it was paused, or shall go by other settings.
+            connection.leave()
             return
         self._connection = connection
         self.last_error = None
