@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -21,12 +23,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from nacl.bindings import crypto_sign, crypto_sign_open
 from nacl.exceptions import BadSignatureError
+from pydantic import SecretStr
 
 from broker.files import write_private
 from contracts.errors import ConfigError, InvalidMessage
 from contracts.signing import SIGNATURE_BYTES
 
 _KEY_BYTES = 32
+_SECRETS = b"strawberry-secret-1\0"
 
 
 def _encode(data: bytes) -> str:
@@ -154,6 +158,20 @@ class KeyPair:
     def sign(self, data: bytes) -> bytes:
         """Sign; 64 bytes (RFC 8032)."""
         return crypto_sign(data, self._secret)[:SIGNATURE_BYTES]
+
+    def secret(self, purpose: str) -> SecretStr:
+        """Derive a password of our own for one purpose, always the same (HKDF-SHA256, RFC 5869).
+
+        It need not be stored anywhere, and says nothing about the key or about other passwords.
+
+        Args:
+            purpose: For example ``mosquitto hub main``.
+
+        Returns:
+            43 characters, base64url without padding: 256 bits.
+        """
+        derived = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=_SECRETS + purpose.encode())
+        return SecretStr(_encode(derived.derive(self._key.private_bytes_raw())))
 
     @property
     def for_tokens(self) -> Ed25519PrivateKey:

@@ -159,6 +159,15 @@ TOPICS: Final = (
     USER_EVENT,
 )
 
+DYNAMIC_SECURITY: Final = "$CONTROL/dynamic-security/v1"
+"""Commands to Mosquitto's plugin of that name; a JSON of its own, not a message of ours."""
+DYNAMIC_SECURITY_ANSWER: Final = f"{DYNAMIC_SECURITY}/response"
+ALL_DYNAMIC_SECURITY: Final = "$CONTROL/dynamic-security/#"
+BROKER_OWN: Final = ("$SYS/#", "$CONTROL/#")
+"""What a broker tells about itself and takes orders on."""
+SHARED: Final = "$share/#"
+"""Shared subscriptions (MQTT 5, section 4.8.2)."""
+
 EVERYTHING: Final = "#"
 BRANCHES: Final = ("devices/#", "hub/#", "users/#")
 """All that is ours, branch by branch."""

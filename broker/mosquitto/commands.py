@@ -1,0 +1,225 @@
+"""What Mosquitto's dynamic security is told, and what it tells: its JSON as types.
+
+Names are the plugin's own, see mosquitto_ctrl_dynsec(1) and the plugin's documentation at mosquitto.org.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, field_validator
+
+AclType = Literal[
+    "publishClientSend",
+    "publishClientReceive",
+    "subscribeLiteral",
+    "subscribePattern",
+    "unsubscribeLiteral",
+    "unsubscribePattern",
+]
+DefaultType = Literal["publishClientSend", "publishClientReceive", "subscribe", "unsubscribe"]
+
+
+class _Json(BaseModel):
+    # Newer versions tell more than is read here.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Acl(_Json):
+    """One permission or prohibition of a role.
+
+    Attributes:
+        priority: Of those that match, the highest of the role decides.
+    """
+
+    acltype: AclType
+    topic: str
+    allow: bool = True
+    priority: int = 0
+
+
+class RoleUse(_Json):
+    """A role that a client has; the roles with the highest priority are asked first."""
+
+    rolename: str
+    priority: int = -1
+
+
+class GroupUse(_Json):
+    """A group that a client is in."""
+
+    groupname: str
+
+
+class Role(_Json):
+    """A set of permissions."""
+
+    rolename: str
+    acls: frozenset[Acl] = frozenset()
+
+    @field_validator("acls", mode="before")
+    @classmethod
+    def _known(cls, acls: Iterable[Any]) -> list[Any]:
+        known = get_args(AclType)
+        return [each for each in acls if isinstance(each, Acl) or each.get("acltype") in known]
+
+
+class Client(_Json):
+    """One that may log in. The plugin never tells its password."""
+
+    username: str
+    clientid: str | None = None
+    textname: str = ""
+    textdescription: str = ""
+    disabled: bool = False
+    roles: frozenset[RoleUse] = frozenset()
+    groups: tuple[GroupUse, ...] = ()
+
+    def has(self, rolename: str) -> bool:
+        """Whether it has this role itself."""
+        return any(each.rolename == rolename for each in self.roles)
+
+
+class Group(_Json):
+    """Clients that share roles."""
+
+    groupname: str
+    roles: frozenset[RoleUse] = frozenset()
+
+
+class DefaultAccess(_Json):
+    """What a client may do where none of its roles says anything."""
+
+    acltype: DefaultType
+    allow: bool
+
+
+class Command(_Json):
+    """Something for the plugin to do."""
+
+    command: str
+
+
+class CreateRole(Command):
+    """Make a role."""
+
+    command: Literal["createRole"] = "createRole"
+    rolename: str
+    acls: frozenset[Acl]
+
+
+class ModifyRole(Command):
+    """Give a role other permissions instead of those it has."""
+
+    command: Literal["modifyRole"] = "modifyRole"
+    rolename: str
+    acls: frozenset[Acl]
+
+
+class DeleteRole(Command):
+    """Remove a role that no client has any more."""
+
+    command: Literal["deleteRole"] = "deleteRole"
+    rolename: str
+
+
+class CreateClient(Command):
+    """Let one log in.
+
+    Attributes:
+        clientid: The only client id that it may use; None for any.
+    """
+
+    command: Literal["createClient"] = "createClient"
+    username: str
+    password: SecretStr
+    clientid: str | None = None
+    textname: str = ""
+    textdescription: str = ""
+    roles: frozenset[RoleUse] = frozenset()
+
+    @field_serializer("password")
+    def _plain(self, password: SecretStr) -> str:
+        return password.get_secret_value()
+
+    @property
+    def client(self) -> Client:
+        """What the plugin tells of it afterwards."""
+        return Client(**self.model_dump(exclude={"command", "password"}))
+
+
+class DeleteClient(Command):
+    """Let one log in no longer, and forget it; it is disconnected."""
+
+    command: Literal["deleteClient"] = "deleteClient"
+    username: str
+
+
+class DisableClient(Command):
+    """Let one log in no longer; it is disconnected."""
+
+    command: Literal["disableClient"] = "disableClient"
+    username: str
+
+
+class EnableClient(Command):
+    """Let one log in again."""
+
+    command: Literal["enableClient"] = "enableClient"
+    username: str
+
+
+class SetDefaultAccess(Command):
+    """Change what holds for every client of the broker, ours or not."""
+
+    command: Literal["setDefaultACLAccess"] = "setDefaultACLAccess"
+    acls: tuple[DefaultAccess, ...]
+
+
+class Ask(Command):
+    """Any question."""
+
+    command: Literal[
+        "getClient",
+        "getRole",
+        "getDefaultACLAccess",
+        "getAnonymousGroup",
+        "listClients",
+        "listRoles",
+        "listGroups",
+    ]
+    username: str | None = None
+    rolename: str | None = None
+    verbose: bool | None = None
+    count: int | None = None
+    offset: int | None = None
+
+
+class Answer(_Json):
+    """What came of one command.
+
+    Attributes:
+        error: In the plugin's words; None where it was done.
+    """
+
+    command: str = ""
+    correlation: str = Field(default="", alias="correlationData")
+    error: str | None = None
+    data: dict[str, Any] = {}
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it was about something that is not there."""
+        return self.error is not None and self.error.endswith("not found")
+
+    @classmethod
+    def list_in(cls, payload: bytes) -> "list[Answer]":
+        """Read all answers of one message.
+
+        Raises:
+            pydantic.ValidationError: If it is none.
+        """
+        return list(_Answers.model_validate_json(payload).responses)
+
+
+class _Answers(BaseModel):
+    responses: list[Answer]

@@ -1,0 +1,161 @@
+"""The configuration file of a Mosquitto that is our bus, see mosquitto.conf(5)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from contracts.errors import ConfigError
+
+__all__ = ["CertificateFiles", "MosquittoConfig", "MosquittoListener", "render"]
+
+_HEADER: Final = """\
+# Mosquitto as the bus of Strawberry. Nobody logs in without a name and a password, and
+# nobody may do anything that dynamic security does not allow."""
+
+_SECURITY: Final = """\
+# Who may log in and do what: kept by the plugin, changed over MQTT while the broker runs.
+# The file has to be writable for Mosquitto, and readable for nobody else."""
+
+_PERSISTENCE: Final = """\
+# Retained messages outlive a restart; what is lost by a power cut is published again."""
+
+_FLOW: Final = """\
+# Without TCP_NODELAY a round trip takes 40 ms more. Calls and answers are never dropped by
+# number (0 is no limit), only refused by size."""
+
+_LOG: Final = "# To standard error, so that whoever starts Mosquitto has it."
+
+_LOOPBACK: Final = "# For programs on this machine only: passwords cross it as they are."
+_TLS: Final = "# For the other machines of the home, encrypted."
+_WEB: Final = "# The same over WebSocket, for programs that live in a browser."
+_INSECURE: Final = (
+    "# NOT ENCRYPTED, as it was asked for: whoever can listen in the network reads the passwords."
+)
+
+
+class CertificateFiles(Protocol):
+    """A server certificate with its key, both PEM."""
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate, then those that vouch for it."""
+        ...
+
+    @property
+    def key(self) -> Path:
+        """The private key, not encrypted."""
+        ...
+
+
+@dataclass(frozen=True)
+class MosquittoListener:
+    """One address that Mosquitto listens on.
+
+    Attributes:
+        host: An address, without brackets, or a name; empty for all addresses of the machine.
+        port: 0 takes any free one.
+        tls: None for none, which only loopback may do without.
+        insecure: It was asked for that others may connect without TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    transport: Literal["tcp", "websocket"] = "tcp"
+    tls: CertificateFiles | None = None
+    insecure: bool = False
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True)
+class MosquittoConfig:
+    """What stands in the file.
+
+    Attributes:
+        data_dir: Where Mosquitto keeps retained messages.
+        security_file: The plugin's JSON.
+        user: Whom Mosquitto becomes where it is started as root; None leaves it to Mosquitto, which then
+            becomes ``mosquitto`` and can no longer read what is root's.
+        max_connections: For each listener.
+        autosave_s: How often retained messages are written.
+    """
+
+    listeners: tuple[MosquittoListener, ...]
+    plugin: Path
+    security_file: Path
+    data_dir: Path
+    user: str | None = None
+    max_packet_bytes: int = 1 << 20
+    max_connections: int = 2_000
+    autosave_s: int = 60
+
+
+def render(config: MosquittoConfig) -> str:
+    """Write the file.
+
+    Raises:
+        ConfigError: If a path cannot stand in it, or a listener would be open without TLS unasked.
+    """
+    return "\n".join(_lines(config)) + "\n"
+
+
+def _lines(config: MosquittoConfig) -> Iterator[str]:
+    yield from (_HEADER, "per_listener_settings false", "allow_anonymous false")
+    if config.user is not None:
+        yield f"user {_text(config.user)}"
+    yield from ("", _SECURITY, f"plugin {_path(config.plugin)}")
+    yield f"plugin_opt_config_file {_path(config.security_file)}"
+    yield from ("", _PERSISTENCE, "persistence true")
+    # The name of its file is put right behind it.
+    yield f"persistence_location {_path(config.data_dir)}/"
+    yield f"autosave_interval {config.autosave_s}"
+    yield from ("", _FLOW, "set_tcp_nodelay true", "max_inflight_messages 0", "max_queued_messages 0")
+    yield f"max_packet_size {config.max_packet_bytes}"
+    yield from ("", _LOG, "log_dest stderr", "log_timestamp false")
+    yield from ("log_type error", "log_type warning", "log_type notice")
+    for listener in config.listeners:
+        yield ""
+        yield from _listener(listener, config.max_connections)
+
+
+def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str]:
+    if listener.tls is not None:
+        yield _TLS
+    elif listener.is_loopback:
+        yield _LOOPBACK
+    elif listener.insecure:
+        yield _INSECURE
+    else:
+        raise ConfigError(
+            f"Mosquitto would listen on {listener.host or 'all addresses'} without TLS",
+            hint="Give it a certificate, or ask for it with --insecure-lan.",
+        )
+    if listener.transport == "websocket":
+        yield _WEB
+    yield f"listener {listener.port} {_text(listener.host)}".rstrip()
+    if listener.transport == "websocket":
+        yield "protocol websockets"
+    yield f"max_connections {max_connections}"
+    if listener.tls is not None:
+        yield f"certfile {_path(listener.tls.certificate)}"
+        yield f"keyfile {_path(listener.tls.key)}"
+        yield "tls_version tlsv1.2"
+
+
+def _path(path: Path) -> str:
+    return _text(str(path))
+
+
+def _text(value: str) -> str:
+    # A value reaches to the end of its line, without the blanks around it; nothing can be quoted.
+    if value != value.strip() or not value.isprintable():
+        raise ConfigError(f"{value!r} cannot stand in Mosquitto's configuration", hint="Use another path.")
+    return value

@@ -1,0 +1,226 @@
+"""Mosquitto's dynamic security over a link: commands with their answers, and what the broker holds."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from broker.link import Link, Message
+from broker.mosquitto.commands import Answer, Ask, Client, Command, DefaultAccess, Group, Role
+from contracts import topics
+from contracts.errors import Conflict, Disconnected, LinkError, NotFound, StrawberryError
+
+__all__ = ["DynamicSecurity", "State"]
+
+_logger = logging.getLogger(__name__)
+
+_BATCH_BYTES: Final = 200_000
+"""Well below the packet size that a broker may set (1 MiB here): a larger packet ends the connection."""
+
+_BATCH: Final = 100
+"""Commands in one message. The broker serves nobody else meanwhile, some 1 ms each."""
+
+_PAGE: Final = 100
+"""Clients or roles in one answer: some 3 kB each."""
+
+_NO_PLUGIN: Final = (
+    "Add to mosquitto.conf the lines 'plugin …/mosquitto_dynamic_security.so' and 'plugin_opt_config_file …' "
+    "of the project's example, make the file with 'mosquitto_ctrl dynsec init', and restart Mosquitto."
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """Clients and roles by name, as the broker holds them."""
+
+    clients: dict[str, Client]
+    roles: dict[str, Role]
+
+
+class DynamicSecurity:
+    """Speaks to the plugin as one login that may; entered with ``async with``.
+
+    Never lets its own login be changed: that would end the connection it is spoken over.
+
+    Args:
+        link: Without a topic prefix, logged in with a role for ``$CONTROL/dynamic-security/#``.
+        timeout_s: How long one message's answer may take.
+    """
+
+    def __init__(self, link: Link, *, timeout_s: float = 10.0) -> None:
+        self._link = link
+        self._timeout_s = timeout_s
+        self._numbers = count(1)
+        self._pending: dict[str, asyncio.Future[Answer]] = {}
+        self._leave: list[Callable[[], Awaitable[None] | None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._leave = [
+            await self._link.subscribe(topics.DYNAMIC_SECURITY_ANSWER, self._arrived),
+            self._link.on_disconnected(self._lost),
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lost()
+        for leave in self._leave:
+            done = leave()
+            if done is not None:
+                await done
+
+    async def change(self, commands: Sequence[Command]) -> None:
+        """Have commands done in their order, many in one message.
+
+        Raises:
+            NotFound: If one names a client or role that is not there.
+            Conflict: If one makes what is there already.
+            LinkError: If the plugin refuses one otherwise, or does not answer.
+            Disconnected: If the connection is lost meanwhile; some may have been done.
+        """
+        for answer in await self.ask(commands):
+            if answer.error is not None:
+                raise _explained(answer)
+
+    async def ask(self, commands: Sequence[Command]) -> list[Answer]:
+        """Send commands and give the answer to each; an answer may be an error.
+
+        Raises:
+            LinkError: If the plugin does not answer, which it does not where there is none.
+            Disconnected: If the connection is lost meanwhile.
+        """
+        answers: list[Answer] = []
+        for batch in _batches(commands):
+            answers += await self._send(batch)
+        return answers
+
+    async def look_up(self, usernames: Iterable[str], rolenames: Iterable[str]) -> State:
+        """Read these clients and roles; those that are not there are left out."""
+        asked = [
+            *(Ask(command="getClient", username=each) for each in usernames),
+            *(Ask(command="getRole", rolename=each) for each in rolenames),
+        ]
+        state = State({}, {})
+        for question, answer in zip(asked, await self.ask(asked), strict=True):
+            if answer.is_missing:
+                continue
+            if answer.error is not None:
+                raise _explained(answer)
+            if question.command == "getClient":
+                client = Client.model_validate(answer.data["client"])
+                state.clients[client.username] = client
+            else:
+                role = Role.model_validate(answer.data["role"])
+                state.roles[role.rolename] = role
+        return state
+
+    async def read(self) -> State:
+        """Read all clients and roles."""
+        clients = _CLIENTS.validate_python([each async for each in self._pages("listClients", "clients")])
+        roles = _ROLES.validate_python([each async for each in self._pages("listRoles", "roles")])
+        return State({each.username: each for each in clients}, {each.rolename: each for each in roles})
+
+    async def groups(self) -> list[Group]:
+        """Read all groups with their roles."""
+        return _GROUPS.validate_python([each async for each in self._pages("listGroups", "groups")])
+
+    async def default_access(self) -> dict[str, bool]:
+        """Give what holds where no role says anything, by ``acltype``."""
+        (answer,) = await self.ask([Ask(command="getDefaultACLAccess")])
+        if answer.error is not None:
+            raise _explained(answer)
+        return {each.acltype: each.allow for each in _DEFAULTS.validate_python(answer.data["acls"])}
+
+    async def _pages(self, command: str, key: str) -> AsyncIterator[object]:
+        offset = 0
+        while True:
+            (answer,) = await self.ask(
+                [Ask.model_validate({"command": command, "verbose": True, "count": _PAGE, "offset": offset})]
+            )
+            if answer.error is not None:
+                raise _explained(answer)
+            page = answer.data[key]
+            for each in page:
+                yield each
+            offset += len(page)
+            if not page or offset >= answer.data["totalCount"]:
+                return
+
+    async def _send(self, batch: Sequence[Command]) -> list[Answer]:
+        loop = asyncio.get_running_loop()
+        waiting: dict[str, asyncio.Future[Answer]] = {
+            f"strawberry-{next(self._numbers)}": loop.create_future() for _ in batch
+        }
+        body = {
+            "commands": [
+                {**_plain(command), "correlationData": number}
+                for number, command in zip(waiting, batch, strict=True)
+            ]
+        }
+        self._pending |= waiting
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._link.publish(topics.DYNAMIC_SECURITY, json.dumps(body).encode())
+                return [await each for each in waiting.values()]
+        except TimeoutError:
+            raise LinkError("the broker does not answer on its control topic", hint=_NO_PLUGIN) from None
+        finally:
+            for number, future in waiting.items():
+                del self._pending[number]
+                # What was set and is waited for no more would be reported as never retrieved.
+                if future.done() and not future.cancelled():
+                    future.exception()
+                future.cancel()
+
+    def _arrived(self, message: Message) -> None:
+        try:
+            answers = Answer.list_in(message.payload)
+        except ValidationError:
+            _logger.warning("dropped an answer of the dynamic security that is none")
+            return
+        for answer in answers:
+            future = self._pending.get(answer.correlation)
+            if future is not None and not future.done():
+                future.set_result(answer)
+
+    def _lost(self) -> None:
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(Disconnected("the connection was lost before the broker answered"))
+
+
+_CLIENTS: Final = TypeAdapter(list[Client])
+_ROLES: Final = TypeAdapter(list[Role])
+_GROUPS: Final = TypeAdapter(list[Group])
+_DEFAULTS: Final = TypeAdapter(list[DefaultAccess])
+
+
+def _plain(command: Command) -> dict[str, object]:
+    return command.model_dump(mode="json", exclude_none=True)
+
+
+def _batches(commands: Sequence[Command]) -> Iterator[list[Command]]:
+    batch: list[Command] = []
+    size = 0
+    for command in commands:
+        length = len(json.dumps(_plain(command)))
+        if batch and (len(batch) == _BATCH or size + length > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(command)
+        size += length
+    if batch:
+        yield batch
+
+
+def _explained(answer: Answer) -> StrawberryError:
+    text = f"Mosquitto refuses {answer.command}: {answer.error}"
+    if answer.is_missing:
+        return NotFound(text)
+    if (answer.error or "").endswith("already exists"):
+        return Conflict(text)
+    return LinkError(text)

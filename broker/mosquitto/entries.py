@@ -1,0 +1,124 @@
+"""One login on Mosquitto as it should be, and what has to be done until it is."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from pydantic import SecretStr
+
+from broker.mosquitto.acls import BASE, OURS, role_of, roles_used
+from broker.mosquitto.commands import (
+    Client,
+    Command,
+    CreateClient,
+    CreateRole,
+    DeleteClient,
+    EnableClient,
+    ModifyRole,
+    Role,
+)
+from broker.mosquitto.dynsec import DynamicSecurity, State
+from contracts.access import Principal
+from contracts.errors import Conflict, LinkError
+
+__all__ = ["Entry", "make_so", "role_changes"]
+
+_ANOTHER_NAME: Final = "Give one of the two another name: on this broker they share the user names."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A client and its role.
+
+    Attributes:
+        username: On the broker.
+        owner: Kept with the client for people, and for those who must tell whose it is.
+        any_client_id: Whether several programs may use the login at the same time. Otherwise the client id
+            is the user name: whoever may choose it can take over another's connection.
+    """
+
+    principal: Principal
+    username: str
+    password: SecretStr
+    owner: str
+    any_client_id: bool = False
+
+    @cached_property
+    def role(self) -> Role:
+        """What it may do."""
+        return role_of(self.principal)
+
+    @cached_property
+    def creation(self) -> CreateClient:
+        """The command that makes the client."""
+        return CreateClient(
+            username=self.username,
+            password=self.password,
+            clientid=None if self.any_client_id else self.username,
+            textname=self.owner,
+            textdescription=f"password {_fingerprint(self.password)}",
+            roles=roles_used(self.principal),
+        )
+
+    def changes(self, state: State) -> list[Command]:
+        """List what makes the broker agree; nothing where it does, so that nobody is disconnected.
+
+        Raises:
+            Conflict: If somebody else has the user name.
+        """
+        client = state.clients.get(self.username)
+        if client is not None and not client.has(self.role.rolename):
+            raise Conflict(
+                f"{_described(client)} has the user name {self.username!r} on the broker already",
+                hint=_ANOTHER_NAME,
+            )
+        commands: list[Command] = role_changes(self.role, state)
+        if client is None:
+            commands.append(self.creation)
+        elif client.model_copy(update={"disabled": False}) != self.creation.client:
+            # Made anew in one message: a client whose password is changed is disconnected all the same.
+            commands += (DeleteClient(username=self.username), self.creation)
+        elif client.disabled:
+            commands.append(EnableClient(username=self.username))
+        return commands
+
+
+async def make_so(security: DynamicSecurity, entry: Entry) -> bool:
+    """Make the broker agree to one entry, and read it back; say whether anything had to be done.
+
+    Raises:
+        Conflict: If somebody else has the user name.
+        LinkError: If the broker does not do it, or does not keep it.
+    """
+    names = (entry.role.rolename, BASE.rolename)
+    state = await security.look_up([entry.username], names)
+    commands = [*role_changes(BASE, state), *entry.changes(state)]
+    if not commands:
+        return False
+    await security.change(commands)
+    state = await security.look_up([entry.username], names)
+    if [*role_changes(BASE, state), *entry.changes(state)]:
+        raise LinkError(f"Mosquitto did not keep the login {entry.username!r} as it was set")
+    return True
+
+
+def role_changes(role: Role, state: State) -> list[Command]:
+    """List what makes the broker hold this role with exactly these permissions."""
+    held = state.roles.get(role.rolename)
+    if held is None:
+        return [CreateRole(rolename=role.rolename, acls=role.acls)]
+    if held.acls != role.acls:
+        return [ModifyRole(rolename=role.rolename, acls=role.acls)]
+    return []
+
+
+def _fingerprint(password: SecretStr) -> str:
+    # Tells whether it is the same one, which the broker does not. Ours hold 256 bits: none can be guessed.
+    return hashlib.sha256(password.get_secret_value().encode()).hexdigest()[:32]
+
+
+def _described(client: Client) -> str:
+    ours = [each.rolename.removeprefix(OURS) for each in client.roles if each.rolename.startswith(OURS)]
+    kinds = [each.partition("-")[0] for each in ours if each != BASE.rolename.removeprefix(OURS)]
+    return f"a {kinds[0]}" if kinds else "a client that is not Strawberry's"
