@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from broker.files import write_private
 from contracts.claims import Claims
@@ -15,16 +15,16 @@ _KEEP_S: Final = 2 * 366 * 86_400
 
 
 class Revocations:
-    """The tokens and principals that are refused.
+    """The tokens that are refused, and the one token of each principal that has no other.
 
-    ``revoked.json`` holds ``{"tokens": {jti: revoked at}, "principals": {subject: before}}``, in seconds
+    ``revoked.json`` holds ``{"tokens": {jti: told at}, "only": {"kind/id": [jti, told at]}}``, in seconds
     since the epoch.
     """
 
-    def __init__(self, path: Path, *, tokens: dict[str, float], principals: dict[str, float]) -> None:
+    def __init__(self, path: Path, *, tokens: dict[str, float], only: dict[str, tuple[str, float]]) -> None:
         self._path = path
         self._tokens = tokens
-        self._principals = principals
+        self._only = only
 
     @classmethod
     def load(cls, path: Path) -> "Revocations":
@@ -34,43 +34,40 @@ class Revocations:
             ConfigError: If the file is there and cannot be understood: to go on would revive tokens.
         """
         if not path.exists():
-            return cls(path, tokens={}, principals={})
-        return cls(path, **_parse(path))
+            return cls(path, tokens={}, only={})
+        tokens, only = _parse(path)
+        return cls(path, tokens=tokens, only=only)
 
     def covers(self, claims: Claims) -> bool:
-        """Whether the token is revoked.
-
-        A token of the very second of a principal's revocation counts as issued before it, because
-        ``iat`` has whole seconds.
-        """
-        before = self._principals.get(claims.sub)
-        return claims.jti in self._tokens or (before is not None and claims.iat < before)
+        """Whether the token is revoked, or its principal has another one by now."""
+        only = self._only.get(f"{claims.kind}/{claims.sub}")
+        return claims.jti in self._tokens or (only is not None and only[0] != claims.jti)
 
     def add(self, revocation: Revocation) -> None:
         """Take a revocation in, drop those that nothing can use any more."""
         at = revocation.before.timestamp()
         for token in revocation.tokens:
             self._tokens[token] = at
-        for principal in revocation.principals:
-            self._principals[principal] = max(at, self._principals.get(principal, at))
+        for principal, token in revocation.only.items():
+            self._only[principal] = (token, at)
         oldest = time.time() - _KEEP_S
-        for table in (self._tokens, self._principals):
-            for key in [key for key, moment in table.items() if moment < oldest]:
-                del table[key]
+        self._tokens = {token: moment for token, moment in self._tokens.items() if moment >= oldest}
+        self._only = {name: said for name, said in self._only.items() if said[1] >= oldest}
 
     def save(self) -> None:
         """Store them owner-only; on the disk when this returns."""
-        content = {"tokens": self._tokens, "principals": self._principals}
+        content = {"tokens": self._tokens, "only": self._only}
         write_private(self._path, json.dumps(content, indent=1).encode())
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]]]:
     try:
         content = json.loads(path.read_bytes())
-        return {
-            name: {str(k): float(v) for k, v in content[name].items()} for name in ("tokens", "principals")
-        }
+        tokens = {str(token): float(at) for token, at in content["tokens"].items()}
+        # The first version's file has none.
+        only = {str(name): (str(token), float(at)) for name, (token, at) in content.get("only", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
             f"{path} cannot be read", hint="Restore it from a backup; it keeps revoked tokens out."
         ) from None
+    return tokens, only

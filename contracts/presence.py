@@ -100,9 +100,11 @@ class Revocation(Part):
 
     Attributes:
         tokens: ``jti`` of single tokens.
-        principals: Subjects none of whose tokens issued before ``before`` are valid any more.
+        only: By ``kind/id`` of a principal, the ``jti`` of the one token that it may log in with; an
+            empty text where it may not log in at all. Who is not named may use any good token.
+        before: When this was said.
     """
 
     tokens: list[str] = []
-    principals: list[str] = []
+    only: dict[str, str] = {}
     before: Timestamp

@@ -175,6 +175,12 @@ ALL_SKILLS: Final = "devices/+/skills/#"
 """The registry's subscription to every skill of every device."""
 
 
+def branches_of(principal: str) -> tuple[str, ...]:
+    """Give filters for all that a device or client may ever have published."""
+    name = _check("principal", principal)
+    return f"devices/{name}/#", f"hub/chat/{name}/#"
+
+
 def find(topic: str) -> tuple[Topic, dict[str, str]] | None:
     """Give the row that a topic belongs to with its values, or None where it belongs to none."""
     for row in TOPICS:

@@ -1,5 +1,7 @@
 """The parts of the embedded broker that can be looked at alone."""
 
+import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -106,20 +108,39 @@ def test_packets_are_the_same_however_the_bytes_come(messages: list[Publication]
     ] == expected
 
 
-def claims(at: datetime) -> Claims:
-    return tokens.make_claims(
-        hub_id="h", subject="pc", kind="device", owner="", scopes=(), lifetime_s=60, now=at.timestamp()
-    )
+def claims(subject: str, kind: PrincipalKind = "device") -> Claims:
+    return tokens.make_claims(hub_id="h", subject=subject, kind=kind, owner="", scopes=(), lifetime_s=60)
 
 
-def test_old_revocations_are_dropped_and_the_later_of_two_moments_counts(tmp_path: Path) -> None:
+def test_what_is_revoked_is_read_back_and_what_is_too_old_to_matter_is_dropped(tmp_path: Path) -> None:
     now = datetime.now(UTC)
+    revoked, present, other = claims("tv"), claims("pc"), claims("pc")
     revocations = Revocations.load(tmp_path / "revoked.json")
-    revocations.add(Revocation(tokens=["ancient"], before=now - timedelta(days=3 * 366)))
-    revocations.add(Revocation(principals=["pc"], before=now))
-    revocations.add(Revocation(principals=["pc"], before=now - timedelta(days=1)))
+    revocations.add(
+        Revocation(tokens=["ancient"], only={"device/old": ""}, before=now - timedelta(days=3 * 366))
+    )
+    revocations.add(Revocation(tokens=[revoked.jti], only={"device/pc": other.jti}, before=now))
+    revocations.add(Revocation(only={"device/pc": present.jti}, before=now))
     revocations.save()
     again = Revocations.load(tmp_path / "revoked.json")
     assert "ancient" not in (tmp_path / "revoked.json").read_text()
-    assert again.covers(claims(now - timedelta(seconds=1)))
-    assert not again.covers(claims(now + timedelta(seconds=1)))
+    assert "device/old" not in (tmp_path / "revoked.json").read_text()
+    assert again.covers(revoked)
+    assert again.covers(other)
+    assert not again.covers(present)
+
+
+def test_one_principal_says_nothing_about_another_of_its_name_or_another_kind(tmp_path: Path) -> None:
+    revocations = Revocations.load(tmp_path / "revoked.json")
+    revocations.add(Revocation(only={"device/pc": ""}, before=datetime.now(UTC)))
+    assert revocations.covers(claims("pc"))
+    assert not revocations.covers(claims("pc", "client"))
+    assert not revocations.covers(claims("pc2"))
+
+
+def test_the_file_of_the_first_version_is_still_read(tmp_path: Path) -> None:
+    gone = claims("pc")
+    (tmp_path / "revoked.json").write_text(json.dumps({"tokens": {gone.jti: time.time()}, "principals": {}}))
+    revocations = Revocations.load(tmp_path / "revoked.json")
+    assert revocations.covers(gone)
+    assert not revocations.covers(claims("pc"))

@@ -1,0 +1,74 @@
+"""The door of the embedded broker, which checks tokens itself and is only told which are good no longer."""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from broker import tokens
+from broker.door import BusLogin
+from broker.link import Link
+from contracts import topics
+from contracts.access import Principal
+from contracts.presence import Revocation
+
+__all__ = ["EmbeddedDoor"]
+
+_AT_ONCE: Final = 2_000
+"""Tokens and principals in one message: it then stays well below the broker's largest packet."""
+
+_ONE_TOKEN: Final = ("device", "client")
+"""Those that have one token at a time; a user has one for each program."""
+
+
+class EmbeddedDoor:
+    """Tells the embedded broker on its control topic; a `broker.door.Door`.
+
+    Args:
+        link: Of the hub, who alone may publish there.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def admit(self, login: BusLogin) -> None:
+        """Let one in with this token and with no other; see `Door.admit`.
+
+        Raises:
+            Disconnected: While the broker is away.
+        """
+        await self._tell([], dict([_only(login)]))
+
+    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
+        """Let one in no longer; of a user, only what came with these tokens; see `Door.shut_out`.
+
+        Raises:
+            Disconnected: While the broker is away.
+        """
+        only = {_name(principal): ""} if principal.kind in _ONE_TOKEN else {}
+        await self._tell(revocation.tokens, only)
+
+    async def settle(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
+        """Make the broker agree as a whole; see `Door.settle`.
+
+        Raises:
+            Disconnected: While the broker is away.
+        """
+        revoked, only = revocation.tokens, [_only(login) for login in logins]
+        for at in range(0, len(revoked), _AT_ONCE):
+            await self._tell(revoked[at : at + _AT_ONCE], {})
+        for at in range(0, len(only), _AT_ONCE):
+            await self._tell([], dict(only[at : at + _AT_ONCE]))
+
+    async def _tell(self, revoked: list[str], only: Mapping[str, str]) -> None:
+        row = topics.BROKER_CONTROL
+        told = Revocation(tokens=revoked, only=dict(only), before=datetime.now(UTC))
+        # It acknowledges when this will outlive its restart.
+        await self._link.publish(row.build(), told.model_dump_json().encode(), qos=row.qos, confirmed=True)
+
+
+def _only(login: BusLogin) -> tuple[str, str]:
+    return _name(login.principal), tokens.token_id(login.token.get_secret_value())
+
+
+def _name(principal: Principal) -> str:
+    return f"{principal.kind}/{principal.id}"
