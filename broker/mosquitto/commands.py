@@ -144,7 +144,13 @@ class CreateClient(Command):
     @property
     def client(self) -> Client:
         """What the plugin tells of it afterwards."""
-        return Client(**self.model_dump(exclude={"command", "password"}))
+        return Client(
+            username=self.username,
+            clientid=self.clientid,
+            textname=self.textname,
+            textdescription=self.textdescription,
+            roles=self.roles,
+        )
 
 
 class DeleteClient(Command):

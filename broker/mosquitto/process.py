@@ -1,0 +1,288 @@
+"""Mosquitto as a child of this process: started, watched, started again, and ended with us."""
+
+import asyncio
+import contextlib
+import getpass
+import logging
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from broker.files import make_private_directory, write_private
+from broker.keys import KeyPair
+from broker.mosquitto import child
+from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
+from broker.mosquitto.installation import Installation, find_installation
+from broker.mosquitto.logins import admin_login
+from broker.mosquitto.provisioning import provision
+from broker.mosquitto.security_file import keep_admin
+from broker.ports import listen
+from contracts.errors import ConfigError
+
+__all__ = ["MosquittoListener", "MosquittoSettings", "RunningMosquitto", "open_mosquitto"]
+
+_logger = logging.getLogger(__name__)
+
+_START_S: Final = 20.0
+"""How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
+
+_STOP_S: Final = 5.0
+"""How long it may take to write its retained messages at the end."""
+
+_BACKOFF_S: Final = 0.2
+_BACKOFF_MAX_S: Final = 15.0
+
+_HEALTHY_S: Final = 10.0
+"""Who lived that long did not die of what killed the one before."""
+
+_BETWEEN_S: Final = 0.02
+
+_REMEMBERED_LINES: Final = 20
+
+_LOOK: Final = "Start it again with --debug to see all that Mosquitto says."
+
+
+@dataclass(frozen=True)
+class MosquittoSettings:
+    """How our own Mosquitto is to run.
+
+    Attributes:
+        data_dir: For its configuration, its logins and its retained messages; owner-only.
+        key: The hub's: the passwords of administrator and hub follow from it.
+        instance: Name of the hub process that is to log in.
+        listeners: The first has to be one on loopback without TLS, where our own programs connect.
+        binary: The program, if it is not to be looked for.
+        plugin: The same for the plugin.
+    """
+
+    data_dir: Path
+    hub_id: str
+    key: KeyPair = field(repr=False)
+    instance: str = "main"
+    listeners: tuple[MosquittoListener, ...] = (MosquittoListener(),)
+    binary: Path | None = None
+    plugin: Path | None = None
+
+
+@asynccontextmanager
+async def open_mosquitto(settings: MosquittoSettings) -> "AsyncIterator[RunningMosquitto]":
+    """Run Mosquitto for as long as the context is open; the hub can log in once it is entered.
+
+    It is started again whenever it ends by itself, on the same ports. On Linux it is tied to the thread that
+    enters, which has to be one that lives as long as the process.
+
+    Raises:
+        PortTaken: If another program listens on one of the ports.
+        ConfigError: If Mosquitto is missing, or does not start.
+    """
+    failure: Exception | None = None
+    installation = find_installation(binary=settings.binary, plugin=settings.plugin)
+    running = RunningMosquitto(replace(settings, listeners=_with_ports(settings.listeners)), installation)
+    running.write_files()
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(running.run(), name="run Mosquitto")
+        try:
+            await running.wait_ready()
+            await provision(
+                running.url,
+                admin_login(settings.key),
+                hub_id=settings.hub_id,
+                key=settings.key,
+                instance=settings.instance,
+            )
+            _logger.info("Mosquitto started at %s", running.url)
+            yield running
+        except Exception as error:  # noqa: BLE001 - raised below as it is, not wrapped by the task group
+            failure = error
+        finally:
+            watching.cancel()
+    _logger.info("Mosquitto stopped")
+    if failure is not None:
+        raise failure
+
+
+class RunningMosquitto:
+    """A Mosquitto that is kept running. Made by `open_mosquitto`.
+
+    Attributes:
+        starts: How often it was started.
+    """
+
+    def __init__(self, settings: MosquittoSettings, installation: Installation) -> None:
+        self.starts = 0
+        self._settings = settings
+        self._installation = installation
+        self._config_file = settings.data_dir / "mosquitto.conf"
+        self._process: asyncio.subprocess.Process | None = None
+        self._said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
+        self._ended = asyncio.Event()
+        self._was_ready = False
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Where it listens, in the order of the listeners."""
+        return tuple(each.port for each in self._settings.listeners)
+
+    @property
+    def url(self) -> str:
+        """Where programs on this machine connect to."""
+        host = self._settings.listeners[0].host
+        return f"mqtt://[{host}]:{self.ports[0]}" if ":" in host else f"mqtt://{host}:{self.ports[0]}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def reload_certificates(self) -> None:
+        """Have it use the certificates that lie in its files now; nobody is disconnected."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        if sys.platform == "win32":
+            process.terminate()  # it is started again at once
+        else:
+            process.send_signal(signal.SIGHUP)
+
+    def write_files(self) -> None:
+        """Write configuration and logins, both owner-only.
+
+        Raises:
+            ConfigError: If something cannot stand in the configuration.
+        """
+        settings = self._settings
+        security_file = settings.data_dir / "dynsec.json"
+        config = MosquittoConfig(
+            listeners=settings.listeners,
+            plugin=self._installation.plugin,
+            security_file=security_file,
+            data_dir=settings.data_dir,
+            user=_user(),
+        )
+        text = render(config)
+        make_private_directory(settings.data_dir)
+        write_private(self._config_file, text.encode())
+        keep_admin(security_file, admin_login(settings.key))
+
+    async def wait_ready(self) -> None:
+        """Wait until it listens everywhere it should.
+
+        Raises:
+            ConfigError: If it ends instead, or does not listen in time.
+        """
+        try:
+            async with asyncio.timeout(_START_S):
+                for each in self._settings.listeners:
+                    while not await _listens(each):
+                        if self._ended.is_set():
+                            raise ConfigError(f"Mosquitto does not start: {self._last_words()}", hint=_LOOK)
+                        await asyncio.sleep(_BETWEEN_S)
+        except TimeoutError:
+            raise ConfigError(f"Mosquitto does not listen after {_START_S:.0f} s", hint=_LOOK) from None
+        self._was_ready = True
+
+    async def run(self) -> None:
+        """Keep it running until cancelled, then end it politely; but not if it never listened."""
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            began = loop.time()
+            await self._live()
+            self._ended.set()
+            if not self._was_ready:
+                return  # whoever waits for it says why
+            failures = 0 if loop.time() - began > _HEALTHY_S else failures + 1
+            delay = min(_BACKOFF_S * 2**failures, _BACKOFF_MAX_S)
+            _logger.warning(
+                "Mosquitto ended and is started again in %.1f s; it said: %s", delay, self._last_words()
+            )
+            await asyncio.sleep(delay)
+
+    async def _live(self) -> None:
+        """Start it, and stay until it has ended."""
+        self._said.clear()
+        process = await asyncio.create_subprocess_exec(
+            *_command(self._installation.binary, self._config_file),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self._process = process
+        self.starts += 1
+        assert process.stderr is not None
+        try:
+            async for line in process.stderr:
+                text = line.decode(errors="replace").rstrip()
+                self._said.append(text)
+                _logger.debug("Mosquitto: %s", text)
+            await process.wait()
+        finally:
+            await _end(process)
+
+    def _last_words(self) -> str:
+        errors = [each for each in self._said if "rror" in each]
+        return (errors or list(self._said) or ["nothing"])[-1]
+
+
+def _command(binary: Path, config_file: Path) -> list[str]:
+    command = [str(binary), "-c", str(config_file)]
+    if sys.platform != "linux":
+        return command
+    return [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), *command]
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    # It may end by itself in this moment.
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await process.communicate()
+    except TimeoutError:
+        _logger.warning("Mosquitto did not end by itself and is killed")
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _listens(listener: MosquittoListener) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(_reachable(listener.host), listener.port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def _reachable(host: str) -> str:
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def _with_ports(listeners: tuple[MosquittoListener, ...]) -> tuple[MosquittoListener, ...]:
+    """Choose free ports where any will do, and make sure that the others are free.
+
+    Mosquitto itself cannot say which program is in its way.
+    """
+    first = listeners[0] if listeners else None
+    if first is None or not first.is_loopback or first.tls is not None or first.transport != "tcp":
+        raise ConfigError("Mosquitto's first listener has to be one on loopback, without TLS or WebSocket")
+    with contextlib.ExitStack() as held:
+        # All are held until the last one is known: no two may get the same.
+        sockets = [held.enter_context(listen(each.host, each.port, purpose="MQTT")) for each in listeners]
+        ports = [each.getsockname()[1] for each in sockets]
+    return tuple(replace(each, port=port) for each, port in zip(listeners, ports, strict=True))
+
+
+def _user() -> str | None:
+    """Name who Mosquitto is to stay when it is started by root, who alone may read these files."""
+    return getpass.getuser() if sys.platform != "win32" and os.geteuid() == 0 else None

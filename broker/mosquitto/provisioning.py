@@ -1,0 +1,197 @@
+"""Setting up dynamic security on a Mosquitto of our own, also one that others use already."""
+
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import SecretStr
+
+from broker.keys import KeyPair
+from broker.link import LinkSettings, open_link
+from broker.mosquitto.acls import OURS
+from broker.mosquitto.commands import Acl, Client, DefaultAccess, Group, SetDefaultAccess
+from broker.mosquitto.dynsec import DynamicSecurity, State
+from broker.mosquitto.entries import Entry, make_so
+from broker.mosquitto.logins import ADMIN, HUB, hub_login
+from broker.trials import TrialLogin, open_trial
+from contracts import topics
+from contracts.access import Principal
+from contracts.errors import Conflict, LinkError, LoginRefused
+from contracts.joining import Login
+
+__all__ = ["OtherClient", "Provisioned", "open_security", "provision"]
+
+_DENIED: Final = ("publishClientSend", "subscribe")
+"""What nobody may do by default, or others of the broker could speak for our devices and listen to them."""
+
+_BRANCHES: Final = frozenset(each.partition("/")[0] for each in topics.BRANCHES) | {"#", "+"}
+
+
+@dataclass(frozen=True)
+class OtherClient:
+    """A client of the broker that is not ours.
+
+    Attributes:
+        reaches_us: Whether a role of it lets it publish or subscribe on our topics.
+    """
+
+    username: str
+    name: str
+    reaches_us: bool
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """What was found and done.
+
+    Attributes:
+        others: All clients that are not ours; their rights are what they were.
+        changed: Whether anything had to be changed.
+    """
+
+    username: str
+    others: tuple[OtherClient, ...]
+    changed: bool
+
+
+@asynccontextmanager
+async def open_security(url: str, login: Login, *, ca: str | None = None) -> AsyncIterator[DynamicSecurity]:
+    """Speak to the dynamic security of a broker, by a connection of its own.
+
+    Raises:
+        LoginRefused: If the broker refuses the login.
+        Disconnected: If it cannot be reached.
+    """
+    client_id, password = f"strawberry-{secrets.token_hex(8)}", SecretStr(login.password or "")
+    trial = TrialLogin(url, client_id, login.username, password, tls=_tls(ca))
+    # A link would go on trying; here the first answer counts.
+    async with open_trial(trial) as tried:
+        if tried.refusal is not None:
+            raise LoginRefused(
+                f"{url} refuses the login of {login.username}: {tried.refusal}", hint="Check the password."
+            )
+    settings = LinkSettings(url=url, client_id=client_id, username=login.username, password=password)
+    async with open_link(settings) as link, DynamicSecurity(link) as security:
+        yield security
+
+
+async def provision(
+    url: str, admin: Login, *, hub_id: str, key: KeyPair, instance: str = "main", ca: str | None = None
+) -> Provisioned:
+    """Let the hub log in and let devices in and out; harmless where that was done already.
+
+    Everything is read back, and at last the hub's login is tried.
+
+    Args:
+        url: ``mqtt://…`` or ``mqtts://…``.
+        admin: A login that may use dynamic security. It is not stored and not changed.
+        key: The hub's key: the password of its login follows from it.
+        instance: Name of the hub process.
+        ca: PEM that vouches for the broker; None for the system's authorities.
+
+    Raises:
+        Conflict: If another hub uses the broker, or clients of it live from rights that everybody has.
+        LoginRefused: If the broker refuses the administrator.
+        LinkError: If the broker has no dynamic security, or does not do or keep what it is told.
+        Disconnected: If it cannot be reached.
+    """
+    entry = _hub_entry(hub_id, key, instance)
+    async with open_security(url, admin, ca=ca) as security:
+        lenient = [each for each in _DENIED if (await security.default_access())[each]]
+        state, groups = await security.read(), await security.groups()
+        _refuse_other_hub(state, entry)
+        others = tuple(_others(state, groups, {ADMIN, admin.username or ""}))
+        if lenient:
+            await _refuse_dependants(url, ca, others)
+        # First what the hub needs, then what others lose: a failure in between takes nothing from anybody.
+        changed = await make_so(security, entry)
+        if lenient:
+            await _deny(security, lenient)
+    await _try_hub(url, hub_login(key, instance), ca)
+    return Provisioned(entry.username, others, changed or bool(lenient))
+
+
+def _hub_entry(hub_id: str, key: KeyPair, instance: str) -> Entry:
+    login = hub_login(key, instance)
+    return Entry(
+        principal=Principal(kind="hub", id=instance),
+        username=f"{HUB}{instance}",
+        password=SecretStr(login.password or ""),
+        owner=f"Strawberry hub {hub_id}",
+        any_client_id=True,
+    )
+
+
+def _refuse_other_hub(state: State, entry: Entry) -> None:
+    for client in state.clients.values():
+        if client.username.startswith(HUB) and client.textname != entry.owner:
+            whose = client.textname or "someone else"
+            raise Conflict(
+                f"the broker is used by another hub already: {client.username} of {whose}",
+                hint=f"Use another broker, or delete that client and its role if that hub is gone: "
+                f"mosquitto_ctrl dynsec deleteClient {client.username}",
+            )
+
+
+async def _refuse_dependants(url: str, ca: str | None, others: Iterable[OtherClient]) -> None:
+    names = [each.username for each in others]
+    if await _anonymous_may_log_in(url, ca):
+        names.append("whoever logs in without a name")
+    if names:
+        raise Conflict(
+            "by default everybody may publish or subscribe on this broker, and some may live from it: "
+            + ", ".join(names),
+            hint="Give each a role with what it needs (mosquitto_ctrl dynsec createRole, addRoleACL and "
+            "addClientRole), forbid the rest (mosquitto_ctrl dynsec setDefaultACLAccess publishClientSend "
+            "deny, and the same with subscribe), see that they still work, and try again.",
+        )
+
+
+async def _anonymous_may_log_in(url: str, ca: str | None) -> bool:
+    login = TrialLogin(url, f"strawberry-{secrets.token_hex(8)}", tls=_tls(ca))
+    async with open_trial(login) as trial:
+        return trial.accepted
+
+
+async def _deny(security: DynamicSecurity, lenient: Iterable[str]) -> None:
+    acls = tuple(DefaultAccess.model_validate({"acltype": each, "allow": False}) for each in lenient)
+    await security.change([SetDefaultAccess(acls=acls)])
+    held = await security.default_access()
+    if any(held[each] for each in lenient):
+        raise LinkError("Mosquitto did not keep that nothing is allowed by default")
+
+
+async def _try_hub(url: str, login: Login, ca: str | None) -> None:
+    try:
+        async with open_security(url, login, ca=ca) as security:
+            await security.default_access()
+    except LoginRefused as error:
+        raise LinkError(f"the hub's new login does not work: {error.message}") from None
+
+
+def _others(state: State, groups: Iterable[Group], admins: set[str]) -> Iterable[OtherClient]:
+    roles_of_group = {each.groupname: {use.rolename for use in each.roles} for each in groups}
+    for client in state.clients.values():
+        if client.username in admins or any(use.rolename.startswith(OURS) for use in client.roles):
+            continue
+        names = {use.rolename for use in client.roles}
+        for group in client.groups:
+            names |= roles_of_group.get(group.groupname, set())
+        acls = [acl for name in names if name in state.roles for acl in state.roles[name].acls]
+        yield OtherClient(client.username, _name_of(client), any(_reaches(each) for each in acls))
+
+
+def _name_of(client: Client) -> str:
+    return client.textname or client.textdescription
+
+
+def _reaches(acl: Acl) -> bool:
+    sends_or_hears = acl.acltype == "publishClientSend" or acl.acltype.startswith("subscribe")
+    return acl.allow and sends_or_hears and acl.topic.partition("/")[0] in _BRANCHES
+
+
+def _tls(ca: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=ca)

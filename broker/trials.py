@@ -1,0 +1,214 @@
+"""A login tried as any other program would: once, with nothing of ours between it and the broker."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.reasoncodes import ReasonCode
+from pydantic import SecretStr
+
+from broker.drivers import without_delay
+from contracts.errors import ConfigError, Disconnected
+
+__all__ = ["Received", "Trial", "TrialLogin", "open_trial"]
+
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+
+
+class Received(NamedTuple):
+    """A message that was delivered."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+    qos: int
+
+
+@dataclass(frozen=True)
+class TrialLogin:
+    """Where to log in, and as whom.
+
+    Attributes:
+        url: With the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``.
+        tls: For the encrypted ones.
+        protocol: 5, or 4 for MQTT 3.1.1.
+        timeout_s: How long the broker may take for each answer.
+    """
+
+    url: str
+    client_id: str
+    username: str | None = None
+    password: SecretStr | None = None
+    tls: ssl.SSLContext | None = None
+    protocol: Literal[4, 5] = 5
+    timeout_s: float = 5.0
+
+
+@asynccontextmanager
+async def open_trial(login: TrialLogin) -> "AsyncIterator[Trial]":
+    """Log in once, and log out at the end. That the login was refused is an answer, not an error.
+
+    Raises:
+        Disconnected: If the broker cannot be reached, or does not answer.
+        ConfigError: If the URL is none of a broker.
+    """
+    trial = Trial(login)
+    await trial.connect()
+    try:
+        yield trial
+    finally:
+        await trial.close()
+
+
+class Trial:
+    """One connection with a client in a thread of its own. Made by `open_trial`.
+
+    Attributes:
+        inbox: What is delivered.
+        gone: Set when the connection has ended.
+        refusal: Why the broker refused the login, None where it did not.
+    """
+
+    def __init__(self, login: TrialLogin) -> None:
+        self.inbox: asyncio.Queue[Received] = asyncio.Queue()
+        self.gone = asyncio.Event()
+        self.refusal: str | None = None
+        self._login = login
+        self._loop = asyncio.get_running_loop()
+        self._answered = asyncio.Event()
+        self._answers: dict[int, asyncio.Future[bool]] = {}
+        self._client = self._make_client()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it is logged in."""
+        return self._answered.is_set() and self.refusal is None
+
+    async def connect(self) -> None:
+        """Log in.
+
+        Raises:
+            Disconnected: If the broker cannot be reached, or does not answer.
+            ConfigError: If the URL is none of a broker.
+        """
+        scheme, host, port = _address(self._login.url)
+        if scheme in ("mqtts", "wss"):
+            self._client.tls_set_context(self._login.tls or ssl.create_default_context())
+        try:
+            await asyncio.to_thread(self._client.connect, host, port, 30)
+        except OSError as error:
+            raise Disconnected(f"no connection to {self._login.url}: {error.strerror or error}") from None
+        self._client.loop_start()
+        try:
+            async with asyncio.timeout(self._login.timeout_s):
+                await self._answered.wait()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise Disconnected(f"{self._login.url} does not answer the login") from None
+            raise
+
+    async def close(self) -> None:
+        """Log out."""
+        self._client.disconnect()
+        await asyncio.to_thread(self._client.loop_stop)
+
+    async def subscribe(self, filter_: str) -> bool:
+        """Subscribe; whether the broker granted it."""
+        code, mid = self._client.subscribe(filter_, 1)
+        return code == MQTTErrorCode.MQTT_ERR_SUCCESS and mid is not None and await self._answer(mid)
+
+    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
+        """Publish with QoS 1; whether the broker took it.
+
+        A broker that speaks 3.1.1 cannot say no: it acknowledges and drops, or hangs up.
+        """
+        info = self._client.publish(topic, payload, 1, retain)
+        return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS and await self._answer(info.mid)
+
+    async def next(self) -> Received:
+        """Wait for the next message.
+
+        Raises:
+            TimeoutError: If none comes.
+        """
+        async with asyncio.timeout(self._login.timeout_s):
+            return await self.inbox.get()
+
+    async def _answer(self, mid: int) -> bool:
+        if self.gone.is_set() and mid not in self._answers:
+            return False
+        answer = self._answers.setdefault(mid, self._loop.create_future())
+        try:
+            async with asyncio.timeout(self._login.timeout_s):
+                return await answer
+        except TimeoutError:
+            return False
+        finally:
+            self._answers.pop(mid, None)
+
+    def _make_client(self) -> Client:
+        login = self._login
+        web = _address(login.url)[0] in ("ws", "wss")
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=login.client_id,
+            protocol=MQTTProtocolVersion(login.protocol),
+            transport="websockets" if web else "tcp",
+            reconnect_on_failure=False,
+        )
+        if login.username is not None:
+            password = login.password.get_secret_value() if login.password else None
+            client.username_pw_set(login.username, password)
+        client.on_socket_open = without_delay
+        client.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._judge, reason)
+        client.on_disconnect = lambda *_: self._tell(self._end)
+        client.on_message = lambda _c, _u, message: self._tell(self._arrived, message)
+        client.on_subscribe = lambda _c, _u, mid, reasons, _p: self._tell(self._acknowledge, mid, reasons[0])
+        client.on_publish = lambda _c, _u, mid, reason, _p: self._tell(self._acknowledge, mid, reason)
+        return client
+
+    def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        # The loop may have been closed by the time that the thread says its last word.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _judge(self, reason: ReasonCode) -> None:
+        self.refusal = reason.getName() if reason.is_failure else None
+        self._answered.set()
+
+    def _end(self) -> None:
+        if not self._answered.is_set():
+            self.refusal = "it hung up"
+            self._answered.set()
+        self.gone.set()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(False)
+
+    def _arrived(self, message: MQTTMessage) -> None:
+        self.inbox.put_nowait(Received(message.topic, bytes(message.payload), message.retain, message.qos))
+
+    def _acknowledge(self, mid: int, reason: ReasonCode) -> None:
+        # The answer may come before anybody waits for it.
+        answer = self._answers.setdefault(mid, self._loop.create_future())
+        if not answer.done():
+            answer.set_result(not reason.is_failure)
+
+
+def _address(url: str) -> tuple[str, str, int]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        host = port = None
+    if not host or not port or parts.scheme not in _PORTS:
+        raise ConfigError(f"{url!r} is not the address of a broker", hint="Write it as mqtt://host:1883.")
+    return parts.scheme, host, port
