@@ -172,12 +172,15 @@ class Caller:
         self._give_up(open_call)
 
     def device_online(self, device: str, epoch: int, connection: int) -> None:
-        """Take in that a device is there, by a verified status of its own."""
+        """Take in that a device is there, by a status that the registry has verified.
+
+        A connection that counted as offline because nobody confirmed it may turn out to be there after
+        all; that one which said goodbye does not, the registry has seen to already.
+        """
         known = self._presence.get(device)
         if known is not None:
             order, before = (epoch, connection), (known.epoch, known.connection)
-            # Within a connection offline is final; what is older than that is a replay.
-            if order < before or order == before:
+            if order < before or (order == before and known.online):
                 return
         self._presence[device] = _Presence(epoch, connection, online=True)
         for open_call in self._calls_of(device):

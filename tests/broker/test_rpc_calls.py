@@ -96,7 +96,7 @@ async def test_nothing_is_sent_to_a_device_that_is_offline(house: House) -> None
     async with house.spoke() as spoke:
         house.caller.device_offline("lamp_pi", 1, 1)
         assert (await failing(house, "echo")).code is ErrorCode.OFFLINE
-        house.caller.device_online("lamp_pi", 1, 1)
+        house.caller.device_online("lamp_pi", 1, 0)
         assert (await failing(house, "echo")).code is ErrorCode.OFFLINE
         house.caller.device_online("lamp_pi", 1, 2)
         await house.caller.call(request("echo", 1))

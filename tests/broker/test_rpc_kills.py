@@ -151,6 +151,16 @@ async def test_a_late_will_of_an_earlier_connection_changes_nothing(house: House
         assert await outcome(house, "where") == "lamp_pi"
 
 
+async def test_a_device_that_counted_as_gone_and_speaks_again_in_its_connection_is_called_again(
+    house: House,
+) -> None:
+    async with house.spoke() as spoke:
+        house.caller.device_offline("lamp_pi", 1, spoke.connection)
+        assert await outcome(house, "where") is ErrorCode.OFFLINE
+        house.caller.device_online("lamp_pi", 1, spoke.connection)
+        assert await outcome(house, "where") == "lamp_pi"
+
+
 async def test_a_device_that_never_answers_ends_as_unknown_at_the_deadline(house: House) -> None:
     house.keys["ghost"] = KeyPair.generate()
     house.caller.device_online("ghost", 1, 1)
