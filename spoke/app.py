@@ -1,10 +1,8 @@
 """A spoke, put together: it joins, loads its skills, and serves the hub's calls until it is stopped."""
 
 import asyncio
-import logging
-import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from pydantic import SecretStr
@@ -12,26 +10,18 @@ from pydantic import SecretStr
 from agent_core.skills.loaded import LoadProblem
 from broker.envelope import Seal
 from broker.files import only_one
-from broker.link import Link, LinkSettings, open_link
+from broker.link import Link, open_link
 from broker.rpc import Responder
-from contracts.errors import LoginRefused
 from spoke.clock import HubClock
-from spoke.hub_http import HubHttp, HubUnreachable
 from spoke.hubs import HubPresence
-from spoke.joining import WELL_KNOWN, Identity, join, set_clock
+from spoke.joining import join
+from spoke.membership import Membership
 from spoke.presence import Presence
 from spoke.publishing import SkillOutlet
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
 from spoke.starts import next_epoch
 from spoke.status import OwnStatus, manifest_of, sealed_registrations
-
-_LOG = logging.getLogger(__name__)
-
-_REMIND_S = 300.0
-"""A login that stays refused is told about again after this long: it does not heal by itself."""
-
-_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,11 +41,17 @@ class Spoke:
     problems: tuple[LoadProblem, ...]
     _link: Link = field(repr=False)
     _presence: Presence = field(repr=False)
+    _membership: Membership = field(repr=False)
 
     @property
     def connected(self) -> bool:
         """Whether it is on the bus right now."""
         return self._link.connected
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not let in, with what to do about it; None where nothing is known."""
+        return self._membership.problem
 
     async def announced(self) -> None:
         """Wait until it has told the hub of itself and its skills for the first time."""
@@ -89,10 +85,12 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         clock = HubClock()
         identity = await join(settings, token=token, clock=clock)
         enrolment = identity.enrolment
+        membership = Membership(enrolment, settings=settings, clock=clock, is_confirmed=identity.is_confirmed)
         device, seal = enrolment.device, Seal(enrolment.hub_id, identity.key)
         outlet = SkillOutlet(device=device, bounds=settings.publishing)
         host = await SkillHost.load(settings, device=device, sink=outlet)
         await stack.enter_async_context(host)
+        outlet.serve(each.skill for each in host.registrations)
         registrations = sealed_registrations(seal, device, host.registrations)
         status = OwnStatus(
             seal,
@@ -101,10 +99,16 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             manifest=manifest_of(registrations),
             version=settings.version,
         )
-        link = open_link(_link_settings(identity, settings), will=status.begin, wait_s=settings.broker_wait_s)
+        link = open_link(membership.link_settings(), will=status.begin, wait_s=settings.broker_wait_s)
         hubs = HubPresence(enrolment.hub_id, enrolment.hub_key)
         presence = Presence(
-            link, device=device, status=status, registrations=registrations, hubs=hubs, settings=settings
+            link,
+            device=device,
+            status=status,
+            registrations=registrations,
+            hubs=hubs,
+            is_wanted=membership.is_wanted,
+            settings=settings,
         )
         responder = Responder(
             link,
@@ -127,6 +131,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             problems=tuple(host.problems),
             _link=link,
             _presence=presence,
+            _membership=membership,
         )
         stack.push_async_callback(presence.leave)
         await stack.enter_async_context(
@@ -134,8 +139,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 {
                     "presence": presence.run(),
                     "what skills publish": outlet.run(link),
-                    "watch the login": _watch_login(link, device),
-                    "find the hub's time": _find_time(clock, settings),
+                    "stay let in": membership.run(link),
                 }
             )
         )
@@ -156,38 +160,3 @@ async def _running(services: Mapping[str, Coroutine[None, None, None]]) -> Async
             task.cancel()
         # The body's own exception is not handed to the group, which would wrap it in another.
         await tasks.__aexit__(None, None, None)
-
-
-def _link_settings(identity: Identity, settings: SpokeSettings) -> LinkSettings:
-    enrolment = identity.enrolment
-    return LinkSettings(
-        url=enrolment.brokers[0],
-        client_id=enrolment.device,
-        username=enrolment.device,
-        password=enrolment.token,
-        topic_prefix=enrolment.prefix,
-        refused_s=settings.refused_s,
-    )
-
-
-async def _watch_login(link: Link, device: str) -> None:
-    remind_at = 0.0
-    while True:
-        await asyncio.sleep(_LOOK_S)
-        if isinstance(link.last_error, LoginRefused) and time.monotonic() >= remind_at:
-            remind_at = time.monotonic() + _REMIND_S
-            _LOG.error(
-                "the broker does not let %s in: its token was revoked or has expired. To let it back in, "
-                "start this spoke with a new enrolment token from the hub; it is tried on meanwhile",
-                device,
-            )
-
-
-async def _find_time(clock: HubClock, settings: SpokeSettings) -> None:
-    """Ask the hub for the time until it has told; a spoke may start before its hub."""
-    hub, delay = HubHttp(settings.hub_url), settings.retry_s
-    while not clock.measured:
-        await asyncio.sleep(delay)
-        delay = min(delay * 2, settings.retry_max_s)
-        with suppress(HubUnreachable):
-            set_clock(clock, await hub.get(WELL_KNOWN))

@@ -1,46 +1,33 @@
 """What a spoke knows of the hub that it has joined: kept owner-only in ``spoke/enrolment.json``."""
 
 import hashlib
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from broker import tokens
 from broker.files import write_private
 from broker.keys import PublicKey
+from contracts.claims import Claims
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
-from contracts.names import DeviceId
-from contracts.wire import Json
+from contracts.joining import Bus, EnrolAnswer, Login
+from spoke.addresses import has_tls, host_of, usable_brokers
+from spoke.trust import Hub
 
 FILE_NAME: Final = "enrolment.json"
+KEY_FILE: Final = "key.pem"
 
 
-class EnrolmentAnswer(BaseModel):
-    """What ``POST /api/devices/enrol`` answers."""
+class _Stored(EnrolAnswer):
+    """The file: what the hub answered, and what this device adds to it."""
 
-    model_config = ConfigDict(frozen=True)
-
-    device: DeviceId
-    token: str
-    hub_id: str
-    hub_key: dict[str, Any]
-    brokers: tuple[str, ...]
-    prefix: str = ""
-
-
-class HubAnswer(BaseModel):
-    """What ``GET /.well-known/strawberry`` answers; ``key`` is the fingerprint of the hub's key."""
-
-    model_config = ConfigDict(frozen=True)
-
-    hub_id: str
-    key: str
-    brokers: tuple[str, ...]
-    prefix: str = ""
+    hub_url: str
+    key_id: str
+    invitation: str = ""
+    renewed: str | None = Field(default=None, repr=False)
+    insecure: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,9 +41,14 @@ class Enrolment:
         key_id: Fingerprint of the key that the hub has bound to it.
         token: The device token: login on the bus, bearer over HTTP.
         hub_key: The one key whose calls are obeyed.
-        brokers: Addresses of the bus.
+        brokers: Addresses of the bus, the best first.
         prefix: In front of every topic.
         invitation: SHA-256 of the enrolment token that was used, so that another one is recognised.
+        login: The ordinary login of a broker that is shared with others; None where the token is it.
+        ca: PEM of the certificate authority of this home, vouched for by the hub's key.
+        renewed: The token that follows ``token`` and that the hub may not have seen in use yet. Until it
+            says so, either may be the one that is good on the bus.
+        insecure: Whether connections that others can read were asked for.
     """
 
     hub_url: str
@@ -68,42 +60,55 @@ class Enrolment:
     brokers: tuple[str, ...]
     prefix: str
     invitation: str
+    login: Login | None = None
+    ca: str | None = field(default=None, repr=False)
+    renewed: SecretStr | None = None
+    insecure: bool = False
 
     @classmethod
     def of(
-        cls, answer: EnrolmentAnswer, *, hub_url: str, key: PublicKey, invitation: SecretStr, now: float
+        cls,
+        answer: EnrolAnswer,
+        *,
+        hub: Hub,
+        key: PublicKey,
+        invitation: SecretStr | None,
+        insecure: bool,
+        now: float,
     ) -> Self:
         """Take an answer of a hub, once it proves that this hub bound this key.
 
         Args:
+            hub: Where it came from; its key and its certificate authority are the ones that count.
             key: This device's key.
-            invitation: The enrolment token that was used.
+            invitation: The enrolment token that was used, if one was.
+            insecure: Whether brokers may be used over connections that others can read.
             now: Seconds since the epoch by the hub's clock.
 
         Raises:
-            InvalidMessage: If the answer contradicts itself.
+            InvalidMessage: If the answer contradicts itself or the hub, or names no broker.
+            ConfigError: If it only names brokers that would be given the token in clear.
         """
         hub_key = PublicKey.from_jwk(answer.hub_key)
-        try:
-            claims = tokens.verify(answer.token, key=hub_key, hub_id=answer.hub_id, now=now)
-        except Unauthorized as error:
-            raise InvalidMessage(f"the hub's answer holds no valid device token: {error.message}") from None
-        if claims.sub != answer.device or claims.kind != "device":
-            raise InvalidMessage("the hub's answer names a device that its token is not for")
-        if claims.cnf is None or claims.cnf.jkt != key.kid:
-            raise InvalidMessage("the hub's token is not bound to the key of this device")
-        if not answer.brokers:
-            raise InvalidMessage("the hub names no broker", hint="Its settings must name one for devices.")
+        if (answer.hub_id, hub_key.kid) != (hub.card.hub_id, hub.card.key):
+            raise InvalidMessage(f"what {hub.http.url} answers is of another hub than it says it is")
+        _check_token(answer, hub_key, kid=key.kid, now=now)
+        brokers = _usable(answer, hosts=None, tls=False, insecure=insecure)
+        if not brokers:
+            raise _no_broker(answer)
         return cls(
-            hub_url=hub_url,
+            hub_url=hub.http.url,
             hub_id=answer.hub_id,
             device=answer.device,
             key_id=key.kid,
             token=SecretStr(answer.token),
             hub_key=hub_key,
-            brokers=answer.brokers,
+            brokers=brokers,
             prefix=answer.prefix,
-            invitation=fingerprint(invitation),
+            invitation=fingerprint(invitation) if invitation else "",
+            login=answer.login,
+            ca=hub.ca,
+            insecure=insecure,
         )
 
     @classmethod
@@ -114,71 +119,126 @@ class Enrolment:
             ConfigError: If the file cannot be understood.
         """
         try:
-            stored = json.loads(path.read_bytes())
-            answer = EnrolmentAnswer.model_validate(stored)
+            stored = _Stored.model_validate_json(path.read_bytes())
             return cls(
-                hub_url=str(stored["hub_url"]),
-                hub_id=answer.hub_id,
-                device=answer.device,
-                key_id=str(stored["key_id"]),
-                token=SecretStr(answer.token),
-                hub_key=PublicKey.from_jwk(answer.hub_key),
-                brokers=answer.brokers,
-                prefix=answer.prefix,
-                invitation=str(stored["invitation"]),
+                hub_url=stored.hub_url,
+                hub_id=stored.hub_id,
+                device=stored.device,
+                key_id=stored.key_id,
+                token=SecretStr(stored.token),
+                hub_key=PublicKey.from_jwk(stored.hub_key),
+                brokers=stored.brokers,
+                prefix=stored.prefix,
+                invitation=stored.invitation,
+                login=stored.login,
+                ca=stored.ca,
+                renewed=SecretStr(stored.renewed) if stored.renewed else None,
+                insecure=stored.insecure,
             )
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, ValidationError, InvalidMessage):
+        except (ValidationError, InvalidMessage):
             raise ConfigError(
                 f"{path} is damaged",
                 hint="Remove it and join again with a token from 'strawberry devices add NAME'.",
             ) from None
 
     def save(self, path: Path) -> None:
-        """Store it owner-only."""
-        stored = {
-            "hub_url": self.hub_url,
-            "hub_id": self.hub_id,
-            "device": self.device,
-            "key_id": self.key_id,
-            "token": self.token.get_secret_value(),
-            "hub_key": self.hub_key.jwk(),
-            "brokers": self.brokers,
-            "prefix": self.prefix,
-            "invitation": self.invitation,
-        }
-        write_private(path, json.dumps(stored, indent=2).encode())
-
-    def at(self, *, hub_url: str, told: Json) -> Self:
-        """Take over where the hub says that it is now.
-
-        Only what names this hub counts. Nothing of that is signed, so the token goes nowhere that it
-        might not have gone before: to hosts that are known, and never without TLS where there was TLS.
-        """
-        moved = replace(self, hub_url=hub_url)
-        try:
-            answer = HubAnswer.model_validate(told)
-        except ValidationError:
-            return moved
-        if (answer.hub_id, answer.key) != (self.hub_id, self.hub_key.kid):
-            return moved
-        known = {urlsplit(url).hostname for url in (hub_url, *self.brokers)}
-        schemes = {urlsplit(url).scheme for url in self.brokers}
-        brokers = tuple(
-            url
-            for url in answer.brokers
-            if urlsplit(url).hostname in known and urlsplit(url).scheme in schemes
+        """Store it owner-only, whole or not at all."""
+        stored = _Stored(
+            hub_url=self.hub_url,
+            hub_id=self.hub_id,
+            device=self.device,
+            key_id=self.key_id,
+            token=self.token.get_secret_value(),
+            hub_key=self.hub_key.jwk(),
+            brokers=self.brokers,
+            prefix=self.prefix,
+            invitation=self.invitation,
+            login=self.login,
+            ca=self.ca,
+            renewed=self.renewed.get_secret_value() if self.renewed else None,
+            insecure=self.insecure,
         )
-        return replace(moved, brokers=brokers or self.brokers, prefix=answer.prefix)
+        write_private(path, stored.model_dump_json(indent=2).encode())
+
+    @property
+    def bearers(self) -> tuple[SecretStr, ...]:
+        """The tokens that may be good over HTTP, the newest first."""
+        return (self.renewed, self.token) if self.renewed else (self.token,)
+
+    def claims(self, token: SecretStr) -> Claims:
+        """Give the claims of one of this device's tokens, also of one that has expired.
+
+        Raises:
+            Unauthorized: If it is none of this hub's.
+        """
+        # At the beginning of time no token has expired.
+        return tokens.verify(token.get_secret_value(), key=self.hub_key, hub_id=self.hub_id, now=0)
+
+    def with_renewed(self, token: str, *, now: float) -> Self:
+        """Take a token that the hub made to follow the present one.
+
+        Raises:
+            InvalidMessage: If it is not one for this device, or has expired.
+        """
+        answer = EnrolAnswer(
+            brokers=self.brokers, device=self.device, token=token, hub_id=self.hub_id, hub_key={}
+        )
+        _check_token(answer, self.hub_key, kid=self.key_id, now=now)
+        return replace(self, renewed=SecretStr(token))
+
+    def settled_on(self, token: SecretStr) -> Self:
+        """Keep the token that the hub has taken; the other one is of no use any more."""
+        return replace(self, token=token, renewed=None)
+
+    def told(self, bus: Bus, *, hub: Hub) -> Self:
+        """Take over where this hub says that the bus is now.
+
+        What came over a connection that others could have changed names no new host, and nothing goes
+        without TLS where there was TLS. The certificate authority is the one that the hub's key vouches
+        for; a hub that names none any more does not take the old one away.
+        """
+        hosts = None if hub.http.is_verified else {host_of(url) for url in (hub.http.url, *self.brokers)}
+        brokers = _usable(bus, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure)
+        moved = replace(self, hub_url=hub.http.url, ca=hub.ca or self.ca)
+        if not brokers:
+            return moved
+        return replace(moved, brokers=brokers, prefix=bus.prefix, login=bus.login)
 
     def was_invited_by(self, token: SecretStr) -> bool:
         """Whether this token brings nothing new: the one used to join, or the device token itself."""
-        return token == self.token or fingerprint(token) == self.invitation
+        return token in self.bearers or fingerprint(token) == self.invitation
 
 
 def fingerprint(token: SecretStr) -> str:
     """Give the SHA-256 of a token: it tells tokens apart and is none."""
     return hashlib.sha256(token.get_secret_value().encode()).hexdigest()
+
+
+def _check_token(answer: EnrolAnswer, hub_key: PublicKey, *, kid: str, now: float) -> None:
+    try:
+        claims = tokens.verify(answer.token, key=hub_key, hub_id=answer.hub_id, now=now)
+    except Unauthorized as error:
+        raise InvalidMessage(f"the hub's answer holds no valid device token: {error.message}") from None
+    if claims.sub != answer.device or claims.kind != "device":
+        raise InvalidMessage("the hub's answer names a device that its token is not for")
+    if claims.cnf is None or claims.cnf.jkt != kid:
+        raise InvalidMessage("the hub's token is not bound to the key of this device")
+
+
+def _usable(bus: Bus, *, hosts: set[str] | None, tls: bool, insecure: bool) -> tuple[str, ...]:
+    # The ordinary login of a shared broker crosses as its owner chose; a token never does.
+    readable = not tls and (insecure or bus.login is not None)
+    return usable_brokers(bus.brokers, hosts=hosts, readable=readable)
+
+
+def _no_broker(bus: Bus) -> ConfigError | InvalidMessage:
+    if not bus.brokers:
+        return InvalidMessage("the hub names no broker", hint="Its settings must name one for devices.")
+    return ConfigError(
+        f"the hub names only brokers that would be sent the token in clear: {', '.join(bus.brokers)}",
+        hint="Start the hub with --lan, or add --insecure if you accept that.",
+    )

@@ -2,24 +2,38 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from contracts.errors import ConfigError, LinkError
 from contracts.wire import Json
+from spoke.addresses import is_readable
 
 _MAX_ANSWER: Final = 256 * 1024
 _TIMEOUT_S: Final = 10.0
 
+# OpenSSL's numbers for why a certificate does not hold (X509_V_ERR_*).
+_WRONG_TIME: Final = {9: "is not valid yet", 10: "has expired"}
+_WRONG_NAME: Final = (62, 64)
+_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
+
 
 class HubUnreachable(LinkError):
     """The hub gave no answer over HTTP, or not one of a hub."""
+
+
+class HubUntrusted(HubUnreachable):
+    """What answers cannot prove to be the hub: its certificate does not hold. Nothing was sent to it."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +45,13 @@ class HubAnswer:
         body: The JSON of the body; None where it is none.
         clock_ahead_s: How far the hub's clock is ahead of this machine's, as its ``Date`` tells to
             about a second; None where it did not tell.
+        retry_after_s: How long the hub asks to be left alone; None where it does not.
     """
 
     status: int
     body: Json
     clock_ahead_s: float | None
+    retry_after_s: float | None = None
 
     @property
     def error(self) -> tuple[str, str]:
@@ -51,9 +67,14 @@ class HubHttp:
 
     Args:
         url: ``http://host:port`` or ``https://…``, with the base path if there is one.
+        ca: PEM of the authority that its certificate must come from; None for the system's.
+        verify: False only to fetch what is public and proves itself; no token is sent then.
+
+    Raises:
+        ConfigError: If the address is none of a hub.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, ca: str | None = None, verify: bool = True) -> None:
         self.url = url.rstrip("/")
         parts = urlsplit(self.url)
         try:
@@ -62,36 +83,68 @@ class HubHttp:
             self._host = ""
         if parts.scheme not in ("http", "https") or not self._host:
             raise ConfigError(f"{url!r} is not the address of a hub", hint="Write it as http://host:8321.")
-        self._is_secure = parts.scheme == "https"
+        self.is_secure = parts.scheme == "https"
         self._base = parts.path
+        self._ca = ca
+        self._verify = verify
 
-    async def get(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> HubAnswer:
+    @property
+    def is_verified(self) -> bool:
+        """Whether an answer can only be the hub's."""
+        return self.is_secure and self._verify
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether others could read on the way what is sent there."""
+        return is_readable(self.url)
+
+    async def get(
+        self, path: str, *, bearer: SecretStr | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> HubAnswer:
         """Ask for a path.
 
         Raises:
             HubUnreachable: If no answer came.
         """
-        return await asyncio.to_thread(self._exchange, "GET", path, None, timeout_s)
+        return await self._ask("GET", path, None, bearer, timeout_s)
 
-    async def post(self, path: str, body: dict[str, Any]) -> HubAnswer:
+    async def post(self, path: str, body: dict[str, Any], *, bearer: SecretStr | None = None) -> HubAnswer:
         """Send a JSON object to a path.
 
         Raises:
             HubUnreachable: If no answer came; the hub may have acted all the same.
         """
-        return await asyncio.to_thread(self._exchange, "POST", path, json.dumps(body).encode(), _TIMEOUT_S)
+        return await self._ask("POST", path, json.dumps(body).encode(), bearer, _TIMEOUT_S)
 
-    def _exchange(self, method: str, path: str, body: bytes | None, timeout_s: float) -> HubAnswer:
-        connection = self._connection(timeout_s)
+    async def _ask(
+        self, method: str, path: str, body: bytes | None, bearer: SecretStr | None, timeout_s: float
+    ) -> HubAnswer:
+        if not self._verify and (bearer is not None or body is not None):
+            raise RuntimeError("nothing is sent over a connection that was not verified")
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
+        if bearer is not None:
+            headers["Authorization"] = f"Bearer {bearer.get_secret_value()}"
+        connection = self._connection(timeout_s)
+        try:
+            return await asyncio.to_thread(self._exchange, connection, method, path, body, headers)
+        except asyncio.CancelledError:
+            # The thread would otherwise wait for its time-out, and the end of the process for it.
+            _hang_up(connection)
+            raise
+
+    def _exchange(
+        self, connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> HubAnswer:
         try:
             asked = time.time()
             connection.request(method, self._base + path, body=body, headers=headers)
             response = connection.getresponse()
             answered = time.time()
             content = response.read(_MAX_ANSWER + 1)
+        except ssl.SSLCertVerificationError as error:
+            raise self._untrusted(error) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise HubUnreachable(
@@ -102,14 +155,63 @@ class HubHttp:
             connection.close()
         if len(content) > _MAX_ANSWER:
             raise HubUnreachable(f"{self.url} sends more than a hub does", hint="Check the address.")
-        ahead = _ahead(response.getheader("Date"), (asked + answered) / 2)
-        return HubAnswer(response.status, _parsed(content), ahead)
+        return HubAnswer(
+            response.status,
+            _parsed(content),
+            _ahead(response.getheader("Date"), (asked + answered) / 2),
+            _seconds(response.getheader("Retry-After")),
+        )
+
+    def _untrusted(self, error: ssl.SSLCertVerificationError) -> HubUntrusted:
+        code = error.verify_code
+        if code in _WRONG_TIME:
+            return HubUntrusted(
+                f"the certificate of {self.url} {_WRONG_TIME[code]}",
+                hint="Check this machine's clock; 'strawberry certs --renew' on the hub makes a new one.",
+            )
+        if code in _WRONG_NAME:
+            return HubUntrusted(
+                f"the certificate of {self.url} is not for {self._host}",
+                hint=f"Use another address of the hub, or 'strawberry certs --name {self._host}' on it.",
+            )
+        if code in _UNKNOWN_AUTHORITY:
+            whom = "the authority of this hub" if self._ca else "an authority that this machine knows"
+            return HubUntrusted(
+                f"the certificate of {self.url} is not from {whom}",
+                hint="Add '--hub-key' with the fingerprint that 'strawberry devices add' prints on the hub, "
+                "or join with 'strawberry spoke join'.",
+            )
+        return HubUntrusted(
+            f"the certificate of {self.url} does not hold: {error.verify_message}",
+            hint="'strawberry certs --renew' on the hub makes a new one.",
+        )
 
     def _connection(self, timeout_s: float) -> HTTPConnection:
-        if self._is_secure:
-            context = ssl.create_default_context()
-            return HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
+        if self.is_secure:
+            return HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
         return HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cadata=self._ca)
+        except (ssl.SSLError, ValueError):
+            raise HubUntrusted(
+                f"the certificate authority of {self.url} cannot be read",
+                hint="'strawberry certs --renew' on the hub makes a new one.",
+            ) from None
+        if not self._verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _hang_up(connection: HTTPConnection) -> None:
+    # `sock` is missing until it is connected. The plain socket's own shutdown, since the one of an SSL
+    # socket takes its state away from under the thread that reads.
+    if connection.sock is not None:
+        with suppress(OSError):
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
 
 def _parsed(content: bytes) -> Json:
@@ -127,3 +229,7 @@ def _ahead(date: str | None, here: float) -> float | None:
         return None
     # The header drops the fraction of the second: on average half a second.
     return there + 0.5 - here
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Final
 
@@ -29,6 +29,8 @@ class Presence:
 
     Args:
         registrations: Signed payload of each registration, by topic.
+        is_wanted: Asked before what was emptied is said again: it may have been the hub, which lets the
+            device in no more.
 
     Attributes:
         announced: Set once the spoke has told of itself and its skills for the first time.
@@ -42,6 +44,7 @@ class Presence:
         status: OwnStatus,
         registrations: Mapping[str, bytes],
         hubs: HubPresence,
+        is_wanted: Callable[[], Awaitable[bool]],
         settings: SpokeSettings,
     ) -> None:
         self.announced = asyncio.Event()
@@ -50,6 +53,7 @@ class Presence:
         self._status = status
         self._registrations = registrations
         self._hubs = hubs
+        self._is_wanted = is_wanted
         self._settings = settings
         self._began = time.monotonic()
         self._heartbeats = 0
@@ -59,6 +63,7 @@ class Presence:
         self._must_mend = asyncio.Event()
         self._to_mend: set[str] = set()
         self._must_reclaim = False
+        self._was_emptied = False
         self._is_leaving = False
 
     async def listen(self) -> None:
@@ -102,6 +107,7 @@ class Presence:
                 self._device,
             )
             return
+        self._was_emptied |= not message.payload
         if not self._must_reclaim:
             _LOG.warning("a false status of %s was on the bus; it is said again", self._device)
         self._must_reclaim = True
@@ -114,6 +120,7 @@ class Presence:
         # A registration that the broker kept is overwritten as soon as this connection speaks.
         if own is not None and message.retain:
             return
+        self._was_emptied |= not message.payload
         if len(self._to_mend) < _MAX_MENDS:
             self._to_mend.add(message.topic)
             self._must_mend.set()
@@ -141,6 +148,8 @@ class Presence:
             await self._publish(self._status.online(hub_session=self._hubs.session))
             for topic, payload in self._registrations.items():
                 await self._publish(Message(topic, payload, topics.SKILL.qos, retain=True))
+        if self._to_mend:
+            self._must_mend.set()
         if not self.announced.is_set():
             _LOG.info("%s is on the bus with %d skills", self._device, len(self._registrations))
             self.announced.set()
@@ -159,16 +168,27 @@ class Presence:
             self._must_mend.clear()
             mended, self._to_mend = self._to_mend, set()
             reclaim, self._must_reclaim = self._must_reclaim, False
-            for topic in sorted(mended):
-                own = self._registrations.get(topic, b"")
-                _LOG.info("put right on the bus: %s", topic)
-                with _while_connected():
-                    await self._publish(Message(topic, own, topics.SKILL.qos, retain=True))
-            if reclaim:
-                # `offline` is final within a connection, and the Last Will belongs to one: only a new
-                # connection makes both true again.
-                self._link.reconnect()
+            emptied, self._was_emptied = self._was_emptied, False
+            if not emptied or await self._is_wanted():
+                for topic in sorted(mended):
+                    await self._put_right(topic)
+                if reclaim:
+                    # `offline` is final within a connection, and the Last Will belongs to one: only a new
+                    # connection makes both true again.
+                    self._link.reconnect()
             await asyncio.sleep(self._settings.reclaim_s)
+
+    async def _put_right(self, topic: str) -> None:
+        own = self._registrations.get(topic, b"")
+        try:
+            await self._publish(Message(topic, own, topics.SKILL.qos, retain=True))
+        except Disconnected:
+            # What the broker keeps may come while the connection is not yet ready to publish. A skill of
+            # ours is said again anyhow; one that is gone is not, and would stay for ever.
+            if not own:
+                self._to_mend.add(topic)
+            return
+        _LOG.info("put right on the bus: %s", topic)
 
     async def _beat(self) -> None:
         process = psutil.Process()

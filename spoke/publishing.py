@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from broker.link import Link, Message
@@ -24,7 +25,8 @@ class SkillOutlet:
     """Takes what skills publish, from any thread, and sends it at a bounded rate.
 
     Of a value only the latest is sent; all are sent again after a reconnect. An event that cannot be
-    sent now is dropped: nobody is told later that something happened.
+    sent now is dropped: nobody is told later that something happened. Nothing is sent for a skill that is
+    not offered: one that is gone must not put back on the bus what the hub has cleared there.
     """
 
     def __init__(self, *, device: str, bounds: PublishingBounds) -> None:
@@ -33,12 +35,24 @@ class SkillOutlet:
         self._link: Link | None = None
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
+        self._offered: frozenset[str] | None = None
         self._values: dict[str, bytes] = {}
         self._due: dict[str, None] = {}
         self._events: deque[Message] = deque()
         self._woken = asyncio.Event()
         self._is_waking = False
         self._complaints: dict[tuple[str, str], float] = {}
+
+    def serve(self, skills: Iterable[str]) -> None:
+        """Send for these skills only, from now on; what others have published already is forgotten.
+
+        Until then it is taken from all: a skill may publish while it is set up, and its set-up may fail.
+        """
+        with self._lock:
+            self._offered = frozenset(skills)
+            for topic in [topic for topic in self._values if not self._is_offered(_skill_of(topic))]:
+                del self._values[topic]
+                self._due.pop(topic, None)
 
     def publish_state(
         self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
@@ -48,6 +62,8 @@ class SkillOutlet:
         state = State(value=value, unit=unit, device_class=device_class, at=datetime.now(UTC))
         payload = state.model_dump_json().encode()
         with self._lock:
+            if not self._is_offered(skill):
+                return
             is_full = topic not in self._values and len(self._values) >= self._bounds.states
             if not is_full:
                 self._values[topic] = payload
@@ -62,6 +78,8 @@ class SkillOutlet:
         topic = topics.EVENT.build(device=self._device, name=name)
         event = Emitted(skill=skill, data=payload, at=datetime.now(UTC))
         message = Message(topic, event.model_dump_json().encode(), topics.EVENT.qos)
+        if not self._is_offered(skill):
+            return
         if not self._is_connected:
             self._complain(skill, "events while there is no connection", name)
             return
@@ -102,6 +120,9 @@ class SkillOutlet:
     def _is_connected(self) -> bool:
         return self._link is not None and self._link.connected
 
+    def _is_offered(self, skill: str) -> bool:
+        return self._offered is None or skill in self._offered
+
     def _next(self) -> Message | None:
         with self._lock:
             self._is_waking = False
@@ -140,3 +161,9 @@ class SkillOutlet:
         if present >= self._complaints.get((skill, problem), 0.0):
             self._complaints[skill, problem] = present + _COMPLAIN_EVERY_S
             _LOG.warning("%s: %s; %r is dropped", skill, problem, name)
+
+
+def _skill_of(topic: str) -> str:
+    values = topics.STATE.match(topic)
+    assert values is not None
+    return values["skill"]

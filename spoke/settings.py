@@ -34,8 +34,9 @@ class SpokeSettings(_Settings):
 
     Attributes:
         home: The data directory; the spoke keeps its own files in ``spoke`` below it.
-        hub_url: Address of the hub, with its base path if it has one.
+        hub_url: Address of the hub, with its base path if it has one; None for the one that was joined.
         hub_key: Fingerprint that the hub's key must have; None trusts the first answer.
+        insecure: Whether the hub and its broker may be spoken to over connections that others can read.
         skills: Folders with the user's skills.
         samples: Whether the sample skills are offered too.
         version: Of the software, told with each status.
@@ -48,11 +49,15 @@ class SpokeSettings(_Settings):
         stop_grace_s: How long running calls may take to end when the spoke stops.
         retry_s: Wait after the hub could not be reached over HTTP; doubles up to ``retry_max_s``.
         refused_s: Wait before logging in again after the broker refused it.
+        look_s: Seconds between two looks at whether the device is still let in and its token lasts.
+        away_s: How long no broker may answer before the hub is asked where the bus is now.
+        rejected_s: Wait before asking a hub again that has said that it lets this device in no more.
     """
 
     home: Path
-    hub_url: str
+    hub_url: str | None = None
     hub_key: str | None = None
+    insecure: bool = False
     skills: tuple[Path, ...] = ()
     samples: bool = False
     version: str = ""
@@ -65,6 +70,9 @@ class SpokeSettings(_Settings):
     retry_s: Annotated[float, Field(gt=0)] = 1
     retry_max_s: Annotated[float, Field(gt=0)] = 30
     refused_s: Annotated[float, Field(gt=0)] = 30
+    look_s: Annotated[float, Field(gt=0)] = 1
+    away_s: Annotated[float, Field(ge=0)] = 60
+    rejected_s: Annotated[float, Field(gt=0)] = 600
     publishing: PublishingBounds = PublishingBounds()
     runner: RunnerSettings = RunnerSettings()
 

@@ -1,24 +1,18 @@
 """The rest of a home for a spoke: a stand-in for the hub, over HTTP and on the bus."""
 
 import asyncio
-import json
-import threading
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
-from broker import tokens
 from broker.envelope import Seal, unseal
-from broker.keys import KeyPair, PublicKey
+from broker.keys import PublicKey
 from broker.link import Link, LinkSettings, Message, open_link
 from broker.rpc import Caller, CallRequest
 from contracts import topics
@@ -26,9 +20,21 @@ from contracts.presence import DeviceStatus, HubStatus
 from contracts.rpc import Actor
 from contracts.wire import Json
 from spoke.settings import SpokeSettings
+from tests.spoke.hub import DEVICE, HUB, StandInHub, serving
 
-HUB = "home-1"
-DEVICE = "garage_pc"
+__all__ = [
+    "ANNA",
+    "DEVICE",
+    "HUB",
+    "JOURNAL",
+    "BusSide",
+    "Place",
+    "StandInHub",
+    "on_bus",
+    "serving",
+    "wait_for",
+]
+
 PATIENCE_S = 15.0
 ANNA = Actor(user="anna")
 
@@ -105,97 +111,6 @@ async def wait_for(look: Callable[[], Seen], what: str) -> Seen:
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}"
         await asyncio.sleep(0.01)
     return seen
-
-
-@dataclass
-class StandInHub:
-    """The HTTP side of a hub: lets devices in and says who it is.
-
-    Attributes:
-        invitations: Device by enrolment token; one that was used is gone.
-        clock_ahead_s: What is wrong with this machine's clock, seen from the hub.
-        outages: How many requests are answered with 503 before one is served.
-    """
-
-    brokers: list[str]
-    key: KeyPair = field(default_factory=KeyPair.generate)
-    invitations: dict[str, str] = field(default_factory=dict)
-    device_keys: dict[str, PublicKey] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)
-    clock_ahead_s: float = 0.0
-    outages: int = 0
-    port: int = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def invite(self, device: str = DEVICE) -> SecretStr:
-        token = uuid.uuid4().hex
-        self.invitations[token] = device
-        return SecretStr(token)
-
-    def token(self, device: str, key: PublicKey | None = None, **claims: Any) -> str:
-        made: dict[str, Any] = {"kind": "device", "owner": "anna", "lifetime_s": 100_000} | claims
-        made = {"hub_id": HUB, "subject": device, "scopes": ("register", "chat"), "key": key} | made
-        made["now"] = time.time() + self.clock_ahead_s
-        return tokens.issue(self.key, tokens.make_claims(**made))
-
-    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Json]:
-        if path == "/.well-known/strawberry":
-            return 200, {"hub_id": HUB, "key": self.key.kid, "brokers": self.brokers, "prefix": ""}
-        if path != "/api/devices/enrol":
-            return 404, {"error": {"code": "not_found", "message": "there is nothing here"}}
-        device = self.invitations.pop(body["token"], None)
-        if device is None:
-            message = "the enrolment token was used already"
-            hint = "Make a new one with 'strawberry devices add NAME'."
-            return 401, {"error": {"code": "unauthorized", "message": message, "hint": hint}}
-        key = self.device_keys[device] = PublicKey.from_jwk(body["public_key"])
-        return 200, {
-            "device": device,
-            "token": self.token(device, key),
-            "hub_id": HUB,
-            "hub_key": self.key.public.jwk(),
-            "brokers": self.brokers,
-            "prefix": "",
-        }
-
-
-@contextmanager
-def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
-    """Serve the stand-in over HTTP, on the given port or any."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._respond({})
-
-        def do_POST(self) -> None:
-            self._respond(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-        def _respond(self, body: dict[str, Any]) -> None:
-            hub.requests.append(self.path)
-            if hub.outages:
-                hub.outages -= 1
-                status, answer = 503, None
-            else:
-                status, answer = hub.answer(self.path, body)
-            content = json.dumps(answer).encode()
-            self.send_response_only(status)
-            self.send_header("Date", formatdate(time.time() + hub.clock_ahead_s, usegmt=True))
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        hub.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @dataclass
@@ -321,7 +236,9 @@ class Place:
             "republish_within_s": 0.05,
             "reclaim_s": 0.05,
             "retry_s": 0.05,
+            "retry_max_s": 0.2,
             "refused_s": 0.2,
+            "look_s": 0.02,
         }
         given = {"home": self.home, "hub_url": hub.url, "skills": (self.skills,)} | quick | changes
         return SpokeSettings.model_validate(given)

@@ -5,7 +5,8 @@ import json
 import logging
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -17,6 +18,9 @@ from spoke.joining import Identity, join
 from spoke.settings import SpokeSettings
 from tests.mosquitto import free_port
 from tests.spoke.home import DEVICE, HUB, Place, StandInHub, serving, wait_for
+from tests.spoke.hub import ENROL
+
+Answering = Callable[..., tuple[int, Any]]
 
 BROKER = "mqtt://127.0.0.1:1883"
 
@@ -111,26 +115,40 @@ async def test_the_hubs_key_must_have_the_fingerprint_that_was_given(hub: StandI
         await joined(place.settings(hub, hub_key=other.kid))
 
 
+def _forging(answers: tuple[Answering, Answering], forged: dict[str, Any]) -> Answering:
+    """The card of one hub, and what the other says when a device enrols."""
+
+    def answer(path: str, body: dict[str, Any], bearer: str = "") -> tuple[int, Any]:
+        if path != ENROL:
+            return answers[0](path, body, bearer)
+        status, answered = answers[1](path, body, bearer)
+        return status, answered | forged
+
+    return answer
+
+
 async def test_an_answer_whose_token_the_hub_did_not_sign_is_refused(
     hub: StandInHub, settings: SpokeSettings
 ) -> None:
-    genuine, token = hub.key, hub.invite()
-    answer = hub.answer(
-        "/api/devices/enrol", {"token": token.get_secret_value(), "public_key": genuine.public.jwk()}
-    )
-    forged = (200, answer[1] | {"hub_key": KeyPair.generate().public.jwk()})
-    hub.answer = lambda _path, _body: forged  # type: ignore[method-assign]
-    with pytest.raises(InvalidMessage, match="no valid device token"):
-        await joined(settings, token)
+    genuine, token = KeyPair.generate(), hub.invite()
+    impostor = StandInHub(brokers=[BROKER], key=genuine, invitations=hub.invitations)
+    answers = (impostor.answer, hub.answer)
+    # It shows the key of the genuine hub, which it does not have, and signs with its own.
+    for forged in ({"hub_key": genuine.public.jwk()}, {}):
+        hub.answer = _forging(answers, forged)  # type: ignore[method-assign]
+        with pytest.raises(InvalidMessage, match=r"no valid device token|another hub than it says"):
+            await joined(settings, token)
+        token = hub.invite()
+    assert not (settings.directory / "enrolment.json").exists()
 
 
 async def test_a_token_that_is_bound_to_another_key_is_refused(
     hub: StandInHub, settings: SpokeSettings
 ) -> None:
-    token = hub.invite()
+    token, genuine = hub.invite(), hub.answer
     body = {"token": token.get_secret_value(), "public_key": KeyPair.generate().public.jwk()}
-    answer = hub.answer("/api/devices/enrol", body)
-    hub.answer = lambda _path, _body: answer  # type: ignore[method-assign]
+    replayed = hub.answer(ENROL, body)
+    hub.answer = lambda path, *given: replayed if path == ENROL else genuine(path, *given)  # type: ignore[method-assign]
     with pytest.raises(InvalidMessage, match="not bound to the key of this device"):
         await joined(settings, token)
 
@@ -147,9 +165,9 @@ async def test_a_hub_that_is_away_is_waited_for(place: Place, caplog: pytest.Log
 
 
 async def test_a_hub_that_is_overloaded_is_asked_again(hub: StandInHub, settings: SpokeSettings) -> None:
-    hub.outages = 2
+    hub.outages, hub.rushed = 2, 2
     assert (await joined(settings, hub.invite())).enrolment.device == DEVICE
-    assert hub.requests.count("/api/devices/enrol") == 3
+    assert (hub.outages, hub.rushed) == (0, 0)
 
 
 async def test_what_answers_and_is_no_hub_is_named(hub: StandInHub, place: Place) -> None:

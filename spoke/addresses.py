@@ -1,0 +1,56 @@
+"""Addresses of a hub and its brokers, and which of them a device may send its token to."""
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+_PLAIN: Final = ("http", "mqtt")
+_BROKER: Final = ("mqtt", "mqtts")
+
+
+def host_of(url: str) -> str:
+    """Give the host of an address in lower case; empty where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this very machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_readable(url: str) -> bool:
+    """Whether others could read on the way what is sent there: no TLS, and another machine."""
+    return urlsplit(url).scheme in _PLAIN and not is_loopback(host_of(url))
+
+
+def has_tls(urls: Iterable[str]) -> bool:
+    """Whether one of the addresses of brokers is one with TLS."""
+    return any(urlsplit(url).scheme == "mqtts" for url in urls)
+
+
+def usable_brokers(
+    offered: Iterable[str], *, hosts: Collection[str] | None, readable: bool
+) -> tuple[str, ...]:
+    """Give those of the offered addresses that may be used, in their order.
+
+    Args:
+        hosts: Only on these; None for any.
+        readable: Whether the connection may be one that others can read.
+    """
+    return tuple(
+        url
+        for url in offered
+        if urlsplit(url).scheme in _BROKER
+        and host_of(url)
+        and (hosts is None or host_of(url) in hosts)
+        and (readable or not is_readable(url))
+    )

@@ -1,0 +1,301 @@
+"""A stand-in for the hub's HTTP side, over real HTTP or HTTPS, whose answers can be delayed and lost."""
+
+import base64
+import json
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import SecretStr
+
+from broker import tokens
+from broker.keys import KeyPair, PublicKey
+from contracts.claims import Claims
+from contracts.errors import Unauthorized
+from contracts.joining import (
+    Bus,
+    EnrolAnswer,
+    HubCard,
+    JoinAsked,
+    JoinState,
+    Login,
+    ca_document,
+    join_fingerprint,
+)
+from contracts.wire import Json
+
+HUB = "home-1"
+DEVICE = "garage_pc"
+
+CARD = "/.well-known/strawberry"
+ENROL = "/api/devices/enrol"
+BUS = "/api/bus"
+RENEW = "/api/tokens/renew"
+JOIN = "/api/devices/join"
+POLL = "/api/devices/join/poll"
+
+
+@dataclass
+class Joining:
+    """A device that waits to be let in by code."""
+
+    code: str
+    name: str
+    key: PublicKey
+    state: str = "waiting"
+
+
+@dataclass
+class Fault:
+    """What goes wrong with requests to one path.
+
+    Attributes:
+        hold: Answers wait for it, after the hub has acted.
+        held: Set once one waits.
+        lose: How many answers never come, although the hub has acted.
+        ignore: How many requests the hub never sees.
+    """
+
+    hold: threading.Event | None = None
+    held: threading.Event = field(default_factory=threading.Event)
+    lose: int = 0
+    ignore: int = 0
+
+
+@dataclass
+class StandInHub:
+    """The HTTP side of a hub: lets devices in, says who it is, and renews tokens.
+
+    Attributes:
+        ca: PEM of its certificate authority; ``tls`` is what it serves with.
+        invitations: Device by enrolment token; one that was used is gone.
+        waiting: Those that asked to be let in by code, by the secret they poll with.
+        revoked: Ids of the tokens that it takes no more.
+        renewals: By the id of a token that was not used yet, the one that it replaces.
+        on_used: Told of a renewed token at its first use, before that is answered.
+        seen_tokens: Every bearer that came.
+        clock_ahead_s: What is wrong with this machine's clock, seen from the hub.
+        outages: How many requests are answered with 503 before one is served.
+        rushed: How many are answered with 429.
+    """
+
+    brokers: list[str]
+    key: KeyPair = field(default_factory=KeyPair.generate)
+    prefix: str = ""
+    login: Login | None = None
+    ca: str | None = None
+    tls: ssl.SSLContext | None = None
+    invitations: dict[str, str] = field(default_factory=dict)
+    device_keys: dict[str, PublicKey] = field(default_factory=dict)
+    waiting: dict[str, Joining] = field(default_factory=dict)
+    revoked: set[str] = field(default_factory=set)
+    renewals: dict[str, str] = field(default_factory=dict)
+    on_used: Callable[[str, str], None] = lambda _device, _token: None
+    requests: list[str] = field(default_factory=list)
+    seen_tokens: list[str] = field(default_factory=list)
+    faults: dict[str, Fault] = field(default_factory=dict)
+    lifetime_s: int = 100_000
+    code_s: int = 600
+    clock_ahead_s: float = 0.0
+    outages: int = 0
+    rushed: int = 0
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def now(self) -> float:
+        return time.time() + self.clock_ahead_s
+
+    def invite(self, device: str = DEVICE) -> SecretStr:
+        token = uuid.uuid4().hex
+        self.invitations[token] = device
+        return SecretStr(token)
+
+    def token(self, device: str, key: PublicKey | None = None, **claims: Any) -> str:
+        made: dict[str, Any] = {"kind": "device", "owner": "anna", "lifetime_s": self.lifetime_s}
+        made |= {"hub_id": HUB, "subject": device, "scopes": ("register", "chat"), "key": key} | claims
+        return tokens.issue(self.key, tokens.make_claims(**(made | {"now": self.now})))
+
+    def revoke(self, token: SecretStr) -> None:
+        self.revoked.add(tokens.token_id(token.get_secret_value()))
+
+    def joining(self, code: str) -> Joining:
+        """Who shows this code."""
+        return next(one for one in self.waiting.values() if one.code == code)
+
+    def fingerprint(self, code: str) -> str:
+        """What stands beside the code where it is approved."""
+        return join_fingerprint(hub_key=self.key.kid, device_key=self.joining(code).key.kid, ca=self.ca)
+
+    def fault(self, path: str) -> Fault:
+        return self.faults.setdefault(path, Fault())
+
+    def answer(self, path: str, body: dict[str, Any], bearer: str = "") -> tuple[int, Json]:
+        """Act on a request; give status and body."""
+        try:
+            answered = {
+                CARD: lambda: self._card(),
+                ENROL: lambda: self._enrol(body),
+                BUS: lambda: self._bus(bearer),
+                RENEW: lambda: self._renew(bearer),
+                JOIN: lambda: self._join(body),
+                POLL: lambda: self._poll(body),
+            }[path]()
+        except KeyError:
+            return 404, {"error": {"code": "not_found", "message": "there is nothing here"}}
+        except Unauthorized as error:
+            told = {"code": "unauthorized", "message": error.message, "hint": error.hint}
+            return 401, {"error": told}
+        return 200, answered.model_dump(mode="json") if hasattr(answered, "model_dump") else answered
+
+    def _card(self) -> HubCard:
+        document = ca_document(hub_id=HUB, ca=self.ca or "")
+        signature = base64.urlsafe_b64encode(self.key.sign(document)).rstrip(b"=").decode()
+        return HubCard(
+            hub_id=HUB,
+            key=self.key.kid,
+            hub_key=self.key.public.jwk(),
+            brokers=tuple(self.brokers),
+            prefix=self.prefix,
+            ca=self.ca,
+            ca_signature=signature if self.ca else None,
+        )
+
+    def _bus(self, bearer: str) -> Bus:
+        self.authenticate(bearer)
+        return Bus(brokers=tuple(self.brokers), prefix=self.prefix, login=self.login, ca=self.ca)
+
+    def _enrol(self, body: dict[str, Any]) -> EnrolAnswer:
+        device = self.invitations.pop(body["token"], None)
+        if device is None:
+            raise Unauthorized(
+                "the enrolment token was used already",
+                hint="Make a new one with 'strawberry devices add NAME'.",
+            )
+        return self._enrolled(device, PublicKey.from_jwk(body["public_key"]))
+
+    def _enrolled(self, device: str, key: PublicKey) -> EnrolAnswer:
+        self.device_keys[device] = key
+        return EnrolAnswer(
+            device=device,
+            token=self.token(device, key),
+            hub_id=HUB,
+            hub_key=self.key.public.jwk(),
+            brokers=tuple(self.brokers),
+            prefix=self.prefix,
+            login=self.login,
+            ca=self.ca,
+        )
+
+    def _renew(self, bearer: str) -> Json:
+        claims = self.authenticate(bearer)
+        token = self.token(claims.sub, self.device_keys[claims.sub])
+        self.renewals[tokens.token_id(token)] = claims.jti
+        return {"token": token}
+
+    def authenticate(self, bearer: str) -> Claims:
+        """Check a token; the first use of a renewed one ends its predecessor."""
+        self.seen_tokens.append(bearer)
+        claims = tokens.verify(
+            bearer,
+            key=self.key.public,
+            hub_id=HUB,
+            is_revoked=lambda claims: claims.jti in self.revoked,
+            now=self.now,
+        )
+        predecessor = self.renewals.pop(claims.jti, None)
+        if predecessor is not None:
+            self.revoked.add(predecessor)
+            self.on_used(claims.sub, bearer)
+        return claims
+
+    def _join(self, body: dict[str, Any]) -> JoinAsked:
+        code, secret = uuid.uuid4().hex[:6].upper(), uuid.uuid4().hex
+        self.waiting[secret] = Joining(code, body["name"], PublicKey.from_jwk(body["public_key"]))
+        return JoinAsked(code=code, secret=secret, expires_in_s=self.code_s, interval_s=0.05)
+
+    def _poll(self, body: dict[str, Any]) -> JoinState:
+        one = self.waiting.get(body["secret"])
+        if one is None:
+            raise Unauthorized("there is no such code")
+        enrolment = self._enrolled(DEVICE, one.key) if one.state == "approved" else None
+        return JoinState.model_validate({"state": one.state, "enrolment": enrolment})
+
+
+@contextmanager
+def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
+    """Serve the stand-in over HTTP, on the given port or any."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._respond({})
+
+        def do_POST(self) -> None:
+            self._respond(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _respond(self, body: dict[str, Any]) -> None:
+            hub.requests.append(self.path)
+            fault = hub.fault(self.path)
+            if fault.ignore:
+                fault.ignore -= 1
+                return
+            status, answer = self._answer(body)
+            if fault.hold is not None:
+                fault.held.set()
+                fault.hold.wait(30)
+            if fault.lose:
+                fault.lose -= 1
+                return
+            content = json.dumps(answer).encode()
+            self.send_response_only(status)
+            self.send_header("Date", formatdate(hub.now, usegmt=True))
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _answer(self, body: dict[str, Any]) -> tuple[int, Json]:
+            if hub.outages:
+                hub.outages -= 1
+                return 503, None
+            if hub.rushed:
+                hub.rushed -= 1
+                return 429, {"error": {"code": "too_many_requests", "message": "too often"}}
+            bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            return hub.answer(self.path, body, bearer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def get_request(self) -> Any:
+            connection, address = super().get_request()
+            if hub.tls is None:
+                return connection, address
+            # The handshake waits for the handler's thread, so that a client that hangs holds nobody up.
+            wrapped = hub.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            return wrapped, address
+
+        def handle_error(self, *_: Any) -> None:
+            """A client that does not like the certificate hangs up; that is its right."""
+
+    with Server(("127.0.0.1", port), Handler) as server:
+        hub.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()
