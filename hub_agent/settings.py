@@ -1,20 +1,52 @@
 """What can be set about a hub; frozen, and passed in by whoever starts it."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agent_core.gateway.opening import GatewayKind
 from agent_core.loop import TurnLimits
 from agent_core.models import Models
 from agent_core.prompt import Household
 from agent_core.toolset import ToolLimits
+from contracts.joining import Login
 from contracts.names import InstanceName
+
+BusKind = Literal["embedded", "mosquitto", "shared"]
+"""Our own broker; a Mosquitto that was set up for this home; somebody else's broker."""
 
 
 class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LanSettings(_Settings):
+    """The second listener of the HTTP server, for other machines.
+
+    Attributes:
+        host: All addresses of this machine where nothing else is said.
+        port: 0 takes any free one.
+        certificates: Directory with the server certificate of this home; a renewed one counts from the
+            next connection on.
+        insecure: Whether to listen in the clear instead.
+        names: Host names of this machine, besides those that the certificate is for.
+        look_s: How often is looked for a renewed certificate.
+    """
+
+    host: str = "0.0.0.0"  # noqa: S104  there is such a listener only where a person asked for it
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8443
+    certificates: Path | None = None
+    insecure: bool = False
+    names: tuple[str, ...] = ()
+    look_s: Annotated[float, Field(gt=0)] = 30
+
+    @model_validator(mode="after")
+    def _tls_or_not(self) -> Self:
+        if self.insecure == (self.certificates is not None):
+            raise ValueError("either certificates, or insecure spelled out")
+        return self
 
 
 class HttpSettings(_Settings):
@@ -24,6 +56,7 @@ class HttpSettings(_Settings):
         port: 0 takes any free one.
         base_path: Where a proxy puts the hub, for example ``/strawberry``; empty for the root.
         max_body_bytes: The largest body of a request.
+        lan: The way in for other machines; None for none.
     """
 
     host: str = "127.0.0.1"
@@ -31,20 +64,55 @@ class HttpSettings(_Settings):
     base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     # A long conversation that a client sends along, and the largest message there may be.
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
+    lan: LanSettings | None = None
+
+
+def _taken_for_ours() -> bool:
+    """Take the word of whoever made the settings."""
+    return True
 
 
 class BusSettings(_Settings):
-    """The broker of this home.
+    """The broker that is the bus of this home.
 
     Attributes:
-        url: For example ``mqtt://127.0.0.1:1883``.
+        url: For example ``mqtt://127.0.0.1:1883`` or, with TLS, ``mqtts://hub.local:8883``.
+        kind: What kind of broker it is; decides how the hub logs in.
         topic_prefix: Stands in front of every topic.
+        login: The ordinary login of a shared broker; a broker of our own needs none.
+        ca: PEM of the authorities that the broker's certificate must come from; None for those of the
+            system.
         addresses: Addresses that spokes are told when they join; the URL itself where empty.
+        is_ours: Asked before each login on a broker of our own, because what listens there may have
+            changed: where it says no, nothing is sent.
     """
 
     url: str
+    kind: BusKind = "embedded"
     topic_prefix: str = ""
+    login: Login | None = None
+    ca: str | None = None
     addresses: tuple[str, ...] = ()
+    is_ours: Callable[[], bool] = Field(default=_taken_for_ours, repr=False)
+
+    @model_validator(mode="after")
+    def _login_of_its_kind(self) -> Self:
+        if self.login is not None and self.kind != "shared":
+            raise ValueError("only a shared broker has an ordinary login")
+        return self
+
+
+class HomeLinkSettings(_Settings):
+    """A broker that stands in the house already, beside the bus.
+
+    Attributes:
+        login: Its ordinary login; None where it asks for none.
+        ca: As in `BusSettings`.
+    """
+
+    url: str
+    login: Login | None = None
+    ca: str | None = None
 
 
 class TurnSettings(_Settings):
@@ -85,10 +153,14 @@ class HubSettings(_Settings):
         instance: The stable name of this process.
         models: As ``agent_core.models.choose`` gives them.
         gateway: How models are asked.
+        home_link: The broker of others that the hub uses beside the bus, if any.
+        ca: PEM of the certificate authority of this home; devices pin it when they join.
     """
 
     home: Path
     bus: BusSettings
+    home_link: HomeLinkSettings | None = None
+    ca: str | None = None
     instance: InstanceName = "main"
     http: HttpSettings = HttpSettings()
     models: Models = Models()
