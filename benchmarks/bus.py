@@ -121,13 +121,13 @@ async def _open_caller(bus: Bus, directory: Path) -> AsyncIterator[Caller]:
     device_key.save(directory / "device.pem")
     token = bus.token(INSTANCE, "hub")
     settings = LinkSettings(
-        url=f"mqtt://127.0.0.1:{bus.port}",
+        urls=(f"mqtt://127.0.0.1:{bus.port}",),
         client_id=INSTANCE,
         username=INSTANCE,
         password=SecretStr(token) if token else None,
     )
     spoke = {
-        "url": settings.url,
+        "url": settings.urls[0],
         "token": bus.token(DEVICE, "device"),
         "key": str(directory / "device.pem"),
         "hub_jwk": bus.hub.public.jwk(),

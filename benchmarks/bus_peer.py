@@ -65,7 +65,7 @@ async def spoke(settings: dict[str, Any]) -> None:
 
     token = settings["token"]
     link_settings = LinkSettings(
-        url=settings["url"],
+        urls=(settings["url"],),
         client_id=DEVICE,
         username=DEVICE,
         password=SecretStr(token) if token else None,

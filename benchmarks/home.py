@@ -173,7 +173,7 @@ async def _prompt(home: _Home, many: list[crowd.Spoke]) -> list[Row]:
     """What the model is really sent once the crowd has registered."""
     database = home.house.home / "hub" / "hub.db"
     hub_id = await crowd.enrol(database, ())
-    async with open_link(LinkSettings(url=home.mosquitto.url, client_id="crowd")) as link:
+    async with open_link(LinkSettings(urls=(home.mosquitto.url,), client_id="crowd")) as link:
         await crowd.publish(
             link, (message for spoke in many for message in spoke.messages(hub_id, with_skills=True))
         )

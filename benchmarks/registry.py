@@ -41,8 +41,8 @@ async def _hub(directory: Path, url: str, spokes: list[Spoke]) -> AsyncIterator[
     async with open_registry(settings, key=key) as registry:
         presence = HubPresence(Seal(registry.hub_id, key), instance="main")
         async with (
-            open_link(LinkSettings(url=url, client_id="hub"), will=presence.will) as link,
-            open_link(LinkSettings(url=url, client_id="spokes")) as outside,
+            open_link(LinkSettings(urls=(url,), client_id="hub"), will=presence.will) as link,
+            open_link(LinkSettings(urls=(url,), client_id="spokes")) as outside,
             asyncio.TaskGroup() as tasks,
         ):
             service = RegistryService(registry, link=link, presence=presence)
@@ -117,7 +117,7 @@ async def _alive(directory: Path, effort: Effort) -> Row:
 
 async def _beat(url: str, spokes: int, seconds: int) -> None:
     """Send every spoke's heartbeat once a second, spread over the second, from a process of its own."""
-    async with open_link(LinkSettings(url=url, client_id="heartbeats")) as link:
+    async with open_link(LinkSettings(urls=(url,), client_id="heartbeats")) as link:
         print("ready", flush=True)
         start = time.perf_counter()
         for number in range(spokes * seconds):

@@ -5,6 +5,7 @@ A new one is made for every attempt, so nothing that paho keeps for a reconnect 
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -18,14 +19,12 @@ from paho.mqtt.reasoncodes import ReasonCode
 from broker.client import LeanClient
 from broker.drivers import Driver
 from broker.message import Message, PublishProperties
+from broker.tls_failure import tls_failure
 from contracts.errors import Disconnected, Forbidden
 
 Protocol = Literal[4, 5]
 
 _logger = logging.getLogger(__name__)
-
-_ACKNOWLEDGE_S = 10.0
-"""How long a broker may take for SUBACK or PUBACK before the connection counts as broken."""
 
 _UNSUPPORTED_VERSION = frozenset({1, 132})
 _LOGIN_REFUSED = frozenset({2, 4, 5, 133, 134, 135, 138, 140})
@@ -44,23 +43,26 @@ class Verdict(Enum):
 
 
 class Answer(NamedTuple):
-    """A verdict, with the broker's reason for people."""
+    """A verdict, with the broker's reason for people, and what to do where that is known."""
 
     verdict: Verdict
     reason: str
+    hint: str = ""
 
 
 class Login(NamedTuple):
-    """Everything a CONNECT carries."""
+    """Everything a CONNECT carries, and where it goes; without TLS where there is no context."""
 
     host: str
     port: int
+    tls: ssl.SSLContext | None
     client_id: str
     username: str | None
     password: str | None
     keepalive: int
     will: Message | None
     timeout_s: float
+    acknowledge_s: float = 10.0
 
 
 class Connection:
@@ -100,6 +102,8 @@ class Connection:
         try:
             # Name look-up and the TCP handshake block, so they do it elsewhere.
             await asyncio.to_thread(self._client.reconnect)
+        except ssl.SSLError as error:
+            return Answer(Verdict.UNREACHABLE, *tls_failure(error, self._login.host))
         except OSError as error:
             return Answer(Verdict.UNREACHABLE, error.strerror or str(error) or type(error).__name__)
         self._driver.started()
@@ -169,10 +173,10 @@ class Connection:
         done: asyncio.Future[None] = self._loop.create_future()
         self._confirmed[mid] = done
         try:
-            async with asyncio.timeout(_ACKNOWLEDGE_S):
+            async with asyncio.timeout(self._login.acknowledge_s):
                 await done
         except TimeoutError:
-            raise Disconnected("the broker did not acknowledge the message in time") from None
+            raise self._broken("the broker did not acknowledge a message in time") from None
         finally:
             self._confirmed.pop(mid, None)
 
@@ -206,12 +210,17 @@ class Connection:
         waiting: asyncio.Future[list[ReasonCode]] = self._loop.create_future()
         self._acknowledged[mid] = waiting
         try:
-            async with asyncio.timeout(_ACKNOWLEDGE_S):
+            async with asyncio.timeout(self._login.acknowledge_s):
                 return await waiting
         except TimeoutError:
-            raise Disconnected("the broker did not answer a subscription in time") from None
+            raise self._broken("the broker did not answer a subscription in time") from None
         finally:
             self._acknowledged.pop(mid, None)
+
+    def _broken(self, reason: str) -> Disconnected:
+        """End a connection of which nobody knows what the broker took from it."""
+        self._end(reason)
+        return Disconnected(reason)
 
     def _make_client(self) -> Client:
         login = self._login
@@ -227,6 +236,8 @@ class Connection:
         # We bound what is in flight ourselves, by waiting; paho would queue without a bound.
         client.max_inflight_messages_set(0)
         client.connect_timeout = login.timeout_s
+        if login.tls is not None:
+            client.tls_set_context(login.tls)
         if login.will is not None:
             client.will_set(login.will.topic, login.will.payload, login.will.qos, login.will.retain)
         # Only MQTT 5 takes the flag here; in 3.1.1 `clean_session` above is the same.

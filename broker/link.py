@@ -15,82 +15,19 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
+from broker.certificates import client_context
 from broker.connection import Answer, Connection, Login, Protocol, Verdict
-from broker.drivers import DriverName, make_driver
+from broker.drivers import make_driver
+from broker.link_settings import Address, LinkSettings, parse_addresses
 from broker.message import Message
-from contracts.errors import (
-    ConfigError,
-    Disconnected,
-    Forbidden,
-    LinkError,
-    LoginRefused,
-    StrawberryError,
-)
+from broker.subscriptions import Handler, Subscription, Subscriptions
+from contracts.errors import Disconnected, Forbidden, LinkError, LoginRefused, StrawberryError
 
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
 
 _logger = logging.getLogger(__name__)
-
-_VERSIONS = {4: "3.1.1", 5: "5"}
-
-Handler = Callable[[Message], None]
-Password = SecretStr | Callable[[], SecretStr]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkSettings:
-    """Where the broker is and how to log in.
-
-    Attributes:
-        url: ``mqtt://host:port``; the port is 1883 if none is given.
-        password: A callable is asked before each attempt, so that a renewed token counts.
-        topic_prefix: In front of every topic on this broker, as ``strawberry/``; may be empty.
-        keepalive: Seconds; the broker publishes the Last Will after one and a half of them.
-        max_in_flight: Publications that may wait for the broker's acknowledgement.
-        backoff_s: Wait before the second attempt; doubles up to ``backoff_max_s``, and half of it
-            is left to chance, so that many spokes do not come back in the same moment.
-        refused_s: Wait after the login was refused: it seldom heals by itself.
-        driver: ``auto``, unless a test wants one.
-    """
-
-    url: str
-    client_id: str
-    username: str | None = None
-    password: Password | None = None
-    topic_prefix: str = ""
-    keepalive: int = 15
-    max_in_flight: int = 256
-    connect_timeout_s: float = 5.0
-    backoff_s: float = 0.25
-    backoff_max_s: float = 15.0
-    refused_s: float = 30.0
-    driver: DriverName = "auto"
-
-
-@dataclass(slots=True, eq=False)
-class _Subscription:
-    filter: str
-    handler: Handler
-    qos: int
-    levels: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.levels = self.filter.split("/")
-
-    def matches(self, levels: list[str]) -> bool:
-        own = self.levels
-        for index, level in enumerate(own):
-            if level == "#":
-                return index > 0 or not levels[0].startswith("$")
-            if index >= len(levels) or (level != levels[index] and level != "+"):
-                return False
-        return len(own) == len(levels)
 
 
 def open_link(
@@ -121,12 +58,14 @@ class Link:
     ) -> None:
         self.last_error: LinkError | None = None
         self._settings = settings
-        self._host, self._port = _address(settings.url)
+        self._addresses = parse_addresses(settings.urls)
         self._will = will
         self._wait_s = wait_s
-        self._protocol: Protocol | None = None
+        self._protocols: dict[str, Protocol] = {}
+        self._url: str | None = None
+        self._told = ""
         self._connection: Connection | None = None
-        self._subscriptions: list[_Subscription] = []
+        self._subscriptions = Subscriptions()
         self._connected: list[Callable[[], Awaitable[None]]] = []
         self._disconnected: list[Callable[[], None]] = []
         self._first = asyncio.Event()
@@ -143,7 +82,7 @@ class Link:
             async with asyncio.timeout(self._wait_s):
                 await self._first.wait()
         except TimeoutError:
-            reason = self.last_error or f"{self._settings.url} does not answer"
+            reason = self.last_error or f"{self._settings.urls[0]} does not answer"
             _logger.warning("going on without the broker, which is tried again: %s", reason)
         except BaseException:
             await self.__aexit__()
@@ -162,9 +101,14 @@ class Link:
         return self._connection is not None and not self._connection.closed.done()
 
     @property
+    def url(self) -> str | None:
+        """Which of its URLs the link has its connection to, or had its last; None before the first."""
+        return self._url
+
+    @property
     def protocol(self) -> Protocol | None:
         """The MQTT version that the broker speaks: 5, or 4 for 3.1.1; None before it said so."""
-        return self._protocol
+        return self._protocols.get(self._url) if self._url else None
 
     async def wait_connected(self) -> None:
         """Wait for the first connection."""
@@ -225,25 +169,22 @@ class Link:
         Raises:
             Forbidden: If the broker refuses it.
         """
-        subscription = _Subscription(filter_, handler, qos)
-        known = any(other.filter == filter_ and other.qos >= qos for other in self._subscriptions)
-        self._subscriptions.append(subscription)
+        subscription = Subscription(filter_, handler, qos)
+        is_new = self._subscriptions.add(subscription)
         connection = self._connection
-        if connection is not None and not known:
+        if connection is not None and is_new:
             try:
                 await connection.subscribe([(self._settings.topic_prefix + filter_, qos)])
             except Disconnected:
                 _logger.debug("the subscription to %s waits for the next connection", filter_)
             except Forbidden:
-                self._subscriptions.remove(subscription)
+                self._subscriptions.discard(subscription)
                 raise
 
         async def unsubscribe() -> None:
-            if subscription not in self._subscriptions:
-                return
-            self._subscriptions.remove(subscription)
+            was_last = self._subscriptions.discard(subscription)
             connection = self._connection
-            if connection is None or any(other.filter == filter_ for other in self._subscriptions):
+            if connection is None or not was_last:
                 return
             try:
                 await connection.unsubscribe(self._settings.topic_prefix + filter_)
@@ -265,9 +206,9 @@ class Link:
         """Go by other settings from now on, with a new connection.
 
         Raises:
-            ConfigError: If the URL is not one of a broker.
+            ConfigError: If a URL is not one of a broker.
         """
-        self._host, self._port = _address(settings.url)
+        self._addresses = parse_addresses(settings.urls)
         self._settings = settings
         self.reconnect()
 
@@ -316,15 +257,37 @@ class Link:
         while True:
             await self._wanted.wait()
             self._hurry.clear()
-            answer = await self._connect()
-            if answer.verdict is Verdict.ACCEPTED:
+            refused = await self._round()
+            if not refused:
                 failures = 0
-            elif answer.verdict is Verdict.LOGIN_REFUSED:
+            elif all(isinstance(error, LoginRefused) for error in refused):
                 await self._rest(self._settings.refused_s)
                 continue
             delay = min(self._settings.backoff_s * 2**failures, self._settings.backoff_max_s)
             failures = min(failures + 1, 16)
             await self._rest(delay)
+
+    async def _round(self) -> list[LinkError]:
+        """Try each address until one lets in, and stay there while it lasts.
+
+        Returns:
+            Why each of them failed; nothing where one did not.
+        """
+        errors: list[LinkError] = []
+        for address in self._addresses:
+            answer = await self._connect(address)
+            if answer.verdict is Verdict.ACCEPTED:
+                return []
+            errors.append(_explained(address, answer, self._settings.client_id))
+            self.last_error = _combined(errors)
+            if self._hurry.is_set():
+                # It was paused, or shall go by other settings.
+                return errors
+        # What was said already is as true at each further try, and not worth a person's eye again.
+        level = logging.DEBUG if str(self.last_error) == self._told else logging.WARNING
+        self._told = str(self.last_error)
+        _logger.log(level, "%s", self._told)
+        return errors
 
     async def _rest(self, seconds: float) -> None:
         """Wait before the next attempt, unless somebody is in a hurry."""
@@ -332,24 +295,22 @@ class Link:
             async with asyncio.timeout(_jittered(seconds)):
                 await self._hurry.wait()
 
-    async def _connect(self) -> Answer:
+    async def _connect(self, address: Address) -> Answer:
         """Connect, with the other MQTT version where one is not understood, and stay while it lasts."""
         answer = Answer(Verdict.CLOSED, "")
-        versions: tuple[Protocol, ...] = (5, 4) if self._protocol in (None, 5) else (4, 5)
+        versions: tuple[Protocol, ...] = (5, 4) if self._protocols.get(address.url, 5) == 5 else (4, 5)
         for version in versions:
-            answer = await self._attempt(version)
+            answer = await self._attempt(address, version)
             # A refused login is an answer in a version that was understood: it stays refused.
             if answer.verdict not in (Verdict.VERSION_REFUSED, Verdict.CLOSED):
                 break
         return answer
 
-    async def _attempt(self, version: Protocol) -> Answer:
+    async def _attempt(self, address: Address, version: Protocol) -> Answer:
         try:
-            login = self._login()
+            login = await self._login(address)
         except StrawberryError as error:
-            answer = Answer(Verdict.UNREACHABLE, error.message)
-            self._failed(answer)
-            return answer
+            return Answer(Verdict.UNREACHABLE, error.message, error.hint)
         connection = Connection(
             login,
             make_driver(self._settings.driver),
@@ -359,11 +320,10 @@ class Link:
         )
         try:
             answer = await connection.open()
-            if answer.verdict is not Verdict.ACCEPTED:
-                self._failed(answer)
-                return answer
-            self._protocol = version
-            await self._stay(connection)
+            if answer.verdict is Verdict.ACCEPTED:
+                self._protocols[address.url] = version
+                self._url = address.url
+                await self._stay(connection)
             return answer
         except asyncio.CancelledError:
             self._lost(connection)
@@ -378,7 +338,7 @@ class Link:
             ready = tasks.create_task(self._get_ready(connection), name="link: subscribe again")
             reason = await connection.drive()
             ready.cancel()
-        self.last_error = Disconnected(f"the connection to {self._settings.url} was lost: {reason}")
+        self.last_error = Disconnected(f"the connection to {self._url} was lost: {reason}")
         _logger.warning("%s", self.last_error)
 
     async def _get_ready(self, connection: Connection) -> None:
@@ -395,9 +355,8 @@ class Link:
         self._connection = connection
         self.last_error = None
         self._first.set()
-        _logger.info(
-            "connected to %s with MQTT %s", self._settings.url, "5" if self._protocol == 5 else "3.1.1"
-        )
+        self._told = ""
+        _logger.info("connected to %s with MQTT %s", self._url, "5" if self.protocol == 5 else "3.1.1")
         for callback in list(self._connected):
             try:
                 await callback()
@@ -407,14 +366,12 @@ class Link:
                 _logger.exception("a callback failed after connecting")
 
     async def _subscribe_all(self, connection: Connection) -> None:
-        wanted: dict[str, int] = {}
-        for subscription in self._subscriptions:
-            name = self._settings.topic_prefix + subscription.filter
-            wanted[name] = max(wanted.get(name, 0), subscription.qos)
+        prefix = self._settings.topic_prefix
+        wanted = [(prefix + filter_, qos) for filter_, qos in self._subscriptions.wanted().items()]
         if not wanted:
             return
         try:
-            await connection.subscribe(list(wanted.items()))
+            await connection.subscribe(wanted)
         except Forbidden as error:
             _logger.error("%s", error)
 
@@ -428,30 +385,19 @@ class Link:
             except Exception:
                 _logger.exception("a callback failed after the connection was lost")
 
-    def _failed(self, answer: Answer) -> None:
-        url, before = self._settings.url, str(self.last_error)
-        if answer.verdict is Verdict.LOGIN_REFUSED:
-            self.last_error = LoginRefused(
-                f"{url} refuses the login of {self._settings.client_id}: {answer.reason}",
-                hint="Check the token or the password.",
-            )
-        else:
-            self.last_error = Disconnected(
-                f"no connection to {url}: {answer.reason}", hint="Check that the broker runs."
-            )
-        # A version that is not understood is how the right one is found, and what was said already is
-        # as true at each further try; neither is worth a person's eye.
-        known = str(self.last_error) == before
-        quiet = known or answer.verdict in (Verdict.VERSION_REFUSED, Verdict.CLOSED)
-        _logger.log(logging.DEBUG if quiet else logging.WARNING, "%s", self.last_error)
-
-    def _login(self) -> Login:
+    async def _login(self, address: Address) -> Login:
         settings = self._settings
         password = settings.password() if callable(settings.password) else settings.password
         will = self._will() if self._will else None
+        context = None
+        if address.tls:
+            ca = settings.ca() if callable(settings.ca) else settings.ca
+            # The system's authorities are read from many files.
+            context = await asyncio.to_thread(client_context, ca)
         return Login(
-            host=self._host,
-            port=self._port,
+            host=address.host,
+            port=address.port,
+            tls=context,
             client_id=settings.client_id,
             username=settings.username,
             password=password.get_secret_value() if password else None,
@@ -466,27 +412,26 @@ class Link:
             return
         if prefix:
             message = message._replace(topic=message.topic[len(prefix) :])
-        topic = message.topic
-        levels = topic.split("/")
-        for subscription in [one for one in self._subscriptions if one.matches(levels)]:
-            try:
-                subscription.handler(message)
-            except StrawberryError as error:
-                _logger.warning("dropped a message on %s: %s", topic, error)
-            except Exception:
-                _logger.exception("a handler failed on a message on %s", topic)
+        self._subscriptions.dispatch(message)
+
+
+def _explained(address: Address, answer: Answer, client_id: str) -> LinkError:
+    if answer.verdict is Verdict.LOGIN_REFUSED:
+        return LoginRefused(
+            f"{address.url} refuses the login of {client_id}: {answer.reason}",
+            hint="Check the token or the password.",
+        )
+    hint = answer.hint or "Check that the broker runs."
+    return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
+
+
+def _combined(errors: list[LinkError]) -> LinkError:
+    """Make one error of those of all addresses; a refused login tells more than an address without answer."""
+    if len(errors) == 1:
+        return errors[0]
+    first = next((error for error in errors if isinstance(error, LoginRefused)), errors[0])
+    return type(first)("; ".join(error.message for error in errors), hint=first.hint)
 
 
 def _jittered(delay: float) -> float:
     return delay * random.uniform(0.5, 1.0)  # noqa: S311
-
-
-def _address(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or 1883
-    except ValueError:
-        host, port = None, 0
-    if parts.scheme != "mqtt" or not host:
-        raise ConfigError(f"{url!r} is not the address of a broker", hint="Write it as mqtt://host:1883.")
-    return host, port

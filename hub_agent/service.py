@@ -141,7 +141,7 @@ async def _on_bus(settings: HubSettings, registry: Registry, trail: AuditTrail) 
     seal = Seal(registry.hub_id, registry.key)
     presence = HubPresence(seal, instance=settings.instance, version=_version())
     link_settings = LinkSettings(
-        url=settings.bus.url,
+        urls=(settings.bus.url,),
         client_id=settings.instance,
         username=settings.instance,
         password=partial(_login, settings, registry),

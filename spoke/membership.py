@@ -77,7 +77,7 @@ class Membership:
         enrolment = self.enrolment
         device, login = enrolment.device, enrolment.login
         return LinkSettings(
-            url=enrolment.brokers[0],
+            urls=enrolment.brokers,
             # Others may be called like a device of ours where a broker is shared with them.
             client_id=f"strawberry-{device}" if login else device,
             username=login.username if login else device,

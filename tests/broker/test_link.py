@@ -19,7 +19,7 @@ from tests.mosquitto import HINT, Mosquitto, free_port
 
 def settings(url: str, name: str = "one", **more: object) -> LinkSettings:
     quick = {"backoff_s": 0.02, "backoff_max_s": 0.1, "refused_s": 0.05}
-    return LinkSettings(url=url, client_id=name, **{**quick, **more})  # type: ignore[arg-type]
+    return LinkSettings(urls=(url,), client_id=name, **{**quick, **more})  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=["loop", "thread"])

@@ -27,7 +27,7 @@ async def test_a_broker_that_speaks_only_mqtt_3_is_spoken_to_in_it(tmp_path: Pat
         token = SecretStr(house.token("main", "hub"))
         url = f"mqtt://127.0.0.1:{house.port}"
         async with open_link(
-            LinkSettings(url=url, client_id="main", username="main", password=token)
+            LinkSettings(urls=(url,), client_id="main", username="main", password=token)
         ) as link:
             message = await _echo(link)
             assert link.protocol == 4
@@ -46,7 +46,7 @@ class _LoopWithoutReaders(asyncio.SelectorEventLoop):
 
 def test_a_loop_that_cannot_watch_sockets_is_served_by_a_thread(mosquitto: Mosquitto) -> None:
     async def main() -> Message:
-        async with open_link(LinkSettings(url=mosquitto.url, client_id="one")) as link:
+        async with open_link(LinkSettings(urls=(mosquitto.url,), client_id="one")) as link:
             return await _echo(link)
 
     with asyncio.Runner(loop_factory=_LoopWithoutReaders) as runner:
@@ -65,7 +65,7 @@ async def test_small_packets_are_not_held_back(
         return opened[-1]
 
     monkeypatch.setattr(socket, "create_connection", remember)
-    settings = LinkSettings(url=mosquitto.url, client_id="one", driver=driver)
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="one", driver=driver)
     async with open_link(settings) as link:
         await _echo(link)
         (client,) = opened
@@ -85,7 +85,7 @@ async def test_a_broker_that_stays_away_is_tried_less_and_less_often() -> None:
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         settings = LinkSettings(
-            url=f"mqtt://127.0.0.1:{port}", client_id="one", backoff_s=0.04, backoff_max_s=0.16
+            urls=(f"mqtt://127.0.0.1:{port}",), client_id="one", backoff_s=0.04, backoff_max_s=0.16
         )
         async with open_link(settings, wait_s=0):
             await enough.wait()

@@ -11,7 +11,7 @@ WILL = Message("status", b"gone", 1, retain=True)
 
 async def test_a_paused_link_leaves_no_will_and_comes_back_when_it_is_resumed(mosquitto: Mosquitto) -> None:
     heard: asyncio.Queue[bytes] = asyncio.Queue()
-    settings = LinkSettings(url=mosquitto.url, client_id="spoke")
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="spoke")
     watching = open_link(replace(settings, client_id="watch"))
     async with watching, open_link(settings, will=lambda: WILL) as link:
         await watching.subscribe("#", lambda message: heard.put_nowait(message.payload))
@@ -33,9 +33,11 @@ async def test_a_paused_link_leaves_no_will_and_comes_back_when_it_is_resumed(mo
 
 
 async def test_other_settings_count_at_once_also_while_a_refusal_is_waited_out(mosquitto: Mosquitto) -> None:
-    nowhere = LinkSettings(url="mqtt://127.0.0.1:1", client_id="spoke", backoff_s=3600, backoff_max_s=3600)
+    nowhere = LinkSettings(
+        urls=("mqtt://127.0.0.1:1",), client_id="spoke", backoff_s=3600, backoff_max_s=3600
+    )
     async with open_link(nowhere, wait_s=0.1) as link:
         assert not link.connected
-        link.use(replace(nowhere, url=mosquitto.url))
+        link.use(replace(nowhere, urls=(mosquitto.url,)))
         await asyncio.wait_for(link.wait_connected(), 10)
         assert link.connected

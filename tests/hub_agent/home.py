@@ -77,7 +77,7 @@ class Home:
         device, token = joined["device"], joined["token"]
         link = await self.stack.enter_async_context(
             open_link(
-                LinkSettings(url=self.broker_url, client_id=device, username=device, password=_secret(token))
+                LinkSettings(urls=(self.broker_url,), client_id=device, username=device, password=_secret(token))
             )
         )
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))

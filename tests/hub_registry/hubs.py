@@ -63,7 +63,7 @@ def hub_login(registry: Registry, url: str, client_id: str) -> LinkSettings:
         hub_id=registry.hub_id, subject="main", kind="hub", owner="admin", scopes=(), lifetime_s=60
     )
     password = SecretStr(tokens.issue(registry.key, claims))
-    return LinkSettings(url=url, client_id=client_id, username="main", password=password, backoff_s=0.05)
+    return LinkSettings(urls=(url,), client_id=client_id, username="main", password=password, backoff_s=0.05)
 
 
 def _set_if_live(event: asyncio.Event, message: Message) -> None:
@@ -73,7 +73,7 @@ def _set_if_live(event: asyncio.Event, message: Message) -> None:
 
 def no_login(_: Registry, url: str, client_id: str) -> LinkSettings:
     """Come in without a login, where the broker allows that."""
-    return LinkSettings(url=url, client_id=client_id)
+    return LinkSettings(urls=(url,), client_id=client_id)
 
 
 @asynccontextmanager

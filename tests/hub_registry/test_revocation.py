@@ -58,7 +58,7 @@ async def logged_in(hub: Hub, name: str) -> AsyncIterator[tuple[FakeSpoke, Link,
         return Message(topic, seal.seal(topic, gone), retain=True)
 
     settings = LinkSettings(
-        url=hub.url, client_id=device.id, username=device.id, password=SecretStr(token), backoff_s=0.05
+        urls=(hub.url,), client_id=device.id, username=device.id, password=SecretStr(token), backoff_s=0.05
     )
     async with open_link(settings, will=will) as link:
         spoke = FakeSpoke(link, hub_id=hub.registry.hub_id, device=device.id, key=key)
@@ -115,7 +115,7 @@ async def test_a_broker_that_was_away_is_told_of_every_revocation_when_it_is_bac
     forgetful = replace(broker_settings, data_dir=tmp_path / "other", port=port)
     async with open_embedded(forgetful) as broker, serve(registry, broker.url, login=hub_login):
         settings = LinkSettings(
-            url=broker.url, client_id="tv", username="tv", password=SecretStr(token), refused_s=0.05
+            urls=(broker.url,), client_id="tv", username="tv", password=SecretStr(token), refused_s=0.05
         )
         async with open_link(settings, wait_s=0.2) as link:
             await eventually(lambda: isinstance(link.last_error, LoginRefused))

@@ -195,7 +195,7 @@ async def on_bus(hub: StandInHub, url: str) -> AsyncIterator[BusSide]:
     """Log the hub in to the bus: once to work, and once to watch, so that nothing comes to it twice."""
     password = SecretStr(hub.token("main", kind="hub", scopes=()))
     working, watching = (
-        open_link(LinkSettings(url=url, client_id=name, username="main", password=password))
+        open_link(LinkSettings(urls=(url,), client_id=name, username="main", password=password))
         for name in ("main", "main-watching")
     )
     seal = Seal(HUB, hub.key)
