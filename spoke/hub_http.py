@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from broker.certificates import client_context
 from contracts.errors import ConfigError, LinkError
 from contracts.wire import Json
 from spoke.addresses import is_readable
@@ -193,13 +194,7 @@ class HubHttp:
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cadata=self._ca)
-        except (ssl.SSLError, ValueError):
-            raise HubUntrusted(
-                f"the certificate authority of {self.url} cannot be read",
-                hint="'strawberry certs --renew' on the hub makes a new one.",
-            ) from None
+        context = client_context(self._ca)
         if not self._verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

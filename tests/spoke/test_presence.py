@@ -244,7 +244,9 @@ async def test_a_revoked_spoke_says_what_to_do_and_comes_back_with_a_new_token(
         stored = json.loads(path.read_text())
         path.write_text(json.dumps(stored | {"token": hub.token(DEVICE, lifetime_s=-60)}))
         async with open_spoke(settings) as spoke:
-            await wait_for(lambda: "no longer lets garage_pc in: the token has expired" in caplog.text, "the word of it")
+            await wait_for(
+                lambda: "no longer lets garage_pc in: the token has expired" in caplog.text, "the word of it"
+            )
             assert not spoke.connected
         async with open_spoke(settings, token=hub.invite()) as spoke:
             await asyncio.wait_for(spoke.announced(), 15)
