@@ -4,12 +4,15 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, NotFound
+from deploy.cli.asking import agreed
 from deploy.cli.client import HubClient
-from deploy.cli.output import Output
+from deploy.cli.output import Output, note, waiting
 from deploy.home import Home
 
 _COLUMNS = ("id", "key", "name", "area", "state", "last_seen")
+_WAITING_COLUMNS = ("code", "name", "source", "fingerprint", "expires_at")
+_JOINING = "/api/devices/join"
 
 
 def list_devices(options: argparse.Namespace) -> None:
@@ -47,6 +50,55 @@ def revoke(options: argparse.Namespace) -> None:
     """Lock a device out at once and for good."""
     answer = _client(options).request("POST", _path(options.device) + "/revoke", {})
     Output(options.json).result(answer, text=f"{options.device} is locked out.")
+
+
+def remove(options: argparse.Namespace) -> None:
+    """Lock a device out, forget it, and clear what it left on the bus."""
+    with waiting("removing"):
+        answer = _client(options).request("DELETE", _path(options.device))
+    Output(options.json).result(answer, text=f"{answer['name']} ({answer['id']}) is gone.")
+
+
+def approve(options: argparse.Namespace) -> int:
+    """Let in a device that shows a code, once the person has compared the fingerprints."""
+    client, output = _client(options), Output(options.json)
+    waiting_ones = client.request("GET", _JOINING)
+    if options.code is None:
+        output.rows(
+            waiting_ones,
+            _WAITING_COLUMNS,
+            empty="No device waits. 'strawberry spoke join' on the new device shows a code.",
+        )
+        return 0
+    code = _plain(options.code)
+    found = next((each for each in waiting_ones if _plain(each["code"]) == code), None)
+    if found is None:
+        raise NotFound(
+            f"no device waits with the code {options.code}",
+            hint="Codes are good for ten minutes, once; 'strawberry spoke join' shows a new one.",
+        )
+    if not options.yes:
+        note(
+            f"{found['name']} at {found['source']} wants to join.\n"
+            f"  fingerprint  {found['fingerprint']}\n"
+            "The screen of the device must show the same fingerprint."
+        )
+        if not agreed("Is it the same, and may the device join?"):
+            client.request("DELETE", f"{_JOINING}/{quote(found['code'], safe='')}")
+            note("It was not let in, and its code is void.")
+            return 1
+    named = {} if options.name is None else {"name": options.name}
+    answer = client.request("POST", f"{_JOINING}/{quote(found['code'], safe='')}/approve", named)
+    output.result(
+        answer,
+        text=f"{answer['name']} ({answer['id']}, {answer['key']} in code) may join; it does so by itself.",
+    )
+    return 0
+
+
+def _plain(code: str) -> str:
+    """A code however it was typed: in small letters, with or without its dash."""
+    return "".join(letter for letter in code.upper() if letter.isalnum())
 
 
 def add_token(options: argparse.Namespace) -> None:

@@ -59,7 +59,7 @@ def run_hub(options: argparse.Namespace) -> None:
 
     home = _start(options)
     run_until_stopped(
-        local_hub.run_hub(home, broker_url=options.broker, http_port=options.http_port, say=say)
+        local_hub.run_hub(home, broker_url=options.broker or "mqtt://127.0.0.1:1883", http_port=options.http_port, say=say)
     )
 
 
@@ -79,6 +79,7 @@ def run_spoke(options: argparse.Namespace) -> None:
         home=home.directory,
         hub_url=options.hub,
         hub_key=options.hub_key,
+        insecure=options.insecure,
         skills=folders,
         samples=options.samples,
         version=version("strawberry-home"),

@@ -9,8 +9,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -71,11 +72,19 @@ class House:
     http_port: int = field(default_factory=free_port)
     mqtt_port: int = field(default_factory=free_port)
     broker_url: str = ""
+    program: Sequence[str] = tuple(CALLABLE)
+    commands: dict[str, Callable[[], None]] = field(default_factory=dict)
+    hub_flags: tuple[str, ...] = ()
 
     @property
     def home(self) -> Path:
         """``STRAWBERRY_HOME`` of the hub."""
         return self.directory / "home"
+
+    @property
+    def topic_prefix(self) -> str:
+        """What stands in front of every topic on the bus."""
+        return "strawberry/" if "--trust-broker" in self.hub_flags else ""
 
     @property
     def url(self) -> str:
@@ -120,15 +129,20 @@ class House:
 
     def start(self, name: str, *arguments: str, home: Path | None = None, **extra: str) -> None:
         """Start a ``strawberry`` command that stays; its output goes to ``{name}.log``."""
+        self.commands[name] = partial(self.start, name, *arguments, home=home, **extra)
         with self.log_file(name).open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*CALLABLE, *arguments],
+                [*self.program, *arguments],
                 env=self.environment(home or self.home, extra),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
             )
+
+    def start_again(self, name: str) -> None:
+        """Start a process once more by the command that it was started with."""
+        self.commands[name]()
 
     def log_file(self, name: str) -> Path:
         """Where a process's output goes."""
@@ -138,6 +152,13 @@ class House:
         """What a process has printed so far."""
         return self.log_file(name).read_text(errors="replace")
 
+    def start_up(self, *flags: str) -> None:
+        """Start everything in one process and wait until it says that it is ready."""
+        ports = ("--http-port", str(self.http_port), "--mqtt-port", str(self.mqtt_port))
+        self.start("up", "up", *ports, *flags, "--debug")
+        self.broker_url = f"mqtt://127.0.0.1:{self.mqtt_port}"
+        wait_for(lambda: "Ready" in self.log("up") or self.ended("up"), what="strawberry up")
+
     def start_broker(self) -> None:
         """Start the embedded broker alone."""
         self.start("broker", "broker", "run", "--mqtt-port", str(self.mqtt_port), "--debug")
@@ -146,8 +167,13 @@ class House:
 
     def start_hub(self) -> None:
         """Start the hub and wait until it serves with its broker."""
-        self.start("hub", "hub", "--broker", self.broker_url, "--http-port", str(self.http_port), "--debug")
+        self.begin_hub()
         wait_for(lambda: self.healthy() or self.ended("hub"), what="the hub")
+
+    def begin_hub(self) -> None:
+        """Start the hub and go on at once."""
+        address = ("--broker", self.broker_url, "--http-port", str(self.http_port))
+        self.start("hub", "hub", *address, *self.hub_flags, "--debug")
 
     def healthy(self) -> bool:
         """Whether the hub answers and has its broker."""

@@ -1,0 +1,70 @@
+"""``strawberry broker provision`` and ``check``: setting up a Mosquitto, and proving that it holds."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from broker.files import make_private_directory
+from broker.mosquitto.provisioning import Provisioned
+from broker.mosquitto.provisioning import provision as set_up
+from contracts.joining import Login
+from deploy.bus import read_authority
+from deploy.cli.asking import ask_password
+from deploy.cli.output import Output, table, waiting
+from deploy.home import Home
+from deploy.identity import load_identity
+from deploy.known import is_loopback, keep_provisioned
+
+_PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
+
+
+def provision(options: argparse.Namespace) -> None:
+    """Set up dynamic security on a Mosquitto and remember that it is ours."""
+    home = Home.find()
+    make_private_directory(home.directory)
+    is_loopback(options.url)  # an address that is none is told before a password is asked
+    ca = read_authority(Path(options.ca)) if options.ca else None
+    password = ask_password(f"Password of {options.admin} at {options.url}", variable=_PASSWORD)
+    with waiting("setting up dynamic security"):
+        done = asyncio.run(_provision(home, options, password, ca))
+    keep_provisioned(home, url=options.url, ca=ca)
+    Output(options.json).result(
+        {
+            "url": options.url,
+            "username": done.username,
+            "changed": done.changed,
+            "others": [
+                {"username": each.username, "name": each.name, "reaches_us": each.reaches_us}
+                for each in done.others
+            ],
+        },
+        text="\n".join(_report(options.url, done)),
+    )
+
+
+async def _provision(
+    home: Home, options: argparse.Namespace, password: SecretStr, ca: str | None
+) -> Provisioned:
+    identity = await load_identity(home)
+    admin = Login(username=options.admin, password=password.get_secret_value())
+    return await set_up(options.url, admin, ca=ca, hub_id=identity.hub_id, key=identity.key)
+
+
+def _report(url: str, done: Provisioned) -> list[str]:
+    verb = "is set up" if done.changed else "was set up already; nothing was changed"
+    lines = [f"The broker at {url} {verb}. The hub logs in as {done.username}, which was tried."]
+    if done.others:
+        rows = [(each.username, each.name, _FATE[each.reaches_us]) for each in done.others]
+        lines += ["", "Clients that it knows besides keep working, each with the rights that it had:", ""]
+        lines += [f"  {line}" for line in table(rows, ("client", "name", "what it may")).splitlines()]
+    lines += ["", f"Now:  strawberry up --broker {url}", f"      strawberry broker check {url}"]
+    return lines
+
+
+_FATE: Final = {
+    False: "nothing on Strawberry's topics",
+    True: "a role of it reaches Strawberry's topics, too: take that away if it should not",
+}

@@ -1,0 +1,81 @@
+"""``strawberry spoke join``: into a hub by a code that its owner approves."""
+
+import argparse
+import asyncio
+import socket
+import sys
+from importlib.metadata import version
+
+from broker.files import make_private_directory
+from contracts.errors import ConfigError
+from deploy.cli.asking import agreed
+from deploy.cli.output import Output, note, waiting
+from deploy.home import Home
+from deploy.logs import set_up_logging
+from spoke.enrolment import Enrolment
+from spoke.join_code import JoinCode, join_by_code
+from spoke.settings import SpokeSettings
+
+
+def join(options: argparse.Namespace) -> None:
+    """Show a code and wait until somebody approves it where the hub is."""
+    set_up_logging(debug=options.debug, quiet=True)
+    home = Home.find()
+    make_private_directory(home.directory)
+    settings = SpokeSettings(
+        home=home.directory,
+        hub_url=options.url or _choose(),
+        hub_key=options.hub_key,
+        insecure=options.insecure,
+        version=version("strawberry-home"),
+    )
+    enrolment = asyncio.run(_join(settings, options.name or socket.gethostname(), as_json=options.json))
+    Output(options.json).result(
+        {"device": enrolment.device, "hub": enrolment.hub_url, "hub_key": enrolment.hub_key.kid},
+        text=f"Joined {enrolment.hub_url} as {enrolment.device}.\n"
+        "'strawberry spoke run' offers the skills of this machine.",
+    )
+
+
+async def _join(settings: SpokeSettings, name: str, *, as_json: bool) -> Enrolment:
+    def show(code: JoinCode) -> None:
+        note(_instructions(code))
+
+    with waiting("waiting to be approved"):
+        return await join_by_code(settings, name=name, show=show)
+
+
+def _instructions(code: JoinCode) -> str:
+    return (
+        f"This device asks to join {code.hub_url}.\n\n"
+        f"  code         {code.code}\n"
+        f"  fingerprint  {code.fingerprint}\n\n"
+        f"Where the hub is:  strawberry devices approve {code.code}\n"
+        "Approve only if the same fingerprint stands there. The code is good for "
+        f"{round(code.expires_in_s / 60)} minutes; Ctrl-C gives up."
+    )
+
+
+def _choose() -> str:
+    """Look for hubs and let the person pick one; the fingerprint decides later, not the announcement."""
+    from deploy.suggestions import look_around
+
+    with waiting("looking for hubs"):
+        found = asyncio.run(look_around())
+    if not found:
+        raise ConfigError(
+            "no hub says in this network where it is",
+            hint="Give its address, for example https://hub.local:8443; a hub is open to others with --lan.",
+        )
+    note("Hubs that say that they are here:\n")
+    for number, each in enumerate(found, start=1):
+        note(f"  {number}  {each.url}  {each.name}")
+    if len(found) == 1:
+        if agreed("\nJoin it?"):
+            return found[0].url
+        raise ConfigError("no hub was chosen", hint="Give its address.")
+    print("\nWhich one? ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
+        raise ConfigError("no hub was chosen", hint="Type its number, or give its address.")
+    return found[int(answer) - 1].url

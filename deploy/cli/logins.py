@@ -1,0 +1,122 @@
+"""``strawberry broker login``, ``logins`` and ``logout``: people and programs that watch the bus."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+from deploy.cli.client import HubClient
+from deploy.cli.output import Output
+from deploy.home import Home
+from deploy.known import running_broker
+
+_CLIENTS: Final = "/api/clients"
+_COLUMNS: Final = ("name", "chat", "issued_at", "expires_at")
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+
+
+def login(options: argparse.Namespace) -> None:
+    """Make a login and print what goes into the programs that use it."""
+    home = Home.find()
+    answer: dict[str, Any] = HubClient.find(home, url=options.hub).request(
+        "POST", _CLIENTS, {"name": options.name, "chat": options.chat}
+    )
+    running = running_broker(home) if options.hub is None else None
+    websocket = running.websocket if running is not None else None
+    ca = home.certs / "ca.pem"
+    Output(options.json).result(
+        {**answer, "websocket": websocket},
+        text=_Login(
+            name=answer["username"],
+            password=answer["password"],
+            address=_Address.of(answer["brokers"][0]),
+            websocket=None if websocket is None else _Address.of(websocket),
+            ca_file=str(ca) if ca.exists() else "ca.pem (from 'strawberry certs' where the hub is)",
+            prefix=str(answer.get("prefix") or ""),
+            chat=options.chat,
+        ).describe(),
+    )
+
+
+def list_logins(options: argparse.Namespace) -> None:
+    """Print the logins that were made and have not ended."""
+    rows = HubClient.find(Home.find(), url=options.hub).request("GET", _CLIENTS)
+    Output(options.json).rows(rows, _COLUMNS, empty="No login yet. 'strawberry broker login NAME' makes one.")
+
+
+def logout(options: argparse.Namespace) -> None:
+    """End a login; whoever uses it is disconnected."""
+    client = HubClient.find(Home.find(), url=options.hub)
+    answer = client.request("DELETE", f"{_CLIENTS}/{quote(options.name, safe='')}")
+    Output(options.json).result(
+        answer or {"name": options.name}, text=f"{options.name} may no longer log in."
+    )
+
+
+@dataclass(frozen=True)
+class _Address:
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        parts = urlsplit(url)
+        return cls(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])
+
+    @property
+    def secure(self) -> bool:
+        return self.scheme in ("mqtts", "wss")
+
+
+@dataclass(frozen=True)
+class _Login:
+    """A login as a person is told of it, once."""
+
+    name: str
+    password: str
+    address: _Address
+    websocket: _Address | None
+    ca_file: str
+    prefix: str
+    chat: bool
+
+    def describe(self) -> str:
+        what = "presence and values, and may chat" if self.chat else "presence and values, nothing of calls"
+        at, over = self.address, self.websocket
+        lines = [
+            f"The login {self.name} sees {what}. The password is shown once.",
+            "",
+            f"  user name  {self.name}",
+            f"  password   {self.password}",
+            f"  host       {at.host}, port {at.port}{', with TLS' if at.secure else ''}",
+        ]
+        if over is not None:
+            path = f"{over.host}, port {over.port}{', with TLS' if over.secure else ''}"
+            lines.append(f"  WebSocket  {path}")
+        if at.secure:
+            lines.append(f"  authority  {self.ca_file}")
+        lines += [
+            f"  client id  {self.name}, or {self.name}-… for a second program of the same login",
+            "",
+            f"In MQTT Explorer: these values, protocol {at.scheme}://, and the client id under Advanced.",
+            "",
+            "For mosquitto_sub and mosquitto_pub, put these lines into ~/.config/mosquitto_sub and",
+            "~/.config/mosquitto_pub, readable by you alone, so that the password is on no command line:",
+            "",
+            f"  -h {at.host}",
+            f"  -p {at.port}",
+            f"  -u {self.name}",
+            f"  -P {self.password}",
+            # The client id has to begin with the name; the process id makes the rest of it.
+            f"  -I {self.name}-",
+        ]
+        if at.secure:
+            lines.append(f"  --cafile {self.ca_file}")
+        lines += ["", f"and then:  mosquitto_sub -t '{self.prefix}#' -v"]
+        if self.chat:
+            topic = f"{self.prefix}hub/chat/{self.name}"
+            lines.append(
+                f"to chat:   mosquitto_sub -t '{topic}/reply/#' -v, and publish to {topic}/request/1"
+            )
+        return "\n".join(lines)

@@ -1,0 +1,26 @@
+"""``strawberry purge``: nothing of Strawberry stays on a broker."""
+
+import argparse
+from typing import Any
+
+from deploy.cli.asking import agreed
+from deploy.cli.client import HubClient
+from deploy.cli.output import Output, note, waiting
+from deploy.home import Home
+
+
+def purge(options: argparse.Namespace) -> int:
+    """Have the running hub empty every retained topic that it or a device ever published."""
+    client = HubClient.find(Home.find(), url=options.hub)
+    if not options.yes:
+        note(
+            "Every retained topic that Strawberry published is emptied, on the bus and on the home broker.\n"
+            "Devices, tokens and conversations stay; devices that are there publish again at once."
+        )
+        if not agreed("Empty them?"):
+            note("Nothing was changed.")
+            return 1
+    with waiting("emptying topics"):
+        answer: dict[str, Any] = client.request("POST", "/api/purge", {})
+    Output(options.json).result(answer, text=str(answer))
+    return 0
