@@ -19,6 +19,7 @@ from hub_registry.tables import (
     SkillRow,
     now,
 )
+from hub_registry.token_rows import client_names
 
 _MAX_NAME = 64
 _MAX_ALIASES = 16
@@ -91,7 +92,8 @@ class Devices:
             name, others = _checked_names(display_name, aliases, rows)
             retired = set(session.exec(select(RetiredDeviceRow.id)).all())
             row = DeviceRow(
-                id=device_key(name, retired | _words(rows)),
+                # It is a user name on the bus, where programs have theirs.
+                id=device_key(name, retired | _words(rows) | client_names(session)),
                 owner=owner,
                 display_name=name,
                 key=device_key(name, _words(rows)),
@@ -143,6 +145,28 @@ class Devices:
             return device_of(row)
 
         return await self._store.write(work)
+
+    async def with_key(self, key: PublicKey) -> Device | None:
+        """Give the device that has bound this key, if one has."""
+
+        def work(session: Session) -> Device | None:
+            row = session.exec(select(DeviceRow).where(DeviceRow.key_id == key.kid)).first()
+            return device_of(row) if row else None
+
+        return await self._store.read(work)
+
+    async def retired(self) -> set[str]:
+        """List the ids of the devices that were removed."""
+        return await self._store.read(lambda session: set(session.exec(select(RetiredDeviceRow.id))))
+
+    async def discard(self, device: str) -> None:
+        """Take back a device that was added and never heard of: its id may be given out again."""
+
+        def work(session: Session) -> None:
+            session.exec(delete(EnrolmentRow).where(col(EnrolmentRow.device_id) == device))
+            session.delete(require_device(session, device))
+
+        await self._store.write(work)
 
     async def remove(self, device: str) -> None:
         """Forget a device; its id is never given out again.

@@ -3,20 +3,22 @@
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlmodel import Session, col, delete
 
 from broker.keys import PublicKey
-from contracts.claims import DEVICE_SCOPES, Claims
+from contracts.claims import DEVICE_SCOPES
 from contracts.errors import TooManyRequests, Unauthorized
 from hub_registry.devices import Device, device_of, require_device
-from hub_registry.rates import FailureLimit
+from hub_registry.rates import SourceLimit
 from hub_registry.store import Store
 from hub_registry.tables import DeviceRow, EnrolmentRow, RegistrationRow, SkillRow, TokenRow, now
-from hub_registry.tokens import TokenAuthority, TokenRequest, revoke_rows
+from hub_registry.token_rows import revoke_rows
+from hub_registry.tokens import TokenAuthority, TokenRequest
 
 _MAX_TOKEN = 200
 
@@ -40,17 +42,19 @@ class Joined:
 
     Attributes:
         token: Its device token.
+        jti: The id of that token.
     """
 
     device: Device
-    token: str
+    token: str = field(repr=False)
+    jti: str
 
 
 class Enrolment:
     """Lets devices in, once for each invitation."""
 
     def __init__(
-        self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: FailureLimit
+        self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: SourceLimit
     ) -> None:
         self._store = store
         self._authority = authority
@@ -99,35 +103,54 @@ class Enrolment:
             InvalidMessage: If the key is none; the token stays good.
             TooManyRequests: If this source, or all together, tried too many wrong tokens.
             Unauthorized: If the token is wrong, used or expired.
+            LinkError: If the broker refuses its login; the token stays good then.
+            Conflict: If somebody else has its name on the broker.
         """
         if self._failures.exceeded(source):
             raise TooManyRequests("too many wrong enrolment tokens", hint="Wait a minute and try again.")
         key = PublicKey.from_jwk(public_key)
+        async with self._authority.acts:
+            try:
+                # Looked at first: a broker is not told of anybody who has no right to join.
+                device = await self._store.read(lambda session: device_of(_find(session, token)[1]))
+                return await self._let_in(device, key, lambda session: _use(session, token))
+            except Unauthorized:
+                self._failures.count(source)
+                raise
 
-        def work(session: Session) -> tuple[Device, Claims, TokenRow, list[TokenRow]]:
-            row = _use(session, token)
+    async def let_in(self, device: Device, key: PublicKey) -> Joined:
+        """Bind a key to a device because somebody who may has said so, and issue its token.
+
+        Raises:
+            LinkError: If the broker refuses its login; nothing was changed then.
+            Conflict: If somebody else has its name on the broker.
+        """
+        async with self._authority.acts:
+            return await self._let_in(device, key, lambda session: require_device(session, device.id))
+
+    async def _let_in(self, device: Device, key: PublicKey, use: Callable[[Session], DeviceRow]) -> Joined:
+        claims, issued = self._authority.prepare(
+            TokenRequest(
+                kind="device",
+                subject=device.id,
+                owner=device.owner,
+                scopes=DEVICE_SCOPES,
+                lifetime_s=self._device_token_s,
+                key=key,
+            )
+        )
+
+        def work(session: Session) -> tuple[Device, list[TokenRow]]:
+            row = use(session)
             ended = revoke_rows(session, "device", row.id)
             _bind(session, row, key)
-            claims, issued = self._authority.prepare(
-                TokenRequest(
-                    kind="device",
-                    subject=row.id,
-                    owner=row.owner,
-                    scopes=DEVICE_SCOPES,
-                    lifetime_s=self._device_token_s,
-                    key=key,
-                )
-            )
             session.add(issued)
-            return device_of(row), claims, issued, ended
+            return device_of(row), ended
 
-        try:
-            device, claims, issued, ended = await self._store.write(work)
-        except Unauthorized:
-            self._failures.failed(source)
-            raise
+        async with self._authority.admitting(claims):
+            bound, ended = await self._store.write(work)
         await self._authority.announce(ended)
-        return Joined(device, self._authority.hand_out(claims, issued))
+        return Joined(bound, self._authority.hand_out(claims, issued), claims.jti)
 
 
 def _digest(secret: str) -> str:
@@ -135,6 +158,12 @@ def _digest(secret: str) -> str:
 
 
 def _use(session: Session, token: str) -> DeviceRow:
+    row, device = _find(session, token)
+    row.used_at = now()
+    return device
+
+
+def _find(session: Session, token: str) -> tuple[EnrolmentRow, DeviceRow]:
     locator, _, secret = token[:_MAX_TOKEN].partition(".")
     row = session.get(EnrolmentRow, locator)
     matches = hmac.compare_digest(row.digest if row else _digest(""), _digest(secret))
@@ -150,8 +179,7 @@ def _use(session: Session, token: str) -> DeviceRow:
         raise Unauthorized(
             "the enrolment token has expired", hint="Make a new one with 'strawberry devices add NAME'."
         )
-    row.used_at = now()
-    return require_device(session, row.device_id)
+    return row, require_device(session, row.device_id)
 
 
 def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:

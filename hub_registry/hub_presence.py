@@ -13,23 +13,45 @@ class HubPresence:
     """The retained status of one hub process, and its Last Will.
 
     A session is new at each connection to the broker: spokes then publish again what they are.
+
+    Attributes:
+        topic: Where it stands.
+        silent: Whether nothing of it may be kept any more, not even a Last Will.
     """
 
     def __init__(self, seal: Seal, *, instance: str, version: str = "") -> None:
         self._seal = seal
-        self._topic = topics.HUB_STATUS.build(instance=instance)
+        self.topic = topics.HUB_STATUS.build(instance=instance)
         self._version = version
         self._started_at = now()
         self.session = secrets.token_hex(8)
+        self.silent = False
+        self._said: set[bytes] = set()
 
-    def will(self) -> Message:
+    def will(self) -> Message | None:
         """Begin a session and make its Last Will; for ``open_link``, which asks before each connect."""
         self.session = secrets.token_hex(8)
-        return self.offline()
+        self._said.clear()
+        return None if self.silent else self.offline()
+
+    def silence(self) -> None:
+        """Leave nothing on the bus from the next connection on."""
+        self.silent = True
+
+    def nothing(self) -> Message:
+        """Make the message that empties the status."""
+        row = topics.HUB_STATUS
+        return Message(self.topic, b"", row.qos, row.retained)
+
+    def said(self, payload: bytes) -> bool:
+        """Whether a status is what this session says as long as it lasts."""
+        return payload in self._said
 
     def online(self) -> Message:
         """Make the status that says that the hub is there."""
-        return self._message("online")
+        message = self._message("online")
+        self._said.add(message.payload)
+        return message
 
     def offline(self) -> Message:
         """Make the status that says that the hub is gone."""
@@ -45,4 +67,4 @@ class HubPresence:
             }
         )
         row = topics.HUB_STATUS
-        return Message(self._topic, self._seal.seal(self._topic, status), row.qos, row.retained)
+        return Message(self.topic, self._seal.seal(self.topic, status), row.qos, row.retained)

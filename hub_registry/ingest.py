@@ -31,6 +31,9 @@ _COMPLAINTS_PER_S: Final = 0.1
 
 OnPresence = Callable[[PresenceChange], None]
 
+Suspect = Callable[[str], None]
+"""Told of a device of which the broker may retain what it should not."""
+
 
 @dataclass(eq=False)
 class _Sender:
@@ -41,6 +44,7 @@ class _Sender:
     registrations: TokenBucket
     heartbeats: TokenBucket
     waiting: OrderedDict[str, RegisteredSkill] = field(default_factory=OrderedDict)
+    published: set[str] = field(default_factory=set)
 
 
 class Ingest:
@@ -53,12 +57,14 @@ class Ingest:
         *,
         hub_id: str,
         bounds: DeviceBounds,
+        suspect: Suspect,
         clock: Clock = time.monotonic,
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._hub_id = hub_id
         self._bounds = bounds
+        self._suspect = suspect
         self._clock = clock
         self._senders: dict[str, _Sender] = {}
         self._complaints: dict[str, TokenBucket] = {}
@@ -111,12 +117,15 @@ class Ingest:
         named = message.topic.split("/")[1]
         if not message.payload:
             # An empty payload clears what the broker retains, and never the database.
+            self._emptied(message)
             return
         try:
             values = row.match(message.topic)
             entry = self._directory.get(values["device"]) if values else None
             if values is None:
                 raise InvalidMessage("the bus has no such topic")
+            if entry is None and message.retain:
+                self._suspect(named)
             if entry is None or (key := self._directory.public_key(entry.id)) is None:
                 raise InvalidMessage("it is from a device that has not joined or was revoked")
             sender = self._sender(entry, key)
@@ -124,7 +133,12 @@ class Ingest:
                 raise InvalidMessage(f"{len(message.payload)} bytes are more than the {most_bytes} allowed")
             handle(entry, sender, message, values)
         except StrawberryError as error:
-            self._complain(named, message.topic, error.message)
+            self.complain(named, message.topic, error.message)
+
+    def _emptied(self, message: Message) -> None:
+        values = topics.SKILL.match(message.topic)
+        if values is not None and (sender := self._senders.get(values["device"])) is not None:
+            sender.published.discard(values["skill"])
 
     def _sender(self, entry: Entry, key: PublicKey) -> _Sender:
         sender = self._senders.get(entry.id)
@@ -177,6 +191,8 @@ class Ingest:
 
     def _manifest(self, entry: Entry, sender: _Sender, listed: dict[str, str]) -> None:
         entry.listed = listed
+        if not listed.keys() >= entry.skills.keys() | sender.published:
+            self._suspect(entry.id)
         for name, skill in list(entry.skills.items()):
             if listed.get(name) != skill.digest:
                 self._directory.drop_skill(entry.id, name)
@@ -188,8 +204,14 @@ class Ingest:
                 self._admit(entry, sender, arrived)
 
     def _registration(self, entry: Entry, sender: _Sender, message: Message, values: dict[str, str]) -> None:
-        _spend(sender.registrations, "registrations")
+        if not message.retain:
+            # What the broker kept comes as often as the hub asks for it.
+            _spend(sender.registrations, "registrations")
         name, digest = values["skill"], hashlib.sha256(message.payload).hexdigest()
+        if len(sender.published) < 2 * self._bounds.skills:
+            sender.published.add(name)
+        if entry.listed is not None and name not in entry.listed:
+            self._suspect(entry.id)
         known = entry.skills.get(name)
         if known is not None and known.digest == digest:
             return
@@ -218,7 +240,7 @@ class Ingest:
     def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
         others = sum(len(other.methods) for other in entry.skills.values() if other.name != skill.name)
         if others + len(skill.methods) > self._bounds.methods:
-            self._complain(
+            self.complain(
                 entry.id,
                 topics.SKILL.build(device=entry.id, skill=skill.name),
                 f"with {skill.name} it would have more than the {self._bounds.methods} methods allowed",
@@ -235,7 +257,8 @@ class Ingest:
         for listener in tuple(self._listeners):
             listener(change)
 
-    def _complain(self, device: str, topic: str, reason: str) -> None:
+    def complain(self, device: str, topic: str, reason: str) -> None:
+        """Log that something of a device was refused, and show it to its owner."""
         entry = self._directory.get(device)
         # All strangers share one place, or they could fill the memory with names.
         place = device if entry else ""

@@ -38,11 +38,11 @@ class TokenBucket:
         self._at = present
 
 
-class FailureLimit:
-    """Counts failures by who made them, and in all, and says when it is enough.
+class SourceLimit:
+    """Counts by who did it, and in all, and says when it is enough: failures, or what costs something.
 
     Args:
-        per_minute: Failures that one source may have in a minute; all together ten times as many.
+        per_minute: How many one source may have in a minute; all together ten times as many.
     """
 
     _MAX_SOURCES = 1_000
@@ -51,16 +51,16 @@ class FailureLimit:
         self._per_minute = per_minute
         self._clock = clock
         self._sources: OrderedDict[str, TokenBucket] = OrderedDict()
-        # Who has many addresses must not have many times the guesses.
+        # Who has many addresses must not have many times as much.
         self._all = self._bucket(10 * per_minute)
 
     def exceeded(self, source: str) -> bool:
-        """Whether this source, or all together, have failed too often to try again now."""
+        """Whether this source, or all together, have had too many to go on now."""
         own = self._sources.get(source)
         return self._all.empty or (own is not None and own.empty)
 
-    def failed(self, source: str) -> None:
-        """Count a failure."""
+    def count(self, source: str) -> None:
+        """Count one."""
         own = self._sources.setdefault(source, self._bucket(self._per_minute))
         self._sources.move_to_end(source)
         if len(self._sources) > self._MAX_SOURCES:

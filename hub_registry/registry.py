@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.keys import KeyPair
+from contracts.joining import EnrolAnswer
 from hub_registry.accounts import Accounts, User
+from hub_registry.clients import Clients
 from hub_registry.devices import Change, Device, Devices
 from hub_registry.directory import Directory
 from hub_registry.enrolment import Enrolment, Invitation, Joined
+from hub_registry.joining import Approved, Joining
 from hub_registry.journal import Journal, read_back
-from hub_registry.rates import FailureLimit
+from hub_registry.rates import SourceLimit
 from hub_registry.search import SkillSearch
 from hub_registry.settings import RegistrySettings
 from hub_registry.store import Store, open_store
@@ -39,6 +42,8 @@ class Registry:
     journal: Journal
     devices: Devices
     enrolment: Enrolment
+    joining: Joining
+    clients: Clients
 
     async def add_device(
         self,
@@ -72,6 +77,22 @@ class Registry:
         self.directory.put(joined.device)
         return joined
 
+    async def approve_join(self, code: str, *, owner: str, name: str | None = None) -> Approved:
+        """Let the device that shows this code in; see ``Joining.approve``."""
+        approved = await self.joining.approve(code, owner=owner, name=name)
+        self.directory.put(approved.device)
+        return approved
+
+    def enrol_answer(self, joined: Joined) -> EnrolAnswer:
+        """Put together what a device needs that has joined."""
+        return EnrolAnswer(
+            **self.settings.bus.model_dump(),
+            device=joined.device.id,
+            token=joined.token,
+            hub_id=self.hub_id,
+            hub_key=self.key.public.jwk(),
+        )
+
     async def revoke_device(self, device: str) -> Device:
         """Shut a device out, and disconnect it.
 
@@ -104,7 +125,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         ConfigError: If the database cannot be used.
     """
     async with open_store(settings.database) as store:
-        accounts = Accounts(store)
+        accounts, devices = Accounts(store), Devices(store)
         hub_id = await accounts.hub_id()
         authority = TokenAuthority(store, hub_id=hub_id, key=key)
         await authority.load()
@@ -112,6 +133,12 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         await read_back(store, directory)
         search = SkillSearch(directory, expiry_s=settings.skill_expiry_s)
         journal = Journal(store)
+        enrolment = Enrolment(
+            store,
+            authority,
+            device_token_s=settings.lifetimes.device_s,
+            failures=SourceLimit(per_minute=settings.enrolment_failures),
+        )
         try:
             yield Registry(
                 settings=settings,
@@ -124,13 +151,12 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
                 directory=directory,
                 search=search,
                 journal=journal,
-                devices=Devices(store),
-                enrolment=Enrolment(
-                    store,
-                    authority,
-                    device_token_s=settings.lifetimes.device_s,
-                    failures=FailureLimit(per_minute=settings.enrolment_failures),
+                devices=devices,
+                enrolment=enrolment,
+                joining=Joining(
+                    devices, enrolment, authority, hub_key=key.kid, ca=settings.ca, bounds=settings.joining
                 ),
+                clients=Clients(store, authority, instance=settings.instance),
             )
         finally:
             search.close()

@@ -1,18 +1,23 @@
-"""The registry on the bus: hears what devices say, and says what the hub is."""
+"""The registry on the bus: hears what devices say, says what the hub is, and clears up."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from broker.door import Door
 from broker.link import Link, Message
 from contracts import topics
-from contracts.errors import Disconnected, NotFound
-from contracts.presence import Revocation
+from contracts.errors import Disconnected, NotFound, StrawberryError
+from contracts.presence import CONFIRM_ONLINE_S
+from hub_registry.doorkeeper import Doorkeeper
 from hub_registry.hub_presence import HubPresence
 from hub_registry.ingest import Ingest, OnPresence
+from hub_registry.purging import Purger, purge_bus
 from hub_registry.registry import Registry
+from hub_registry.retained import Purged, RetainedTopics
+from hub_registry.sweeper import Sweeper
 
 _log = logging.getLogger(__name__)
 
@@ -24,22 +29,51 @@ _FORGET_S: Final = 60.0
 """How late skills without a sign of life may leave the search; they leave after half an hour."""
 _GOODBYE_S: Final = 2.0
 """How long stopping may wait for a broker that no longer answers."""
+_RECLAIM_S: Final = 5.0
+"""Seconds between two answers to a false status of the hub: whoever repeats it must not rule the bus."""
 
 
 class RegistryService:
-    """Keeps the registry and the bus in step. `run` it for as long as the hub lives."""
+    """Keeps the registry and the bus in step. `run` it for as long as the hub lives.
 
-    def __init__(self, registry: Registry, *, link: Link, presence: HubPresence) -> None:
+    Args:
+        door: Of a broker of our own; None on one that is shared, where the hub lets nobody in or out.
+        purgers: What else is emptied by `purge`: what the hub published on other brokers.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        link: Link,
+        presence: HubPresence,
+        door: Door | None = None,
+        purgers: Sequence[Purger] = (),
+    ) -> None:
         self._registry = registry
         self._link = link
         self._presence = presence
+        self._keeper = Doorkeeper(registry.authority, door) if door is not None else None
+        self._purgers = purgers
+        self._retained = RetainedTopics(link, marker=presence.topic)
         self._ingest = Ingest(
             registry.directory,
             registry.journal,
             hub_id=registry.hub_id,
             bounds=registry.settings.bounds,
+            suspect=lambda device: self._sweeper.suspect(device),
+        )
+        self._sweeper = Sweeper(
+            self._retained,
+            registry.directory,
+            retired=set(),
+            states=registry.settings.bounds.states,
+            complain=self._ingest.complain,
         )
         self._heard = asyncio.Event()
+        self._is_new = asyncio.Event()
+        self._said_falsely = asyncio.Event()
+        self._must_begin_anew = False
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
         """Have a plain function called whenever a device comes, goes or reconnects; gives its undoing."""
@@ -55,12 +89,20 @@ class RegistryService:
             )
             tasks.create_task(_every(_EXPIRE_S, self._expire), name="registry: expire presence")
             tasks.create_task(_every(_FORGET_S, self._forget), name="registry: expire skills")
+            tasks.create_task(self._reclaim(), name="registry: own status")
+            tasks.create_task(self._sweeper.run(), name="registry: sweep")
+            tasks.create_task(self._check_retained(), name="registry: check what is retained")
+            if self._keeper is not None:
+                tasks.create_task(self._keeper.run(), name="registry: door")
 
     async def remove_device(self, device: str) -> None:
-        """Remove a device: disconnect it, wait for its will, clear its topics, forget it.
+        """Remove a device: disconnect it, wait for its will, forget it, empty its topics.
+
+        What cannot be emptied while the broker is away is emptied when it is back.
 
         Raises:
             NotFound: If there is no such device.
+            LinkError: If the broker still lets it in; it is shut out here, and stays in the list.
         """
         entry = self._registry.directory.get(device)
         if entry is None:
@@ -70,38 +112,70 @@ class RegistryService:
             lambda change: _set_if(gone, change.device == device and not change.connected)
         )
         try:
-            async with self._retained_of(device) as retained:
+            try:
                 await self._registry.authority.revoke_subject("device", device)
-                if entry.presence.connected:
+                if entry.presence.connected and self._link.connected:
                     await _wait(gone, self._registry.settings.removal_wait_s)
-                await self._registry.revoke_device(device)
-                self._ingest.shut_out(entry)
-                await self._clear(retained)
+            finally:
+                await self.revoke_device(device)
         finally:
             stop()
         await self._registry.remove_device(device)
+        await self._clear_up(device)
 
     async def revoke_device(self, device: str) -> None:
         """Shut a device out: it is disconnected, and what it signed counts no longer.
 
         Raises:
             NotFound: If there is no such device.
+            LinkError: If the broker still lets it in; it is shut out here, and the broker asked again.
         """
-        await self._registry.revoke_device(device)
-        entry = self._registry.directory.get(device)
-        if entry is not None:
-            self._ingest.shut_out(entry)
+        try:
+            await self._registry.revoke_device(device)
+        finally:
+            entry = self._registry.directory.get(device)
+            if entry is not None:
+                self._ingest.shut_out(entry)
+
+    async def remove_client(self, name: str) -> None:
+        """Let a client in no longer, disconnect it, and empty what it left on its chat topics.
+
+        Raises:
+            NotFound: If there is none.
+            LinkError: If the broker still lets it in; the broker is asked again.
+        """
+        await self._registry.clients.remove(name)
+        await self._clear_up(name)
+
+    async def check_retained(self) -> None:
+        """Look through the values that the broker retains for those of skills and devices that are gone."""
+        await self._sweeper.check_states()
+
+    async def purge(self) -> Purged:
+        """Empty every retained topic of ours, on every broker; see `hub_registry.purging`.
+
+        Raises:
+            Disconnected: If there is no broker, or the connection to it is lost.
+        """
+        there = [entry.id for entry in self._registry.directory.entries() if entry.presence.connected]
+        return await purge_bus(
+            self._link, self._presence, self._retained, connected=there, further=self._purgers
+        )
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            stack.callback(self._registry.authority.on_revoked(self._revoke_on_broker))
+            for device in await self._registry.devices.retired():
+                self._sweeper.note_retired(device)
+            if self._keeper is not None:
+                stack.callback(self._registry.authority.use_door(self._keeper))
             stack.callback(self._link.on_connected(self._connected))
             stack.push_async_callback(self._say_goodbye)
             for filter_, handler, qos in (
                 (topics.STATUS.filter(), self._ingest.status, 1),
                 (topics.HEARTBEAT.filter(), self._ingest.heartbeat, 0),
                 (topics.ALL_SKILLS, self._ingest.registration, 1),
+                (topics.HUB_STATUS.filter(), self._own_status, 1),
             ):
                 stack.push_async_callback(await self._link.subscribe(filter_, self._waking(handler), qos=qos))
             if self._link.connected:
@@ -118,57 +192,82 @@ class RegistryService:
     async def _connected(self) -> None:
         """After each connect: every device shall say again that it is there and what it has."""
         self._ingest.doubt_all()
-        revoked = self._registry.authority.unexpired_revocations()
-        if revoked.tokens:
-            await self._revoke_on_broker(revoked)
-        await self._publish(self._presence.online())
+        if self._keeper is not None:
+            try:
+                await self._keeper.settle()
+            except Disconnected:
+                raise
+            except StrawberryError as error:
+                _log.error("the broker does not agree on who may log in: %s", error)
+        if not self._presence.silent:
+            await self._publish(self._presence.online())
+        self._is_new.set()
 
     async def _say_goodbye(self) -> None:
+        leave = self._presence.nothing if self._presence.silent else self._presence.offline
+
         async def publish() -> None:
             async with asyncio.timeout(_GOODBYE_S):
-                await self._publish(self._presence.offline(), confirmed=True)
+                await self._publish(leave(), confirmed=True)
 
         try:
             await asyncio.shield(publish())
         except (TimeoutError, Disconnected):
             _log.info("the broker is gone; the hub's last will says that it went")
 
+    def _own_status(self, message: Message) -> None:
+        """Hear what stands on the hub's own status: it is retained, so nothing false may stay there."""
+        if message.topic != self._presence.topic or message.retain or self._presence.silent:
+            return
+        if not self._presence.said(message.payload):
+            # Who empties what is retained has seldom emptied this alone; in a new session all say it again.
+            self._must_begin_anew = self._must_begin_anew or not message.payload
+            self._said_falsely.set()
+
+    async def _reclaim(self) -> None:
+        while True:
+            await self._said_falsely.wait()
+            self._said_falsely.clear()
+            anew, self._must_begin_anew = self._must_begin_anew, False
+            if not self._presence.silent and self._link.connected:
+                _log.warning("what the bus retained of the hub was not so; it is said again")
+                if anew:
+                    self._link.reconnect()
+                else:
+                    await self._say_online()
+            await asyncio.sleep(_RECLAIM_S)
+
+    async def _say_online(self) -> None:
+        try:
+            await self._publish(self._presence.online())
+        except Disconnected:
+            _log.debug("the next connect says it")
+
+    async def _check_retained(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._registry.settings.retained_check_s):
+                    await self._is_new.wait()
+            except TimeoutError:
+                pass
+            else:
+                self._is_new.clear()
+                # By then every device has said what it has.
+                await asyncio.sleep(CONFIRM_ONLINE_S)
+            if self._link.connected:
+                await self.check_retained()
+
+    async def _clear_up(self, principal: str) -> None:
+        self._sweeper.retire(principal)
+        try:
+            await self._sweeper.sweep(principal)
+        except Disconnected:
+            _log.warning("the broker is away: what it retains of %s is emptied when it is back", principal)
+
     async def _publish(self, message: Message, *, confirmed: bool = False) -> None:
         await self._link.publish(
             message.topic, message.payload, qos=message.qos, retain=message.retain, confirmed=confirmed
         )
-
-    async def _revoke_on_broker(self, revocation: Revocation) -> None:
-        row = topics.BROKER_CONTROL
-        try:
-            await self._link.publish(row.build(), revocation.model_dump_json().encode(), qos=row.qos)
-        except Disconnected:
-            # The whole list goes out at the next connect.
-            _log.warning("the broker cannot be told of a revocation now; it is when it is back")
-
-    @asynccontextmanager
-    async def _retained_of(self, device: str) -> AsyncIterator[set[str]]:
-        """Collect the topics that the broker retains of a device, besides those that are known."""
-        entry = self._registry.directory.get(device)
-        known = {row.build(device=device) for row in (topics.STATUS, topics.HEARTBEAT)}
-        known |= {topics.SKILL.build(device=device, skill=name) for name in (entry.skills if entry else ())}
-
-        def collect(message: Message) -> None:
-            known.add(message.topic)
-
-        async with AsyncExitStack() as stack:
-            for row in (topics.STATUS, topics.HEARTBEAT, topics.SKILL, topics.STATE):
-                stack.push_async_callback(
-                    await self._link.subscribe(row.filter(device=device), collect, qos=row.qos)
-                )
-            yield known
-
-    async def _clear(self, retained: set[str]) -> None:
-        try:
-            for topic in sorted(retained):
-                await self._link.publish(topic, b"", qos=1, retain=True)
-        except Disconnected:
-            _log.warning("the broker is away: it goes on retaining topics of a removed device")
 
     async def _write(self) -> None:
         while True:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from contracts.joining import Bus, Login
 from contracts.names import InstanceName
 
 _DAY_S = 24 * 60 * 60
@@ -26,6 +27,7 @@ class DeviceBounds(_Settings):
         statuses: Statuses it may send at once; one more is allowed each second.
         registrations: Registrations it may send at once; ten more are allowed each second.
         heartbeats: Heartbeats it may send at once; two more are allowed each second.
+        states: Values that the broker may retain of it.
     """
 
     skills: Annotated[int, Field(gt=0)] = 128
@@ -38,6 +40,26 @@ class DeviceBounds(_Settings):
     # A spoke sends all its skills at each session of the hub: twice the skills lets two follow closely.
     registrations: Annotated[int, Field(gt=0)] = 256
     heartbeats: Annotated[int, Field(gt=0)] = 60
+    # With the skills they make the thousand retained topics that the embedded broker grants.
+    states: Annotated[int, Field(gt=0)] = 870
+
+
+class JoiningBounds(_Settings):
+    """Joining by code: how long, how often, how many.
+
+    Attributes:
+        lifetime_s: How long a code is good, and from its approval on what it brings.
+        interval_s: How often a device may ask whether it was let in.
+        waiting: Devices that may wait at once.
+        asked: Codes that one address may ask for a minute; all together ten times as many.
+        guessed: Wrong secrets that one address, and wrong codes that one admin, may try a minute.
+    """
+
+    lifetime_s: Annotated[int, Field(gt=0)] = 10 * 60
+    interval_s: Annotated[float, Field(ge=0)] = 2.0
+    waiting: Annotated[int, Field(gt=0)] = 32
+    asked: Annotated[int, Field(gt=0)] = 6
+    guessed: Annotated[int, Field(gt=0)] = 10
 
 
 class TokenLifetimes(_Settings):
@@ -56,9 +78,12 @@ class RegistrySettings(_Settings):
         instance: The stable name of this hub process.
         brokers: Addresses under which spokes reach the broker, as they are told when they join.
         topic_prefix: Stands in front of every topic of the bus.
+        login: The ordinary login of a broker that is shared with others; None on one of our own.
+        ca: PEM of the certificate authority of this home, None where none was made.
         skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
         removal_wait_s: How long removing a connected device waits for its last will.
         heartbeat_flush_s: How often signs of life are written to the database.
+        retained_check_s: How often is looked for values that the broker retains of skills that are gone.
         enrolment_failures: Wrong enrolment tokens that one address may try a minute.
     """
 
@@ -66,10 +91,20 @@ class RegistrySettings(_Settings):
     instance: InstanceName = "main"
     brokers: tuple[str, ...] = ()
     topic_prefix: str = ""
+    login: Login | None = None
+    ca: str | None = None
     skill_expiry_s: Annotated[float, Field(gt=0)] = 30 * 60
     removal_wait_s: Annotated[float, Field(ge=0)] = 5
     # Only expiry after a restart reads them, and that counts in half hours.
     heartbeat_flush_s: Annotated[float, Field(gt=0)] = 30
+    # Skills that leave a manifest are seen at once; this is for what nobody told of.
+    retained_check_s: Annotated[float, Field(gt=0)] = 10 * 60
     enrolment_failures: Annotated[int, Field(gt=0)] = 10
     bounds: DeviceBounds = DeviceBounds()
+    joining: JoiningBounds = JoiningBounds()
     lifetimes: TokenLifetimes = TokenLifetimes()
+
+    @property
+    def bus(self) -> Bus:
+        """What a device is told of the bus."""
+        return Bus(brokers=self.brokers, prefix=self.topic_prefix, login=self.login, ca=self.ca)

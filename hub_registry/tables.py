@@ -97,9 +97,10 @@ class RetiredDeviceRow(Table, table=True):
 
 
 class TokenRow(Table, table=True):
-    """A token that was issued; the token itself is nowhere stored.
+    """A token that was issued; the token itself is nowhere stored, but can be signed again from this.
 
-    ``replaces`` is the token that this one renews, which is revoked when this one is first used.
+    ``key_id`` is the thumbprint of the key that its bearer has bound. ``used_at`` is when a device's was
+    first used over HTTP. ``replaces`` is the token that this one renews, which is revoked then.
     """
 
     __tablename__ = "token"
@@ -115,6 +116,7 @@ class TokenRow(Table, table=True):
     used_at: datetime | None = Field(default=None, sa_type=Moment)
     revoked_at: datetime | None = Field(default=None, sa_type=Moment)
     replaces: str | None = None
+    key_id: str | None = None
 
 
 class EnrolmentRow(Table, table=True):

@@ -10,7 +10,7 @@ from broker.keys import KeyPair
 from hub_registry.accounts import Accounts, User
 from hub_registry.devices import Devices
 from hub_registry.enrolment import Enrolment
-from hub_registry.rates import FailureLimit
+from hub_registry.rates import SourceLimit
 from hub_registry.store import Store, open_store
 from hub_registry.tokens import TokenAuthority
 from tests.hub_registry.hubs import Hub, open_hub
@@ -65,7 +65,7 @@ async def house(store: Store) -> House:
     clock = Clock()
     authority = TokenAuthority(store, hub_id=await accounts.hub_id(), key=KeyPair.generate())
     enrolment = Enrolment(
-        store, authority, device_token_s=3600, failures=FailureLimit(per_minute=5, clock=clock)
+        store, authority, device_token_s=3600, failures=SourceLimit(per_minute=5, clock=clock)
     )
     return House(store, accounts, Devices(store), authority, enrolment, await accounts.first_admin(), clock)
 

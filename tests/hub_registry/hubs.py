@@ -1,7 +1,7 @@
 """A registry that serves on a real broker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +9,15 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from broker import tokens
+from broker.door import Door
+from broker.embedded_door import EmbeddedDoor
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from broker.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from hub_registry.hub_presence import HubPresence
 from hub_registry.presence import PresenceChange, State
+from hub_registry.purging import Purger
 from hub_registry.registry import Registry, open_registry
 from hub_registry.service import RegistryService
 from hub_registry.settings import RegistrySettings
@@ -78,16 +81,25 @@ def no_login(_: Registry, url: str, client_id: str) -> LinkSettings:
 
 @asynccontextmanager
 async def serve(
-    registry: Registry, url: str, *, login: Callable[[Registry, str, str], LinkSettings] = no_login
+    registry: Registry,
+    url: str,
+    *,
+    login: Callable[[Registry, str, str], LinkSettings] = no_login,
+    door: Callable[[Link], Door] | None = None,
+    purgers: Sequence[Purger] = (),
 ) -> AsyncIterator[Hub]:
-    """Run a registry's service on a broker."""
+    """Run a registry's service on a broker; on our embedded one where a login is given."""
+    if door is None and login is hub_login:
+        door = EmbeddedDoor
     instance = registry.settings.instance
     presence = HubPresence(Seal(registry.hub_id, registry.key), instance=instance)
     async with (
         open_link(login(registry, url, instance), will=presence.will) as link,
         open_link(login(registry, url, f"{instance}-outside")) as outside,
     ):
-        service = RegistryService(registry, link=link, presence=presence)
+        service = RegistryService(
+            registry, link=link, presence=presence, door=door(link) if door else None, purgers=purgers
+        )
         changes: list[PresenceChange] = []
         service.on_presence(changes.append)
         there = asyncio.Event()

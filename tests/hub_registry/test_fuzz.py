@@ -68,7 +68,9 @@ class Bus:
             self.directory.put(
                 Device(name, "admin", name, name, (), None, None, key.public, False, None, now())
             )
-        self.ingest = Ingest(self.directory, Journal(), hub_id=HUB, bounds=DeviceBounds())
+        self.ingest = Ingest(
+            self.directory, Journal(), hub_id=HUB, bounds=DeviceBounds(), suspect=lambda _: None
+        )
 
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         message = Message(topic, payload, retain=retain)

@@ -11,6 +11,7 @@ from hub_registry.bearer import Gate
 from hub_registry.directory import RegisteredSkill
 from hub_registry.http import make_router
 from hub_registry.registry import Registry, open_registry
+from hub_registry.retained import Purged
 from hub_registry.settings import RegistrySettings
 from hub_registry.tables import now
 from hub_registry.tokens import TokenRequest
@@ -29,6 +30,12 @@ class Remover:
 
     async def revoke_device(self, device: str) -> None:
         await self._registry.revoke_device(device)
+
+    async def remove_client(self, name: str) -> None:
+        await self._registry.clients.remove(name)
+
+    async def purge(self) -> Purged:
+        return Purged(3, ("hub/other/status",), ("tv",))
 
 
 class Client:
@@ -88,6 +95,8 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
         "hub_key": hub_key.public.jwk(),
         "brokers": ["mqtt://192.0.2.1:1883"],
         "prefix": "",
+        "login": None,
+        "ca": None,
     }
     again = await client.http.post("/api/devices/enrol", json=body)
     assert again.status_code == 401

@@ -1,0 +1,143 @@
+"""Devices: adding, inviting, changing, shutting out, removing."""
+
+import shlex
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from contracts.wire import Timestamp, rfc3339
+from hub_registry.bearer import Bearer, Gate
+from hub_registry.devices import Change
+from hub_registry.directory import Entry
+from hub_registry.http.parts import Body, Lifetime, Remover
+from hub_registry.registry import Registry
+
+
+class DeviceBody(Body):
+    """A device to be added; ``lifetime_s`` is how long its enrolment token is good."""
+
+    name: str
+    aliases: list[str] = []
+    area: str | None = None
+    floor: str | None = None
+    lifetime_s: Lifetime | None = None
+
+
+class ChangeBody(Body):
+    """What shall be different about a device; what is left out stays."""
+
+    name: str | None = None
+    aliases: list[str] | None = None
+    area: str | None = None
+    floor: str | None = None
+
+
+class DeviceAnswer(Body):
+    """A device as its owner sees it.
+
+    Attributes:
+        awaited: Skills that the device says it has, and that have not come or were refused.
+    """
+
+    id: str
+    key: str
+    name: str
+    aliases: tuple[str, ...]
+    area: str | None
+    floor: str | None
+    owner: str
+    state: str
+    last_seen: Timestamp | None
+    skills: list[str]
+    awaited: list[str]
+    problems: list[dict[str, str]]
+
+
+class InvitationAnswer(Body):
+    """An added device, with the token and the command that let it join."""
+
+    id: str
+    key: str
+    token: str
+    expires_at: Timestamp
+    hub_key: str
+    command: str
+
+
+def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> None:
+    """Add the routes."""
+    admin = Depends(gate.require_admin)
+
+    def find(name: str) -> Entry:
+        entry = registry.directory.get(name)
+        # An id comes first: it is what programs use, and no other device can have it as its key.
+        return entry or registry.directory.resolve(name)
+
+    @router.get("/api/devices", dependencies=[admin])
+    async def list_devices() -> list[DeviceAnswer]:
+        return [_device(entry) for entry in registry.directory.entries()]
+
+    @router.post("/api/devices")
+    async def add_device(
+        body: DeviceBody, request: Request, bearer: Annotated[Bearer, admin]
+    ) -> InvitationAnswer:
+        device = await registry.add_device(
+            body.name, owner=bearer.user.id, aliases=body.aliases, area=body.area, floor=body.floor
+        )
+        return await _invitation(device.id, body.lifetime_s, request)
+
+    @router.post("/api/devices/{name}/invitations", dependencies=[admin])
+    async def invite(name: str, request: Request, lifetime_s: Lifetime | None = None) -> InvitationAnswer:
+        return await _invitation(find(name).id, lifetime_s, request)
+
+    async def _invitation(device: str, lifetime_s: int | None, request: Request) -> InvitationAnswer:
+        invitation = await registry.invite(device, lifetime_s=lifetime_s)
+        url, key = str(request.base_url).rstrip("/"), registry.key.kid
+        return InvitationAnswer(
+            id=device,
+            key=find(device).key,
+            token=invitation.token,
+            expires_at=invitation.expires_at,
+            hub_key=key,
+            command=shlex.join(["strawberry", "spoke", "run", "--hub", url, "--hub-key", key]),
+        )
+
+    @router.patch("/api/devices/{name}", dependencies=[admin])
+    async def change_device(name: str, body: ChangeBody) -> DeviceAnswer:
+        entry = find(name)
+        await registry.change_device(
+            entry.id,
+            Change(display_name=body.name, aliases=body.aliases, area=body.area, floor=body.floor),
+        )
+        return _device(entry)
+
+    @router.post("/api/devices/{name}/revoke", dependencies=[admin])
+    async def revoke_device(name: str) -> DeviceAnswer:
+        entry = find(name)
+        await remover.revoke_device(entry.id)
+        return _device(entry)
+
+    @router.delete("/api/devices/{name}", dependencies=[admin])
+    async def remove_device(name: str) -> dict[str, str]:
+        entry = find(name)
+        await remover.remove_device(entry.id)
+        return {"id": entry.id, "name": entry.device.display_name, "state": "removed"}
+
+
+def _device(entry: Entry) -> DeviceAnswer:
+    device = entry.device
+    waiting = "revoked" if device.revoked else "invited" if device.public_key is None else None
+    return DeviceAnswer(
+        id=device.id,
+        key=device.key,
+        name=device.display_name,
+        aliases=device.aliases,
+        area=device.area,
+        floor=device.floor,
+        owner=device.owner,
+        state=waiting or ("online" if entry.connected else "offline"),
+        last_seen=entry.last_heartbeat,
+        skills=sorted(entry.skills),
+        awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
+        problems=[{"at": rfc3339(problem.at), "message": problem.message} for problem in entry.problems],
+    )

@@ -1,0 +1,52 @@
+"""What the routes of the registry share."""
+
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Annotated, Protocol
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub_registry.retained import Purged
+
+_DAY_S = 24 * 60 * 60
+
+Lifetime = Annotated[int, Field(gt=0, le=365 * _DAY_S)]
+
+
+class Body(BaseModel):
+    """The body of a request or an answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Remover(Protocol):
+    """Shuts devices out and removes what there was, on the bus as well; the registry's service does."""
+
+    async def remove_device(self, device: str) -> None:
+        """Remove a device for good."""
+        ...
+
+    async def revoke_device(self, device: str) -> None:
+        """Shut a device out."""
+        ...
+
+    async def remove_client(self, name: str) -> None:
+        """Shut a client out, and empty what it left."""
+        ...
+
+    async def purge(self) -> Purged:
+        """Empty every retained topic of ours."""
+        ...
+
+
+def source_of(request: Request) -> str:
+    """Give where a request comes from, for limiting: an address, or the network that one host has."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        # A single host has a whole /64 to choose its addresses from.
+        return str(ip_network((address, 64), strict=False))
+    return host

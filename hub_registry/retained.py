@@ -1,0 +1,121 @@
+"""What the broker retains: gathered, emptied, and read back."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from broker.link import Link, Message
+from contracts.errors import Disconnected
+
+_LOOK_S: Final = 30.0
+"""How long a broker may take to send all that it retains: tens of thousands of topics."""
+_ROUNDS: Final = 4
+"""How often is looked again: a broker with a short queue gives only the first thousand at a time."""
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What became of retained topics that were to be emptied.
+
+    Attributes:
+        emptied: How many there were that are empty now.
+        left: Those that could not be emptied.
+        connected: Ids of devices that are still there, and publish again.
+    """
+
+    emptied: int
+    left: tuple[str, ...] = ()
+    connected: tuple[str, ...] = ()
+
+
+class RetainedTopics:
+    """The retained topics of a broker, seen through one link.
+
+    A broker answers subscriptions in their order. So when a topic has come that is known to be retained, and
+    was subscribed to last, all others have come before.
+
+    Args:
+        marker: The topic of which something is retained; nothing else subscribes to it by this very name.
+    """
+
+    def __init__(self, link: Link, *, marker: str) -> None:
+        self._link = link
+        self._marker = marker
+        self._looking = asyncio.Lock()
+
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a broker to ask at present."""
+        return self._link.connected
+
+    async def gather(self, *filters: str) -> set[str]:
+        """List the retained topics that match.
+
+        Raises:
+            Disconnected: If the connection is lost, or the broker does not send all of them in time.
+        """
+        found: set[str] = set()
+        done, lost = asyncio.Event(), asyncio.Event()
+
+        def collect(message: Message) -> None:
+            if message.retain and message.payload:
+                found.add(message.topic)
+
+        def finish(message: Message) -> None:
+            if message.retain:
+                done.set()
+
+        def lose() -> None:
+            lost.set()
+            done.set()
+
+        async with self._looking, AsyncExitStack() as stack:
+            if not self._link.connected:
+                raise Disconnected("there is no broker to ask what it retains")
+            stack.callback(self._link.on_disconnected(lose))
+            for filter_ in filters:
+                stack.push_async_callback(await self._link.subscribe(filter_, collect))
+            stack.push_async_callback(await self._link.subscribe(self._marker, finish))
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await done.wait()
+            except TimeoutError:
+                raise Disconnected("the broker does not send all that it retains in time") from None
+            if lost.is_set():
+                raise Disconnected("the connection was lost while the broker sent what it retains")
+        return found
+
+    async def empty(self, topics: Iterable[str]) -> None:
+        """Have the broker retain nothing on these topics.
+
+        Raises:
+            Disconnected: While there is no connection.
+        """
+        for topic in sorted(topics):
+            await self._link.publish(topic, b"", qos=1, retain=True)
+
+    async def clear(
+        self, *filters: str, spare: Callable[[str], bool] = lambda _: False
+    ) -> tuple[set[str], set[str]]:
+        """Empty all that matches, and look again until nothing is left.
+
+        Args:
+            spare: Which topics to leave alone; asked anew each time.
+
+        Returns:
+            What was emptied, and what came back however often it was emptied.
+
+        Raises:
+            Disconnected: If the connection is lost.
+        """
+        emptied: set[str] = set()
+        for _ in range(_ROUNDS):
+            found = {topic for topic in await self.gather(*filters) if not spare(topic)}
+            if not found:
+                return emptied, found
+            await self.empty(found)
+            emptied |= found
+        left = {topic for topic in await self.gather(*filters) if not spare(topic)}
+        return emptied - left, left
