@@ -14,7 +14,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
+from broker.certificates import client_context
 from broker.drivers import without_delay
+from broker.tls_failure import tls_failure
 from contracts.errors import ConfigError, Disconnected
 
 __all__ = ["Received", "Trial", "TrialLogin", "open_trial"]
@@ -100,11 +102,17 @@ class Trial:
         """
         scheme, host, port = _address(self._login.url)
         if scheme in ("mqtts", "wss"):
-            self._client.tls_set_context(self._login.tls or ssl.create_default_context())
+            self._client.tls_set_context(self._login.tls or client_context(None))
         try:
             await asyncio.to_thread(self._client.connect, host, port, 30)
+        except ssl.SSLError as error:
+            reason, hint = tls_failure(error, host)
+            raise Disconnected(f"no connection to {self._login.url}: {reason}", hint=hint) from None
         except OSError as error:
-            raise Disconnected(f"no connection to {self._login.url}: {error.strerror or error}") from None
+            raise Disconnected(
+                f"no connection to {self._login.url}: {error.strerror or error}",
+                hint="Check the address, and that the broker runs.",
+            ) from None
         self._client.loop_start()
         try:
             async with asyncio.timeout(self._login.timeout_s):

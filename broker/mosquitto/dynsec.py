@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from broker.link import Link, Message
 from broker.mosquitto.commands import Answer, Ask, Client, Command, DefaultAccess, Group, Role
 from contracts import topics
-from contracts.errors import Conflict, Disconnected, LinkError, NotFound, StrawberryError
+from contracts.errors import Conflict, Disconnected, Forbidden, LinkError, NotFound, StrawberryError
 
 __all__ = ["DynamicSecurity", "State"]
 
@@ -60,10 +60,11 @@ class DynamicSecurity:
         self._leave: list[Callable[[], Awaitable[None] | None]] = []
 
     async def __aenter__(self) -> Self:
-        self._leave = [
-            await self._link.subscribe(topics.DYNAMIC_SECURITY_ANSWER, self._arrived),
-            self._link.on_disconnected(self._lost),
-        ]
+        try:
+            unsubscribe = await self._link.subscribe(topics.DYNAMIC_SECURITY_ANSWER, self._arrived)
+        except Forbidden:
+            raise _not_allowed() from None
+        self._leave = [unsubscribe, self._link.on_disconnected(self._lost)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -164,8 +165,11 @@ class DynamicSecurity:
         self._pending |= waiting
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._link.publish(topics.DYNAMIC_SECURITY, json.dumps(body).encode())
+                # Confirmed, because the broker's refusal comes with the confirmation.
+                await self._link.publish(topics.DYNAMIC_SECURITY, json.dumps(body).encode(), confirmed=True)
                 return [await each for each in waiting.values()]
+        except Forbidden:
+            raise _not_allowed() from None
         except TimeoutError:
             raise LinkError("the broker does not answer on its control topic", hint=_NO_PLUGIN) from None
         finally:
@@ -215,6 +219,13 @@ def _batches(commands: Sequence[Command]) -> Iterator[list[Command]]:
         size += length
     if batch:
         yield batch
+
+
+def _not_allowed() -> LinkError:
+    return LinkError(
+        "this login may not change who may log in to the broker",
+        hint="Use the administrator that 'mosquitto_ctrl dynsec init' made.",
+    )
 
 
 def _explained(answer: Answer) -> StrawberryError:

@@ -123,6 +123,7 @@ class RunningMosquitto:
         self._said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
         self._ended = asyncio.Event()
         self._was_ready = False
+        self._told_to_end = False
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -142,13 +143,19 @@ class RunningMosquitto:
         return process.pid if process is not None and process.returncode is None else None
 
     def reload_certificates(self) -> None:
-        """Have it use the certificates that lie in its files now; nobody is disconnected."""
+        """Have it use the certificates that lie in its files now.
+
+        Nobody is disconnected, unless a listener for WebSocket has one: then Mosquitto is started again.
+        """
         process = self._process
         if process is None or process.returncode is not None:
             return
-        if sys.platform == "win32":
-            process.terminate()  # it is started again at once
-        else:
+        encrypted = [each for each in self._settings.listeners if each.tls is not None]
+        # Version 2.0 takes the signal for its TCP listeners only.
+        if sys.platform == "win32" or any(each.transport == "websocket" for each in encrypted):
+            self._told_to_end = True
+            process.terminate()
+        elif encrypted:
             process.send_signal(signal.SIGHUP)
 
     def write_files(self) -> None:
@@ -197,8 +204,11 @@ class RunningMosquitto:
             self._ended.set()
             if not self._was_ready:
                 return  # whoever waits for it says why
-            failures = 0 if loop.time() - began > _HEALTHY_S else failures + 1
-            delay = min(_BACKOFF_S * 2**failures, _BACKOFF_MAX_S)
+            if self._told_to_end:
+                self._told_to_end = False
+                continue
+            failures = 1 if loop.time() - began > _HEALTHY_S else failures + 1
+            delay = min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_MAX_S)
             _logger.warning(
                 "Mosquitto ended and is started again in %.1f s; it said: %s", delay, self._last_words()
             )

@@ -1,7 +1,6 @@
 """Setting up dynamic security on a Mosquitto of our own, also one that others use already."""
 
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from broker.certificates import client_context
 from broker.keys import KeyPair
 from broker.link import LinkSettings, open_link
 from broker.mosquitto.acls import OURS
@@ -26,6 +26,9 @@ __all__ = ["OtherClient", "Provisioned", "open_security", "provision"]
 
 _DENIED: Final = ("publishClientSend", "subscribe")
 """What nobody may do by default, or others of the broker could speak for our devices and listen to them."""
+
+_PATIENCE_S: Final = 5.0
+"""A person waits for it; the plugin answers within milliseconds."""
 
 _BRANCHES: Final = frozenset(each.partition("/")[0] for each in topics.BRANCHES) | {"#", "+"}
 
@@ -63,18 +66,21 @@ async def open_security(url: str, login: Login, *, ca: str | None = None) -> Asy
 
     Raises:
         LoginRefused: If the broker refuses the login.
+        LinkError: If the login may not use it.
         Disconnected: If it cannot be reached.
     """
     client_id, password = f"strawberry-{secrets.token_hex(8)}", SecretStr(login.password or "")
-    trial = TrialLogin(url, client_id, login.username, password, tls=_tls(ca))
+    trial = TrialLogin(url, client_id, login.username, password, tls=client_context(ca))
     # A link would go on trying; here the first answer counts.
     async with open_trial(trial) as tried:
         if tried.refusal is not None:
             raise LoginRefused(
                 f"{url} refuses the login of {login.username}: {tried.refusal}", hint="Check the password."
             )
-    settings = LinkSettings(url=url, client_id=client_id, username=login.username, password=password)
-    async with open_link(settings) as link, DynamicSecurity(link) as security:
+    settings = LinkSettings(
+        urls=(url,), client_id=client_id, username=login.username, password=password, ca=ca
+    )
+    async with open_link(settings) as link, DynamicSecurity(link, timeout_s=_PATIENCE_S) as security:
         yield security
 
 
@@ -151,7 +157,7 @@ async def _refuse_dependants(url: str, ca: str | None, others: Iterable[OtherCli
 
 
 async def _anonymous_may_log_in(url: str, ca: str | None) -> bool:
-    login = TrialLogin(url, f"strawberry-{secrets.token_hex(8)}", tls=_tls(ca))
+    login = TrialLogin(url, f"strawberry-{secrets.token_hex(8)}", tls=client_context(ca))
     async with open_trial(login) as trial:
         return trial.accepted
 
@@ -191,7 +197,3 @@ def _name_of(client: Client) -> str:
 def _reaches(acl: Acl) -> bool:
     sends_or_hears = acl.acltype == "publishClientSend" or acl.acltype.startswith("subscribe")
     return acl.allow and sends_or_hears and acl.topic.partition("/")[0] in _BRANCHES
-
-
-def _tls(ca: str | None) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=ca)

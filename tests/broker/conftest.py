@@ -1,4 +1,4 @@
-"""A house on each broker that the product supports."""
+"""Each broker that the product supports, and a house on it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedSettings, open_embedded
 from broker.keys import KeyPair
-from tests.broker.rpc_world import HUB, House, Spoke, open_house
+from tests.broker.rpc_world import House, Spoke, open_house
+from tests.brokers import KINDS, Bus, open_bus
 from tests.mosquitto import Mosquitto
 
 OpenHouse = Callable[..., AbstractAsyncContextManager[House]]
 
 
-@pytest.fixture(params=["mosquitto", "embedded"])
-async def new_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenHouse]:
-    """Opens a house with the settings it is given, on Mosquitto (MQTT 5) or our own broker (3.1.1)."""
-    hub = KeyPair.generate()
-    if request.param == "mosquitto":
-        broker: Mosquitto = request.getfixturevalue("mosquitto")
-        yield lambda **more: open_house(broker.url, hub, with_tokens=False, **more)
-        return
-    settings = EmbeddedSettings(data_dir=tmp_path / "broker", hub_id=HUB, hub_key=hub.public, port=0)
-    async with open_embedded(settings) as embedded:
-        yield lambda **more: open_house(embedded.url, hub, with_tokens=True, **more)
+@pytest.fixture(params=KINDS)
+async def any_bus(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bus]:
+    """Each broker that can be our bus, with rights."""
+    async with open_bus(request.param, tmp_path / "broker") as bus:
+        yield bus
+
+
+@pytest.fixture
+async def new_house(any_bus: Bus) -> OpenHouse:
+    """Opens a house with the settings it is given, on each broker."""
+    return lambda **more: open_house(any_bus.url, any_bus.hub, bus=any_bus, **more)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def house(new_house: OpenHouse) -> AsyncIterator[House]:
 @pytest.fixture
 async def open_bus_house(mosquitto: Mosquitto) -> AsyncIterator[House]:
     """A hub on a Mosquitto without rights of any kind: only signatures protect the calls."""
-    async with open_house(mosquitto.url, KeyPair.generate(), with_tokens=False) as house:
+    async with open_house(mosquitto.url, KeyPair.generate()) as house:
         yield house
 
 

@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import SecretStr
-
-from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
 from broker.link import Link, LinkSettings, Message, open_link
@@ -21,13 +18,14 @@ from broker.rpc import (
     ResponderSettings,
 )
 from contracts import topics
+from contracts.access import Principal
 from contracts.claims import PrincipalKind
 from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Actor, Call
 from contracts.wire import Wire
+from tests.brokers import HUB_ID, INSTANCE, Bus
 
-HUB = "home-1"
-INSTANCE = "main"
+HUB = HUB_ID
 QUICK = CallerSettings(accept_s=0.3, silence_s=0.3, cancel_s=0.5, return_s=0.3, grace_s=0.2)
 
 
@@ -93,29 +91,17 @@ class House:
 
     url: str
     hub: KeyPair
-    with_tokens: bool
+    bus: Bus | None
     keys: dict[str, KeyPair] = field(default_factory=dict)
     caller: Caller = field(init=False)
     link: Link = field(init=False)
 
-    def login(
-        self, name: str, kind: PrincipalKind = "device", *, client_id: str | None = None
-    ) -> LinkSettings:
-        password = None
-        if self.with_tokens:
-            claims = tokens.make_claims(
-                hub_id=HUB, subject=name, kind=kind, owner="anna", scopes=("register",), lifetime_s=600
-            )
-            password = SecretStr(tokens.issue(self.hub, claims))
-        return LinkSettings(
-            url=self.url,
-            client_id=client_id or name,
-            username=name,
-            password=password,
-            backoff_s=0.02,
-            backoff_max_s=0.1,
-            refused_s=0.1,
-        )
+    async def login(self, name: str, kind: PrincipalKind = "device") -> LinkSettings:
+        """Say how one logs in; it is let in where the broker has rights."""
+        quick = {"backoff_s": 0.02, "backoff_max_s": 0.1, "refused_s": 0.1}
+        if self.bus is not None:
+            return await self.bus.link_settings(Principal(kind, name, "anna"), **quick)
+        return LinkSettings(urls=(self.url,), client_id=name, username=name, **quick)  # type: ignore[arg-type]
 
     def key_of(self, device: str) -> PublicKey | None:
         pair = self.keys.get(device)
@@ -135,7 +121,7 @@ class House:
         key = self.keys.setdefault(device, KeyPair.generate())
         skill = skill or Skill(device)
         async with (
-            open_link(self.login(device)) as link,
+            open_link(await self.login(device)) as link,
             Responder(
                 link,
                 Seal(HUB, key),
@@ -167,16 +153,16 @@ class House:
     @asynccontextmanager
     async def intruder(self, handler: Callable[[Message], None] | None = None) -> AsyncIterator[Link]:
         """Somebody who may publish anything, as on a broker that is not ours."""
-        async with open_link(self.login("intruder", "hub")) as link:
+        async with open_link(await self.login("intruder", "hub")) as link:
             if handler is not None:
                 await link.subscribe("#", handler)
             yield link
 
 
 @asynccontextmanager
-async def open_house(url: str, hub: KeyPair, *, with_tokens: bool, **more: Any) -> AsyncIterator[House]:
-    house = House(url, hub, with_tokens)
-    async with open_link(house.login(INSTANCE, "hub")) as link:
+async def open_house(url: str, hub: KeyPair, *, bus: Bus | None = None, **more: Any) -> AsyncIterator[House]:
+    house = House(url, hub, bus)
+    async with open_link(await house.login(INSTANCE, "hub")) as link:
         options = {"settings": QUICK, **more}
         async with Caller(link, Seal(HUB, hub), instance=INSTANCE, keys=house.key_of, **options) as caller:
             house.link, house.caller = link, caller

@@ -24,7 +24,7 @@ async def test_a_broker_killed_in_mid_call_loses_nothing_and_runs_nothing_twice(
 ) -> None:
     lost = asyncio.Event()
     async with (
-        open_house(mosquitto.url, KeyPair.generate(), with_tokens=False) as house,
+        open_house(mosquitto.url, KeyPair.generate()) as house,
         house.spoke() as spoke,
         asyncio.TaskGroup() as tasks,
     ):
@@ -45,7 +45,7 @@ async def test_a_broker_killed_in_mid_call_loses_nothing_and_runs_nothing_twice(
 
 async def test_fifty_calls_survive_a_broker_that_is_killed_twice(mosquitto: Mosquitto) -> None:
     async with (
-        open_house(mosquitto.url, KeyPair.generate(), with_tokens=False) as house,
+        open_house(mosquitto.url, KeyPair.generate()) as house,
         house.spoke() as spoke,
         asyncio.TaskGroup() as tasks,
     ):
@@ -62,7 +62,7 @@ async def test_fifty_calls_survive_a_broker_that_is_killed_twice(mosquitto: Mosq
 
 async def test_a_started_reservation_survives_a_killed_broker(mosquitto: Mosquitto) -> None:
     async with (
-        open_house(mosquitto.url, KeyPair.generate(), with_tokens=False) as house,
+        open_house(mosquitto.url, KeyPair.generate()) as house,
         house.spoke() as spoke,
         asyncio.TaskGroup() as tasks,
     ):
@@ -79,7 +79,7 @@ async def test_a_started_reservation_survives_a_killed_broker(mosquitto: Mosquit
 async def test_without_a_broker_a_call_fails_at_once(mosquitto: Mosquitto) -> None:
     lost = asyncio.Event()
     async with (
-        open_house(mosquitto.url, KeyPair.generate(), with_tokens=False) as house,
+        open_house(mosquitto.url, KeyPair.generate()) as house,
         house.spoke() as spoke,
     ):
         house.link.on_disconnected(lost.set)
