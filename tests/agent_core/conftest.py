@@ -1,5 +1,5 @@
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from agent_core.gateway.opening import GatewayKind, open_gateway
 from agent_core.gateway.protocol import Gateway
 from agent_core.models import ModelEntry, choose
 from agent_core.testing import Script, ScriptedModel, only_local_models
+from agent_core.testing.ollama import FakeOllama
 
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
 
@@ -62,3 +63,10 @@ def serve() -> Iterator[Callable[..., ScriptedModel]]:
     for server in started:
         with suppress(OSError):
             server.__exit__(None, None, None)
+
+
+@pytest.fixture
+def ollama_with() -> Iterator[Callable[..., FakeOllama]]:
+    """Starts fake Ollamas and stops them at the end."""
+    with ExitStack() as stack:
+        yield lambda script=(), **options: stack.enter_context(FakeOllama(script, **options))
