@@ -15,6 +15,7 @@ from agent_core.gateway.protocol import (
     Gateway,
     Message,
     ModelRequest,
+    Remark,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -224,6 +225,8 @@ class _Turn:
                         calls.append(event)
                     case FellBack(model, reasons):
                         self._notice(f"{model} answers, because others did not: {'; '.join(reasons)}")
+                    case Remark(remark):
+                        self._notice(remark)
                     case Completed():
                         completed = event
         assert completed is not None, "a gateway ends with Completed or an error"

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from agent_core.ollama_address import DEFAULT_ADDRESS, ollama_address
 from contracts.errors import ConfigError
 
 LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
@@ -29,13 +30,16 @@ KEYS_FILE: Final = ".env"
 
 Provider = Literal["openai", "ollama", "anthropic", "google"]
 
+ToolStyle = Literal["code", "native"]
+"""How a model acts: by writing Python that calls skills, or by calling skills as tools of its own."""
+
 _KEY_VARIABLES: Final[dict[Provider, str]] = {
     "anthropic": "ANTHROPIC_API_KEY",
     "google": "GOOGLE_AI_STUDIO_API_KEY",
 }
 _BASE_URLS: Final[dict[Provider, str]] = {
     "openai": "https://api.openai.com/v1",
-    "ollama": "http://127.0.0.1:11434/v1",
+    "ollama": DEFAULT_ADDRESS,
 }
 
 
@@ -44,9 +48,13 @@ class ModelEntry(BaseModel):
 
     Attributes:
         name: What people call it; shown with each answer.
-        base_url: Up to and with ``/v1``; only for ``openai`` and ``ollama``.
+        base_url: Up to and with ``/v1`` for ``openai``. For ``ollama`` it is where Ollama listens; one
+            that ends in ``/v1`` means its OpenAI-compatible API, which takes no ``num_ctx``.
         api_key_env: Variable that holds the key; None where the server asks for none.
+        tools: ``native`` for small models, to which writing code comes hard.
         max_output_tokens: Most tokens of one answer.
+        max_context_tokens: Most tokens of a context that Ollama is asked to make room for; each costs
+            memory. None: as many as a prompt needs, up to what the model was trained for.
         first_token_s: Seconds until the first piece of an answer must be there.
         timeout_s: Seconds until the whole answer must be there.
     """
@@ -58,7 +66,9 @@ class ModelEntry(BaseModel):
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    tools: ToolStyle = "code"
     max_output_tokens: Annotated[int, Field(gt=0)] = 4096
+    max_context_tokens: Annotated[int, Field(ge=1024)] | None = None
     first_token_s: Annotated[float, Field(gt=0)] = 60.0
     timeout_s: Annotated[float, Field(gt=0)] = 180.0
 
@@ -73,6 +83,8 @@ class ModelEntry(BaseModel):
     def _fits_provider(self) -> Self:
         if self.base_url is not None and self.provider in ("anthropic", "google"):
             raise ValueError(f"base_url is only for openai and ollama, not for {self.provider}")
+        if self.max_context_tokens is not None and not self.is_native_ollama:
+            raise ValueError("max_context_tokens is only for ollama, without /v1 in its base_url")
         return self
 
     @property
@@ -84,6 +96,11 @@ class ModelEntry(BaseModel):
     def address(self) -> str:
         """The base URL that is asked, without a slash at its end; empty for the provider's own."""
         return (self.base_url or _BASE_URLS.get(self.provider, "")).rstrip("/")
+
+    @property
+    def is_native_ollama(self) -> bool:
+        """Whether it is asked over Ollama's own API."""
+        return self.provider == "ollama" and not self.address.endswith("/v1")
 
     @property
     def on_loopback(self) -> bool:
@@ -135,7 +152,8 @@ def choose(
     usable: list[Model] = []
     problems: list[str] = []
     hint = ""
-    for entry in entries:
+    for configured in entries:
+        entry = _located(configured, keys)
         variable = entry.key_variable
         if local_only and not entry.on_loopback:
             problems.append(f"{entry.name}: not asked, because {LOCAL_ONLY} is set")
@@ -147,6 +165,13 @@ def choose(
     if not entries:
         hint = f"Add a [[models]] entry to {home / SETTINGS_FILE}."
     return Models(tuple(usable), tuple(problems), hint)
+
+
+def _located(entry: ModelEntry, variables: Mapping[str, str]) -> ModelEntry:
+    """Fill in where Ollama listens, as it says itself."""
+    if entry.provider != "ollama" or entry.base_url is not None:
+        return entry
+    return entry.model_copy(update={"base_url": ollama_address(variables)})
 
 
 def parse_entries(tables: object, *, file: Path) -> tuple[ModelEntry, ...]:

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from agent_core.gateway.protocol import (
@@ -13,6 +13,7 @@ from agent_core.gateway.protocol import (
     FellBack,
     GatewayEvent,
     ModelRequest,
+    Remark,
     TextPart,
     ToolCall,
 )
@@ -79,7 +80,7 @@ class AllFailed:
     failures: tuple[Failure, ...]
 
 
-Piece = Began | TextPart | ToolCall | Completed | BrokeOff | AllFailed
+Piece = Began | Remark | TextPart | ToolCall | Completed | BrokeOff | AllFailed
 
 
 class Backend(Protocol):
@@ -94,12 +95,38 @@ class Backend(Protocol):
         ...
 
 
+async def each_in_turn(
+    models: Sequence[Model], answer: Callable[[Model], AsyncGenerator[Piece, None]]
+) -> AsyncGenerator[Piece, None]:
+    """Ask models one after another until one begins to answer.
+
+    Args:
+        answer: Asks one; a failure of any kind ends its pieces with ``BrokeOff``.
+    """
+    failures: list[Failure] = []
+    for model in models:
+        began = False
+        async with aclosing(answer(model)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, BrokeOff) and not began:
+                    failures.append(piece.failure)
+                    continue
+                if not began:
+                    began = True
+                    yield Began(model.entry.name, tuple(failures))
+                yield piece
+        if began:
+            return
+    yield AllFailed(tuple(failures))
+
+
 class FallbackGateway:
     """A ``Gateway`` over a backend; see ``protocol.Gateway``."""
 
     def __init__(self, backend: Backend, models: Models, *, retry: RetryPolicy) -> None:
         self._backend = backend
         self._models = models
+        self._styles = {model.entry.name: model.entry.tools for model in models.usable}
         self._retry = retry
 
     @property
@@ -148,24 +175,30 @@ class FallbackGateway:
         self, request: ModelRequest, models: tuple[Model, ...], failures: list[Failure]
     ) -> AsyncGenerator[GatewayEvent, None]:
         """Ask once; yields nothing where no model said anything, and then adds to ``failures``."""
-        answer, model = _Answer(), ""
+        answer, model, remarks = _Answer(), "", list[Remark]()
         async with aclosing(self._backend.ask(request, models)) as pieces:
             async for piece in pieces:
                 match piece:
                     case Began():
                         failures.extend(piece.failures)
                         model = piece.model
+                    case Remark():
+                        remarks.append(piece)
                     case TextPart() | ToolCall() | Completed():
                         for event in answer.take(piece):
-                            if answer.first and failures:
-                                yield FellBack(model, tuple(str(failure) for failure in failures))
+                            if answer.first:
+                                if failures:
+                                    yield FellBack(model, tuple(str(failure) for failure in failures))
+                                for remark in remarks:
+                                    yield remark
                             answer.first = False
                             yield event
                         if isinstance(piece, Completed):
                             if answer.first:
                                 failures.append(Failure(model, "its answer was empty"))
                             else:
-                                yield piece
+                                style = self._styles[model] if request.native is not None else "code"
+                                yield replace(piece, style=style)
                     case BrokeOff(failure) if not answer.first:
                         raise GatewayError(
                             f"the answer broke off: {failure}",

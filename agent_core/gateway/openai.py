@@ -1,19 +1,19 @@
 """Asking models directly over the OpenAI-compatible chat API, without TensorZero."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_core.gateway.clock import AnswerClock
 from agent_core.gateway.fallback import (
-    AllFailed,
     Backend,
-    Began,
     BrokeOff,
     CallCollector,
     Failure,
     Piece,
+    each_in_turn,
     one_line,
     passes,
 )
@@ -61,28 +61,16 @@ class DirectBackend:
 
     async def ask(self, request: ModelRequest, models: tuple[Model, ...]) -> AsyncGenerator[Piece, None]:
         """See ``fallback.Backend.ask``."""
-        failures: list[Failure] = []
-        for model in models:
-            began = False
-            async with aclosing(self._events(request, model)) as pieces:
-                async for piece in pieces:
-                    if isinstance(piece, BrokeOff) and not began:
-                        failures.append(piece.failure)
-                        continue
-                    if not began:
-                        began = True
-                        yield Began(model.entry.name, tuple(failures))
-                    yield piece
-            if began:
-                return
-        yield AllFailed(tuple(failures))
+        async with aclosing(each_in_turn(models, partial(self._events, request))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _events(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
         """Ask one model; a failure of any kind ends the answer as ``BrokeOff``."""
         import httpx
 
         entry, reply = model.entry, _StreamedReply(model.entry.name)
-        clock = _Clock(entry)
+        clock = AnswerClock(entry)
         try:
             async with clock.limit():
                 response = await self._client.send(self._request(request, model), stream=True)
@@ -118,26 +106,6 @@ class DirectBackend:
             json=_body(request, model.entry),
             headers=headers,
         )
-
-
-class _Clock:
-    """The two limits of an entry: until the first piece, and until the end."""
-
-    def __init__(self, entry: ModelEntry) -> None:
-        self._entry = entry
-        self._started = asyncio.get_running_loop().time()
-        self.seconds = min(entry.first_token_s, entry.timeout_s)
-
-    def limit(self) -> asyncio.Timeout:
-        """Limit one wait; never a ``yield``, which would time the consumer's own work."""
-        return asyncio.timeout_at(self._started + self.seconds)
-
-    async def next_of(self, lines: AsyncIterator[str]) -> str | None:
-        """Wait for the next line; None after the last one."""
-        async with self.limit():
-            line = await anext(lines, None)
-        self.seconds = self._entry.timeout_s
-        return line
 
 
 class _Garbled(Exception):

@@ -1,13 +1,15 @@
 """Where a gateway comes from."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Literal
 
-from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
+from agent_core.gateway.fallback import Backend, FallbackGateway, RetryPolicy
+from agent_core.gateway.ollama import open_ollama_backend
 from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import Gateway
+from agent_core.gateway.routes import Routes
 from agent_core.gateway.tensorzero import open_tensorzero
 from agent_core.models import Models
 
@@ -21,7 +23,7 @@ async def open_gateway(
     """Open the gateway to these models.
 
     With no model that can be asked it opens all the same; ``available`` is then false and asking
-    raises ``NoModel``.
+    raises ``NoModel``. Models of Ollama are asked over its own API, in either kind.
 
     Args:
         models: As ``models.choose`` gives them.
@@ -31,13 +33,18 @@ async def open_gateway(
     policy = retry or RetryPolicy()
     if kind == "direct":
         models = _without_own_protocols(models)
-    if not models.usable:
-        async with open_direct(()) as backend:
-            yield FallbackGateway(backend, models, retry=policy)
-        return
-    opened = open_direct if kind == "direct" else open_tensorzero
-    async with opened(models.usable) as backend:
-        yield FallbackGateway(backend, models, retry=policy)
+    native = tuple(model for model in models.usable if model.entry.is_native_ollama)
+    others = tuple(model for model in models.usable if not model.entry.is_native_ollama)
+    async with AsyncExitStack() as stack:
+        ways: dict[str, Backend] = {}
+        if native:
+            ollama = await stack.enter_async_context(open_ollama_backend(native))
+            ways |= {model.entry.name: ollama for model in native}
+        if others:
+            opened = open_direct if kind == "direct" else open_tensorzero
+            backend = await stack.enter_async_context(opened(others))
+            ways |= {model.entry.name: backend for model in others}
+        yield FallbackGateway(Routes(lambda model: ways[model.entry.name]), models, retry=policy)
 
 
 def _without_own_protocols(models: Models) -> Models:

@@ -1,9 +1,10 @@
 """What a gateway takes and gives: messages in, events out, whichever model answers."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from agent_core.models import ToolStyle
 from contracts.wire import Json
 
 
@@ -64,8 +65,8 @@ Message = UserMessage | AssistantMessage | ToolMessage
 
 
 @dataclass(frozen=True)
-class ModelRequest:
-    """One question to a model.
+class Offer:
+    """What a model is told to be, and the tools that it gets.
 
     Attributes:
         system: The system prompt: text of ours only.
@@ -73,8 +74,29 @@ class ModelRequest:
     """
 
     system: str
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """One question to a model.
+
+    Attributes:
+        system: The system prompt: text of ours only.
+        tools: Empty for an answer without tools: then none are sent.
+        native: What entries with ``tools = "native"`` get in place of the two; None: the same.
+    """
+
+    system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    native: Offer | None = None
+
+    def for_style(self, style: ToolStyle) -> "ModelRequest":
+        """Give the question as models of a style are asked it."""
+        if style == "code" or self.native is None:
+            return replace(self, native=None)
+        return ModelRequest(self.native.system, self.messages, self.native.tools)
 
 
 @dataclass(frozen=True)
@@ -97,6 +119,13 @@ class FellBack:
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Remark:
+    """Something about this question that the person should know; comes before the answer's first piece."""
+
+    text: str
+
+
 StopReason = Literal["end", "tools", "length", "filter", "unknown"]
 
 
@@ -107,15 +136,17 @@ class Completed:
     Attributes:
         model: Name of the entry that answered.
         input_tokens: As the model counts them; 0 where it does not say.
+        style: Which of the two offers of a request it was made.
     """
 
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
     stop: StopReason = "end"
+    style: ToolStyle = "code"
 
 
-GatewayEvent = TextPart | ToolCall | FellBack | Completed
+GatewayEvent = TextPart | ToolCall | FellBack | Remark | Completed
 
 
 class Gateway(Protocol):

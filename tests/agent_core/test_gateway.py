@@ -365,7 +365,7 @@ def test_no_model_beyond_this_machine_is_asked_in_tests() -> None:
 def test_importing_the_agent_loads_no_gateway_library() -> None:
     code = (
         "import agent_core.gateway.opening, agent_core.testing, sys; "
-        "sys.exit([m for m in ('tensorzero', 'httpx') if m in sys.modules] or 0)"
+        "sys.exit([m for m in ('tensorzero', 'httpx', 'ollama') if m in sys.modules] or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ def test_entries_keep_their_order(tmp_path: Path) -> None:
         "HOUSE_KEY",
         "http://127.0.0.1:9000/v1",
     )
-    assert (local.name, local.key_variable, local.address) == ("local", None, "http://127.0.0.1:11434/v1")
+    assert (local.name, local.key_variable, local.address) == ("local", None, "http://127.0.0.1:11434")
 
 
 def test_no_file_and_no_list_are_no_models(tmp_path: Path) -> None:
