@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from broker.certificates import client_context
 from broker.drivers import without_delay
+from broker.message import Message
 from broker.tls_failure import tls_failure
 from contracts.errors import ConfigError, Disconnected
 
@@ -40,6 +41,7 @@ class TrialLogin:
     Attributes:
         url: With the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``.
         tls: For the encrypted ones.
+        will: The Last Will, with QoS 1.
         protocol: 5, or 4 for MQTT 3.1.1.
         timeout_s: How long the broker may take for each answer.
     """
@@ -49,6 +51,7 @@ class TrialLogin:
     username: str | None = None
     password: SecretStr | None = None
     tls: ssl.SSLContext | None = None
+    will: Message | None = None
     protocol: Literal[4, 5] = 5
     timeout_s: float = 5.0
 
@@ -175,6 +178,8 @@ class Trial:
         if login.username is not None:
             password = login.password.get_secret_value() if login.password else None
             client.username_pw_set(login.username, password)
+        if login.will is not None:
+            client.will_set(login.will.topic, login.will.payload, 1, login.will.retain)
         client.on_socket_open = without_delay
         client.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._judge, reason)
         client.on_disconnect = lambda *_: self._tell(self._end)

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from broker import tokens
 from broker.door import BusLogin
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.link import LinkSettings
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
@@ -82,7 +82,10 @@ class Bus:
 
     async def link_settings(self, principal: Principal, **more: object) -> LinkSettings:
         """Let one in, and say how its link logs in."""
-        login = await self.credentials(principal)
+        return self.link_with(await self.credentials(principal), **more)
+
+    def link_with(self, login: Credentials, **more: object) -> LinkSettings:
+        """Say how a link logs in that was let in before."""
         options = {"backoff_s": 0.02, "backoff_max_s": 0.1, "refused_s": 0.1, **more}
         return LinkSettings(
             urls=(self.url,),
@@ -124,7 +127,9 @@ async def open_bus(kind: str, directory: Path) -> AsyncIterator[Bus]:
 
 @asynccontextmanager
 async def _embedded(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
-    settings = EmbeddedSettings(data_dir=directory, hub_id=HUB_ID, hub_key=hub.public, port=0)
+    settings = EmbeddedSettings(
+        data_dir=directory, hub_id=HUB_ID, hub_key=hub.public, listeners=(Listener(port=0),)
+    )
     async with open_embedded(settings) as broker:
         yield Bus("embedded", broker.url, hub, _nothing_to_do)
 
