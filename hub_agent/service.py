@@ -1,33 +1,30 @@
 """The hub: everything opened in order, served, and closed in the reverse one."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
-
-from pydantic import SecretStr
 
 from agent_core.gateway.opening import open_gateway
-from broker import tokens
-from broker.envelope import Seal
 from broker.keys import KeyPair
-from broker.link import Link, LinkSettings, open_link
+from broker.link import Link
 from broker.ports import listen
-from broker.rpc import Caller, CallRequest
+from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
 from hub_agent.address import announced, provide_token
 from hub_agent.assistant import Assistant
 from hub_agent.audit import AuditTrail
+from hub_agent.bus import Bus, open_bus
+from hub_agent.chat import Chat
 from hub_agent.confirmations import Questions
 from hub_agent.conversations import open_conversations
 from hub_agent.device_manager import DeviceManager
 from hub_agent.http.app import Services, make_app
 from hub_agent.http.server import serve
 from hub_agent.http.streams import Connections
+from hub_agent.rate import RateLimit
 from hub_agent.sandbox import Sandbox
 from hub_agent.sentences import Sentences
 from hub_agent.settings import HubSettings
@@ -36,21 +33,9 @@ from hub_agent.tasks import open_tasks
 from hub_agent.turns import Turns
 from hub_registry.audit import Audit
 from hub_registry.bearer import Gate
-from hub_registry.hub_presence import HubPresence
-from hub_registry.presence import PresenceChange
 from hub_registry.registry import Registry, open_registry
-from hub_registry.service import RegistryService
 from hub_registry.settings import RegistrySettings
 from sandbox_host import PoolSettings, open_pool
-
-_log = logging.getLogger(__name__)
-
-_LOGIN_S: Final = 24 * 3600
-"""How long the hub's own login is good; it makes a new one at each connect, and a broker that checks
-the time disconnects it then, which it survives."""
-
-_CONNECT_S: Final = 2.0
-"""How long the start waits for the broker; one that is there takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +73,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
         trail = AuditTrail(Audit(registry.store))
         stack.push_async_callback(trail.flush)
-        bus = await stack.enter_async_context(_on_bus(settings, registry, trail))
+        bus = await stack.enter_async_context(open_bus(settings, registry, trail, version=_version()))
         manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
         sentences = Sentences(registry.directory)
         stack.callback(sentences.close)
@@ -112,11 +97,13 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
         # Begun now, so that the first program of the day need not wait; nobody waits for it here.
         pool.start()
+        per_minute, burst = settings.turns.per_minute, settings.turns.burst
+        chat = Chat(assistant, rate=RateLimit(per_minute=per_minute, burst=burst))
         services = Services(
-            assistant=assistant,
+            chat=chat,
             gate=Gate(registry.authority, registry.accounts),
             remover=bus.service,
-            health=partial(_health, settings, bus.link),
+            health=partial(_health, settings, bus),
             connections=connections,
         )
         port = listener.getsockname()[1]
@@ -126,67 +113,6 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))
         yield Hub(url=url, http_port=port, registry=registry, link=bus.link)
-
-
-@dataclass(frozen=True)
-class _Bus:
-    link: Link
-    caller: Caller
-    service: RegistryService
-
-
-@asynccontextmanager
-async def _on_bus(settings: HubSettings, registry: Registry, trail: AuditTrail) -> AsyncIterator[_Bus]:
-    """Connect to the broker, listen to the devices, and be able to call them."""
-    seal = Seal(registry.hub_id, registry.key)
-    presence = HubPresence(seal, instance=settings.instance, version=_version())
-    link_settings = LinkSettings(
-        urls=(settings.bus.url,),
-        client_id=settings.instance,
-        username=settings.instance,
-        password=partial(_login, settings, registry),
-        topic_prefix=settings.bus.topic_prefix,
-    )
-    async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(
-            open_link(link_settings, will=presence.will, wait_s=_CONNECT_S)
-        )
-        caller = await stack.enter_async_context(
-            Caller(
-                link,
-                seal,
-                instance=settings.instance,
-                keys=registry.directory.public_key,
-                on_unconfirmed=_log_unconfirmed,
-            )
-        )
-        service = RegistryService(registry, link=link, presence=presence)
-        stack.callback(service.on_presence(partial(_follow_presence, caller)))
-        tasks = await stack.enter_async_context(open_tasks())
-        tasks.create_task(service.run(), name="registry")
-        tasks.create_task(trail.run(), name="audit")
-        yield _Bus(link, caller, service)
-
-
-def _login(settings: HubSettings, registry: Registry) -> SecretStr:
-    claims = tokens.make_claims(
-        hub_id=registry.hub_id,
-        subject=settings.instance,
-        kind="hub",
-        owner=registry.admin.id,
-        scopes=(),
-        lifetime_s=_LOGIN_S,
-    )
-    return SecretStr(tokens.issue(registry.key, claims))
-
-
-def _follow_presence(caller: Caller, change: PresenceChange) -> None:
-    tell = caller.device_online if change.connected else caller.device_offline
-    tell(change.device, change.epoch, change.connection)
-
-
-def _log_unconfirmed(request: CallRequest) -> None:
-    _log.warning("%s was cancelled, and the device did not confirm it: it may have run", request.path)
 
 
 async def _shut_out(turns: Turns, connections: Connections, revocation: Revocation) -> None:
@@ -201,23 +127,28 @@ def _registry_settings(settings: HubSettings) -> RegistrySettings:
         instance=settings.instance,
         brokers=settings.bus.addresses or (settings.bus.url,),
         topic_prefix=settings.bus.topic_prefix,
+        login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
+        ca=_authorities(settings),
     )
+
+
+def _authorities(settings: HubSettings) -> str | None:
+    """Give whom devices must trust: the authority of this home, and that of the broker if it has another."""
+    given = (settings.ca, settings.bus.ca)
+    return "\n".join(dict.fromkeys(pem.strip() for pem in given if pem)) + "\n" if any(given) else None
 
 
 def _pool_settings(settings: HubSettings) -> PoolSettings:
     return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
-def _health(settings: HubSettings, link: Link) -> dict[str, Json]:
-    broker: dict[str, Json] = {"connected": link.connected}
-    if not link.connected and link.last_error is not None:
-        broker["error"] = link.last_error.message
+def _health(settings: HubSettings, bus: Bus) -> dict[str, Json]:
     names = [model.entry.name for model in settings.models.usable]
     return {
-        "status": "ok" if link.connected else "degraded",
+        "status": "ok" if bus.link.connected else "degraded",
         "version": _version(),
         "instance": settings.instance,
-        "broker": broker,
+        "broker": bus.health(),
         "model": names[0] if names else None,
     }
 

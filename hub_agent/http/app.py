@@ -7,12 +7,10 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from contracts.wire import Json
-from hub_agent.assistant import Assistant
+from hub_agent.chat import Chat
 from hub_agent.confirmations import Slips
 from hub_agent.http import chat, completions, errors, skills
-from hub_agent.http.chat import Chat
 from hub_agent.http.guard import Guard
-from hub_agent.http.rate import RateLimit
 from hub_agent.http.skills import Direct
 from hub_agent.http.streams import Connections
 from hub_registry.bearer import Gate
@@ -30,7 +28,7 @@ class Services:
         connections: The clients that wait.
     """
 
-    assistant: Assistant
+    chat: Chat
     gate: Gate
     remover: Remover
     health: Callable[[], dict[str, Json]]
@@ -39,8 +37,8 @@ class Services:
 
 def make_app(services: Services) -> ASGIApp:
     """Put the application together."""
-    settings = services.assistant.settings
-    turns, http = settings.turns, settings.http
+    assistant = services.chat.assistant
+    settings = assistant.settings
     # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
     app = FastAPI(title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None)
     errors.install(app)
@@ -49,26 +47,20 @@ def make_app(services: Services) -> ASGIApp:
     async def health() -> dict[str, Json]:
         return services.health()
 
-    talk = Chat(
-        services.assistant,
-        gate=services.gate,
-        rate=RateLimit(per_minute=turns.per_minute, burst=turns.burst),
-        connections=services.connections,
-    )
     direct = Direct(
-        services.assistant,
+        assistant,
         gate=services.gate,
-        slips=Slips(expires_s=turns.confirm_s),
+        slips=Slips(expires_s=settings.turns.confirm_s),
         connections=services.connections,
     )
-    app.include_router(completions.make_router(talk))
-    app.include_router(chat.make_router(talk))
+    for routes in (completions, chat):
+        app.include_router(
+            routes.make_router(services.chat, gate=services.gate, connections=services.connections)
+        )
     app.include_router(skills.make_router(direct))
-    app.include_router(
-        make_registry_router(services.assistant.registry, gate=services.gate, remover=services.remover)
-    )
+    app.include_router(make_registry_router(assistant.registry, gate=services.gate, remover=services.remover))
     return Guard(
         app,
-        max_body_bytes=http.max_body_bytes,
-        base_path=http.base_path,
+        max_body_bytes=settings.http.max_body_bytes,
+        base_path=settings.http.base_path,
     )

@@ -1,7 +1,6 @@
 """Chat in the hub's own form, and what can be said to a turn that runs."""
 
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -15,73 +14,12 @@ from contracts.errors import GatewayError, NoModel
 from contracts.events import TurnError, TurnFinal
 from contracts.names import Token
 from contracts.wire import Json
-from hub_agent.assistant import AGENTS, Asking, Assistant
-from hub_agent.conversations import Exchange, TurnKey
-from hub_agent.http.rate import RateLimit
+from hub_agent.assistant import AGENTS
+from hub_agent.chat import Chat, Incoming
+from hub_agent.conversations import TurnKey
 from hub_agent.http.streams import Connections, farewell
 from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer, Gate
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """A message as a client sent it.
-
-    Attributes:
-        device: Any name of the current device, where the client gives one.
-    """
-
-    message: str
-    agent: str
-    turn: str
-    conversation: str
-    device: str | None = None
-    can_confirm: bool = False
-    history: tuple[Exchange, ...] = ()
-    notes: str = ""
-
-
-@dataclass(frozen=True)
-class Chat:
-    """What every way of chatting goes through.
-
-    Attributes:
-        connections: The clients that wait.
-    """
-
-    assistant: Assistant
-    gate: Gate
-    rate: RateLimit
-    connections: Connections
-
-    async def begin(self, bearer: Bearer, incoming: Incoming) -> Turn:
-        """Begin the turn of a message.
-
-        Raises:
-            CallError: If there is no device of the given name.
-            Conflict: If this turn came before, or was cancelled.
-            NoModel: If nothing can answer.
-            NotFound: If there is no such agent.
-            Throttled: If the user sends too many.
-        """
-        self.rate.spend(bearer.user.id)
-        device = bearer.device
-        if device is None and incoming.device is not None:
-            device = self.assistant.registry.directory.resolve(incoming.device).id
-        return await self.assistant.ask(
-            Asking(
-                user=bearer.user,
-                token=bearer.claims.jti,
-                turn=incoming.turn,
-                conversation=incoming.conversation,
-                message=incoming.message,
-                device=device,
-                can_confirm=incoming.can_confirm,
-                agent=incoming.agent,
-                history=incoming.history,
-                notes=incoming.notes,
-            )
-        )
 
 
 class _Body(BaseModel):
@@ -103,10 +41,10 @@ class AnswerBody(_Body):
     approve: bool
 
 
-def make_router(chat: Chat) -> APIRouter:
+def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRouter:
     """Make the routes ``/api/chat`` and ``/api/turns/…``."""
     router = APIRouter()
-    may_chat = Depends(chat.gate.require("chat"))
+    may_chat = Depends(gate.require("chat"))
     assistant = chat.assistant
 
     @router.post("/api/chat", response_model=None)
@@ -119,7 +57,7 @@ def make_router(chat: Chat) -> APIRouter:
             device=body.device,
         )
         turn = await chat.begin(bearer, incoming)
-        async with chat.connections.hold(request.receive) as client:
+        async with connections.hold(request.receive) as client:
             return JSONResponse(await _answer(turn))
         return farewell(client)
 

@@ -17,11 +17,11 @@ from contracts.events import TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.names import Token
 from contracts.wire import Json, Part
 from hub_agent.assistant import AGENTS
+from hub_agent.chat import Chat, Incoming
 from hub_agent.conversations import Exchange
-from hub_agent.http.chat import Chat, Incoming
-from hub_agent.http.streams import DONE, EventStream, event, farewell
+from hub_agent.http.streams import DONE, Connections, EventStream, event, farewell
 from hub_agent.turns import Turn
-from hub_registry.bearer import Bearer
+from hub_registry.bearer import Bearer, Gate
 
 _MAX_NOTES: Final = 4_000
 """Characters of a client's own instructions that the model is shown."""
@@ -62,11 +62,11 @@ class CompletionRequest(Part):
     stream_options: StreamOptions | None = None
 
 
-def make_router(chat: Chat) -> APIRouter:
+def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRouter:
     """Make the routes under ``/v1``."""
     router = APIRouter()
 
-    @router.get("/v1/models", dependencies=[Depends(chat.gate.require("chat"))])
+    @router.get("/v1/models", dependencies=[Depends(gate.require("chat"))])
     async def models() -> dict[str, Json]:
         owned = {"object": "model", "created": 0, "owned_by": "strawberry"}
         return {"object": "list", "data": [{"id": name, **owned} for name in AGENTS]}
@@ -75,7 +75,7 @@ def make_router(chat: Chat) -> APIRouter:
     async def complete(
         body: CompletionRequest,
         request: Request,
-        bearer: Annotated[Bearer, Depends(chat.gate.require("chat"))],
+        bearer: Annotated[Bearer, Depends(gate.require("chat"))],
         x_strawberry_conversation: Annotated[Token | None, Header()] = None,
         x_strawberry_turn: Annotated[Token | None, Header()] = None,
         x_strawberry_device: Annotated[str | None, Header(max_length=64)] = None,
@@ -99,8 +99,8 @@ def make_router(chat: Chat) -> APIRouter:
         options = body.stream_options
         answer = _Answer(turn, model=body.model, with_usage=options is not None and options.include_usage)
         if body.stream:
-            return EventStream(answer.stream(), connections=chat.connections, headers=answer.headers)
-        async with chat.connections.hold(request.receive) as client:
+            return EventStream(answer.stream(), connections=connections, headers=answer.headers)
+        async with connections.hold(request.receive) as client:
             return JSONResponse(await answer.whole(), headers=answer.headers)
         return farewell(client)
 

@@ -26,7 +26,7 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from hub_agent.http.rate import Throttled
+from hub_agent.rate import Throttled
 
 _log = logging.getLogger(__name__)
 

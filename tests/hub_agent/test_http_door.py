@@ -13,7 +13,7 @@ import pytest
 from broker import tokens
 from broker.keys import KeyPair
 from contracts.claims import SCOPES
-from hub_agent.http.rate import RateLimit, Throttled
+from hub_agent.rate import RateLimit, Throttled
 from tests.hub_agent.home import Home, says
 from tests.hub_agent.skills import LampSkill
 
@@ -144,7 +144,7 @@ async def test_health_needs_no_token_and_tells_nothing_private(home: Home) -> No
     async with httpx.AsyncClient(base_url=home.hub.url) as client:
         answer = await client.get("/api/health")
         assert answer.json()["status"] == "ok"
-        assert answer.json()["broker"] == {"connected": True}
+        assert answer.json()["broker"] == {"kind": "embedded", "connected": True, "mqtt": "3.1.1"}
         assert set(answer.json()) == {"status", "version", "instance", "broker", "model"}
         assert answer.headers["x-content-type-options"] == "nosniff"
         for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
