@@ -272,6 +272,11 @@ class TokenAuthority:
         """Whether a token that has not expired was revoked."""
         return jti in self._revoked
 
+    def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
+        """Give what stands in the token that is good on the bus for a device or client, if one is."""
+        claims = self._on_bus.get((kind, subject))
+        return claims if claims is not None and claims.exp > time.time() else None
+
     def awaits_first_use(self, device: str) -> bool:
         """Whether the token that is good on the bus for a device has never been used over HTTP."""
         claims = self._on_bus.get(("device", device))
