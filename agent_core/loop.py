@@ -15,6 +15,7 @@ from agent_core.gateway.protocol import (
     Gateway,
     Message,
     ModelRequest,
+    Offer,
     Remark,
     TextPart,
     ToolCall,
@@ -23,6 +24,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.history import told, trimmed
+from agent_core.models import ToolStyle
 from agent_core.text_tools import Screen, printed_calls
 from agent_core.toolset import ToolOutcome, Toolset
 from agent_core.turn import Emit, TurnContext, streamed
@@ -88,11 +90,20 @@ class TurnRequest:
     mode: Mode = "online"
 
 
+@dataclass(frozen=True)
+class NativeStyle:
+    """What models with ``tools = "native"`` get in place of the request's prompt and the turn's tools."""
+
+    system: str
+    toolset: Toolset
+
+
 async def run_turn(
     request: TurnRequest,
     *,
     gateway: Gateway,
     toolset: Toolset | None,
+    native: NativeStyle | None = None,
     limits: TurnLimits | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """Run one turn and yield what happens, in the order in which it happens.
@@ -102,10 +113,19 @@ async def run_turn(
 
     Args:
         toolset: None for a turn in which nothing may be executed.
+        native: None where all models act alike; only with a ``toolset``.
     """
 
     async def work(emit: Emit) -> None:
-        await _Turn(request, gateway=gateway, toolset=toolset, limits=limits or TurnLimits(), emit=emit).run()
+        turn = _Turn(
+            request,
+            gateway=gateway,
+            toolset=toolset,
+            native=native if toolset is not None else None,
+            limits=limits or TurnLimits(),
+            emit=emit,
+        )
+        await turn.run()
 
     async with aclosing(streamed(work, name=f"turn {request.turn}")) as events:
         async for event in events:
@@ -136,13 +156,15 @@ class _Turn:
         *,
         gateway: Gateway,
         toolset: Toolset | None,
+        native: NativeStyle | None,
         limits: TurnLimits,
         emit: Emit,
     ) -> None:
         self._request = request
         self._gateway = gateway
         self._toolset = toolset
-        self._tools = toolset.specs if toolset is not None else ()
+        self._native = native
+        self._style: ToolStyle = "code"
         self._limits = limits
         self._emit = emit
         self._shown: list[str] = []
@@ -182,7 +204,7 @@ class _Turn:
     async def _work(self, messages: list[Message]) -> None:
         """Ask, run the tools, and ask again; adds all that was said to the messages."""
         for iteration in range(self._limits.iterations):
-            answer = await self._ask(messages, iteration, self._tools)
+            answer = await self._ask(messages, iteration, with_tools=True)
             if not answer.calls:
                 if answer.completed.stop == "length":
                     self._notice("The answer was cut at the model's limit of length.")
@@ -199,21 +221,23 @@ class _Turn:
         shown = len(self._shown)
         question = UserMessage(_LAST_WORD.format(reason=reason))
         try:
-            await self._ask([*told(messages), question], self._limits.iterations, ())
+            await self._ask([*told(messages), question], self._limits.iterations, with_tools=False)
         except GatewayError as error:
             raise _LimitReached(f"{reason}; {error.message}") from error
         if len(self._shown) == shown:
             raise _LimitReached(reason)
         self._notice(f"{reason[0].upper()}{reason[1:]}. Ask again to go on from here.")
 
-    async def _ask(self, messages: list[Message], iteration: int, offered: tuple[ToolSpec, ...]) -> _Answer:
+    async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
+        own, native = self._specs("code"), self._specs("native")
+        both = (*own, *(spec for spec in native if spec not in own))
         kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
         if len(kept) < len(self._request.history) + len(messages):
             self._notice("The beginning of a long conversation is not sent to the model any more.")
-        screen, texts, calls = Screen(self._tools), list[str](), list[ToolCall]()
+        screen, texts, calls = Screen(both), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None
-        request = ModelRequest(self._request.system, kept, offered)
+        request = self._question(kept, own if with_tools else (), native if with_tools else ())
         async with aclosing(self._gateway.stream(request)) as events:
             async for event in events:
                 match event:
@@ -232,12 +256,28 @@ class _Turn:
         assert completed is not None, "a gateway ends with Completed or an error"
         self._count(completed)
         text = "".join(texts)
-        printed = printed_calls(text, self._tools, prefix=f"printed_{iteration}") if not calls else None
+        offered = own if completed.style == "code" else native
+        printed = printed_calls(text, offered, prefix=f"printed_{iteration}") if not calls else None
         if printed is not None:
             return _Answer(AssistantMessage(printed.text, printed.calls), printed.calls, completed)
         self._show(screen.rest(), new_paragraph=fresh_answer)
-        own = _with_own_ids(calls, iteration)
-        return _Answer(AssistantMessage(text, tuple(map(_acceptable, own))), own, completed)
+        made = _with_own_ids(calls, iteration)
+        return _Answer(AssistantMessage(text, tuple(map(_acceptable, made))), made, completed)
+
+    def _specs(self, style: ToolStyle) -> tuple[ToolSpec, ...]:
+        toolset = self._toolset_of(style)
+        return toolset.specs if toolset is not None else ()
+
+    def _toolset_of(self, style: ToolStyle) -> Toolset | None:
+        if style == "native":
+            return self._native.toolset if self._native is not None else None
+        return self._toolset
+
+    def _question(
+        self, kept: tuple[Message, ...], own: tuple[ToolSpec, ...], native: tuple[ToolSpec, ...]
+    ) -> ModelRequest:
+        other = Offer(self._native.system, native) if self._native is not None else None
+        return ModelRequest(self._request.system, kept, own, native=other)
 
     def _show(self, text: str, *, new_paragraph: bool) -> bool:
         """Show a piece of text; says whether the next one still begins a paragraph."""
@@ -252,7 +292,7 @@ class _Turn:
         return False
 
     def _count(self, completed: Completed) -> None:
-        self._model = completed.model
+        self._model, self._style = completed.model, completed.style
         self._tokens[0] += completed.input_tokens
         self._tokens[1] += completed.output_tokens
 
@@ -274,7 +314,8 @@ class _Turn:
         return ToolMessage(call.id, _acceptable(call).name, outcome.text)
 
     async def _outcome(self, call: ToolCall) -> ToolOutcome:
-        if self._toolset is None:
+        toolset = self._toolset_of(self._style)
+        if toolset is None:
             # None were offered; a model that calls one all the same must not make anything happen.
             return ToolOutcome(
                 ok=False, text="Error: nothing can be executed in this turn. Answer without tools."
@@ -289,7 +330,7 @@ class _Turn:
                 "\nHint: Do something else, or tell the user what does not work.",
             )
         context = TurnContext(self._request.turn, self._emit, self._paused)
-        outcome = await self._toolset.run(call, context)
+        outcome = await toolset.run(call, context)
         if outcome.ok:
             self._failures.clear()
         else:

@@ -1,6 +1,7 @@
 """What tools say to a model: bounded, and marked as data."""
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from agent_core.catalogue import FoundMethod, SearchPage, raised_flags
@@ -30,11 +31,12 @@ def bounded(text: str, limit: int) -> str:
     return f"{text[:head]}{mark}{text[len(text) - tail :]}"
 
 
-def search_text(page: SearchPage, query: str, limit: int) -> str:
+def search_text(page: SearchPage, query: str, limit: int, *, tools: Mapping[str, str] | None = None) -> str:
     """Write search results, one line each, as many as fit; says how many more there are.
 
     Args:
         limit: UTF-8 bytes of the whole text.
+        tools: Names of the tools that call the results, by path; None where code calls them.
     """
     if not page.results:
         return (
@@ -44,7 +46,7 @@ def search_text(page: SearchPage, query: str, limit: int) -> str:
         )
     room, lines = limit - _SEARCH_FRAME_BYTES, list[str]()
     for found in page.results:
-        line = _found_line(found)
+        line = _found_line(found, tools)
         room -= len(line.encode()) + 1
         if room < 0:
             break
@@ -60,10 +62,14 @@ def described_text(text: str, limit: int) -> str:
     return _marked("documentation", bounded(text, limit))
 
 
-def _found_line(found: FoundMethod) -> str:
+def _found_line(found: FoundMethod, tools: Mapping[str, str] | None) -> str:
+    called_by: dict[str, Json] = (
+        {"path": found.path, "signature": found.signature}
+        if tools is None
+        else {"tool": tools.get(found.path, "none: too large to be called here")}
+    )
     made: dict[str, Json] = {
-        "path": found.path,
-        "signature": found.signature,
+        **called_by,
         "summary": found.summary[:_MAX_SUMMARY],
     }
     if len(found.devices) > 1:
@@ -76,6 +82,17 @@ def _found_line(found: FoundMethod) -> str:
     if found.unavailable:
         made["unavailable"] = found.unavailable
     return json.dumps(made, ensure_ascii=False)
+
+
+def value_text(value: Json) -> str:
+    """Write the result of a method."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def called_text(path: str, text: str, limit: int, *, untrusted: bool) -> str:
+    """Write what one method gave back."""
+    notes = [_OUTSIDE] if untrusted else []
+    return "\n".join([*notes, _marked(f"output of {path}", bounded(text, limit))])
 
 
 def run_text(result: RunResult, limit: int, *, untrusted: bool) -> str:

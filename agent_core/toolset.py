@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from agent_core.catalogue import Catalogue
 from agent_core.gateway.protocol import ToolCall, ToolSpec
-from agent_core.output import described_text, run_text, search_text
+from agent_core.output import called_text, described_text, run_text, search_text, value_text
 from agent_core.skill_calls import Confirmer, SkillCaller, SkillCalls
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
@@ -30,7 +30,7 @@ class Toolset(Protocol):
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools, always the same ones in the same order."""
+        """The tools that are offered next, in their order."""
         ...
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
@@ -163,15 +163,15 @@ class SkillToolset:
         spec = next((spec for spec in TOOL_SPECS if spec.name == name), None)
         if spec is None:
             known = ", ".join(spec.name for spec in TOOL_SPECS)
-            return _failed(
+            return failed(
                 f"there is no tool {call.name!r}", f"The tools are {known}. Skills are called in python_exec."
             )
         if call.arguments is None:
-            return _failed(f"the arguments are no JSON object: {call.raw[:200]}", f"Expected: {_shape(spec)}")
+            return failed(f"the arguments are no JSON object: {call.raw[:200]}", f"Expected: {_shape(spec)}")
         arguments = _renamed(name, call.arguments)
         problem = _misfit(spec, arguments)
         if problem:
-            return _failed(problem, f"Expected: {_shape(spec)}")
+            return failed(problem, f"Expected: {_shape(spec)}")
         try:
             match name:
                 case "search_skills":
@@ -182,9 +182,22 @@ class SkillToolset:
                 case _:
                     return await self._exec(arguments["code"], context)
         except CallError as error:
-            return _failed(f"{error.code}: {error.message}", error.hint)
+            return failed(f"{error.code}: {error.message}", error.hint)
         except SandboxError as error:
-            return _failed(error.message, error.hint)
+            return failed(error.message, error.hint)
+
+    async def call(self, path: str, arguments: Mapping[str, Json], context: TurnContext) -> ToolOutcome:
+        """Call one method of a skill by itself: as a program would, with the same questions and rights."""
+        calls = self._calls(context)
+        try:
+            target = await self._catalogue.resolve(path)
+            text, ok = value_text(await calls.call(target, [], dict(arguments))), True
+        except CallError as error:
+            text, ok = failed(f"{error.code}: {error.message}", error.hint).text, False
+        finally:
+            self._untrusted = calls.untrusted
+        limit = self._limits.output_chars
+        return ToolOutcome(ok=ok, text=called_text(path, text, limit, untrusted=calls.untrusted))
 
     async def _search(self, query: str) -> ToolOutcome:
         page = await self._catalogue.search(query)
@@ -199,19 +212,22 @@ class SkillToolset:
             both.enter_context(context.paused())
             return both
 
-        calls = SkillCalls(
-            self._catalogue,
-            caller=self._caller,
-            confirmer=self._confirmer,
-            context=TurnContext(context.turn, context.emit, paused),
-            untrusted=self._untrusted,
-        )
+        calls = self._calls(TurnContext(context.turn, context.emit, paused))
         try:
             result = await self._session.run(code, calls.handle, deadline=deadline)
         finally:
             self._untrusted = calls.untrusted
         text = run_text(result, self._limits.output_chars, untrusted=calls.untrusted)
         return ToolOutcome(ok=result.ok, text=text)
+
+    def _calls(self, context: TurnContext) -> SkillCalls:
+        return SkillCalls(
+            self._catalogue,
+            caller=self._caller,
+            confirmer=self._confirmer,
+            context=context,
+            untrusted=self._untrusted,
+        )
 
 
 def _renamed(name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
@@ -238,5 +254,6 @@ def _shape(spec: ToolSpec) -> str:
     return json.dumps(dict.fromkeys(names, "string"))
 
 
-def _failed(message: str, hint: str = "") -> ToolOutcome:
+def failed(message: str, hint: str = "") -> ToolOutcome:
+    """Make the outcome of a call that came to nothing."""
     return ToolOutcome(ok=False, text=f"Error: {message}" + (f"\nHint: {hint}" if hint else ""))

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Gateway, Message, UserMessage
+from agent_core.loop import NativeStyle, run_turn
 from agent_core.loop import TurnRequest as ModelTurn
-from agent_core.loop import run_turn
+from agent_core.native_tools import NativeToolset
 from agent_core.prompt import Household, Presence, context_block, system_prompt
 from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
@@ -144,8 +145,9 @@ class Assistant:
             asking.user.id, asking.conversation, limit=self.settings.turns.exchanges
         )
         history = known or list(asking.history)
+        catalogue = self.catalogue(asking.device)
         toolset = SkillToolset(
-            self.catalogue(asking.device),
+            catalogue,
             caller=ActingCaller(self.manager, self._actor(asking)),
             session=self.sandbox.session(asking.user.id, asking.conversation),
             confirmer=self._confirmer(asking),
@@ -162,7 +164,11 @@ class Assistant:
             device=asking.device,
         )
         events = run_turn(
-            request, gateway=await self.gateway.get(), toolset=toolset, limits=self.settings.turns.limits
+            request,
+            gateway=await self.gateway.get(),
+            toolset=toolset,
+            native=await self._native(asking, household, catalogue, toolset),
+            limits=self.settings.turns.limits,
         )
         try:
             async with aclosing(events):
@@ -170,6 +176,16 @@ class Assistant:
                     yield event
         finally:
             turn.untrusted = toolset.untrusted
+
+    async def _native(
+        self, asking: Asking, household: Household, catalogue: HubCatalogue, toolset: SkillToolset
+    ) -> NativeStyle | None:
+        """Make what small models get, where one of the models is such."""
+        if all(model.entry.tools == "code" for model in self.settings.models.usable):
+            return None
+        tools = NativeToolset(catalogue, toolset)
+        await tools.offer(asking.message)
+        return NativeStyle(system_prompt(household, "native"), tools)
 
     def _actor(self, asking: Asking) -> Actor:
         return Actor(
