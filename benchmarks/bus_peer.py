@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from pydantic import SecretStr
 
 from broker.drivers import without_delay
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
 from broker.link import LinkSettings, open_link
@@ -89,7 +89,9 @@ async def broker(settings: dict[str, Any]) -> None:
     """Run the embedded broker."""
     directory = Path(settings["directory"])
     hub_key = KeyPair.load(directory / "hub.pem").public
-    embedded = EmbeddedSettings(data_dir=directory / "broker", hub_id=HUB, hub_key=hub_key, port=0)
+    embedded = EmbeddedSettings(
+        data_dir=directory / "broker", hub_id=HUB, hub_key=hub_key, listeners=(Listener(port=0),)
+    )
     async with open_embedded(embedded) as running:
         print(running.port, flush=True)
         await asyncio.Event().wait()

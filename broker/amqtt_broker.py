@@ -29,7 +29,7 @@ from broker.amqtt_frames import (
     read_connect,
 )
 from broker.amqtt_limits import Allowance, Limits, Refusals
-from broker.amqtt_peer import Peer
+from broker.amqtt_peer import CHUNK, HandshakeFailed, Peer
 from broker.amqtt_plugins import Gate, Login, TokenLogin
 from broker.amqtt_retained import Retained, RetainedStore
 from broker.amqtt_revocations import Revocations
@@ -46,6 +46,9 @@ _NOT_AUTHORISED: Final = 5
 
 _CONTROL: Final = topics.BROKER_CONTROL.template
 _LOGIN_PLUGIN: Final = f"{TokenLogin.__module__}.{TokenLogin.__qualname__}"
+
+_HANDSHAKE_S: Final = 3600.0
+"""Seconds in which the same failure of TLS or WebSocket of one host is told once."""
 
 _WATCH_S: Final = 1.0
 """Seconds between two looks for the silent and the expired: a keepalive of ours is 15 s."""
@@ -118,6 +121,8 @@ class StrictBroker(Broker):
         self._strangers += 1
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):
+                if not await peer.open(most=self._limits.connect_bytes + CHUNK):
+                    return None
                 while (frame := frames.take()) is None:
                     data = await peer.read()
                     if not data:
@@ -126,14 +131,18 @@ class StrictBroker(Broker):
             session = await self._log_in(await read_connect(frame))
         except TimeoutError:
             self.refusals.report("a connection", "it sent no CONNECT in time", peer.address)
+        except HandshakeFailed as error:
+            # A client that trusts somebody else tries for ever, and says the same each time.
+            self.refusals.report(_host_of(peer), error.message, every_s=_HANDSHAKE_S)
         except UnsupportedProtocol:
             # Not worth a log line: a client of MQTT 5 tries it first and falls back at once.
             peer.write(_connack(_WRONG_VERSION))
         except Unauthorized as error:
-            self.refusals.report(peer.address.rpartition(":")[0], error.message)
+            self.refusals.report(_host_of(peer), error.message)
             peer.write(_connack(_NOT_AUTHORISED))
         else:
             frames.limit = self._limits.packet_bytes
+            peer.trust()
             return self._enter(session, peer, frames)
         finally:
             self._strangers -= 1
@@ -378,7 +387,7 @@ class StrictBroker(Broker):
         await self._idle.wait()
 
     async def _start_listeners(self) -> None:
-        """Listening is the business of ``open_embedded``, which knows the port."""
+        """Listening is the business of ``open_embedded``, which knows where."""
 
     async def _session_monitor(self) -> None:
         """Nothing to do: a session ends with its connection."""
@@ -389,6 +398,10 @@ class StrictBroker(Broker):
 
 def _nothing() -> None:
     pass
+
+
+def _host_of(peer: Peer) -> str:
+    return peer.address.rpartition(":")[0]
 
 
 def _connack(code: int) -> bytes:

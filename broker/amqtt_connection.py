@@ -147,7 +147,7 @@ class Connection(BrokerProtocolHandler):
             return
         self.peer.write(write_publish(topic, payload, qos=qos, retain=retain, packet_id=packet_id))
         if self.peer.waiting > self._most_waiting:
-            self._give_up(f"it does not read: over {self._most_waiting} bytes wait for it")
+            self._give_up(_does_not_read(self._most_waiting))
 
     async def _read(self) -> None:
         while True:
@@ -155,6 +155,10 @@ class Connection(BrokerProtocolHandler):
                 self._handle(frame)
                 if self.gone:
                     return
+            if self.peer.waiting > self._most_waiting:
+                # Answers to its own packets, of which there may be more than messages to it.
+                self._router.drop(self, _does_not_read(self._most_waiting))
+                return
             # One busy client must not keep the others waiting.
             await asyncio.sleep(0)
             data = await self.peer.read()
@@ -266,6 +270,10 @@ class Connection(BrokerProtocolHandler):
 
 def _nothing() -> None:
     pass
+
+
+def _does_not_read(most: int) -> str:
+    return f"it does not read: over {most} bytes wait for it"
 
 
 def _acknowledgement(packet_type: int, packet_id: int) -> bytes:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 _log = logging.getLogger("broker.embedded")
 
 _MIB = 1024 * 1024
+_REMEMBERED = 1_000
+"""Refusals that are known as told; whoever makes more of them is told of more often."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +78,24 @@ class Refusals:
         self._clock = clock
         self._told: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def report(self, who: str, reason: str, what: str = "") -> None:
+    def report(self, who: str, reason: str, what: str = "", *, every_s: float | None = None) -> None:
         """Log a refusal, or count it where the same was logged just now.
 
         Args:
             who: Name of the client, or its address.
             reason: Why; one of a few fixed texts.
             what: The topic or filter concerned.
+            every_s: How long it is not told again, where that is not the usual time.
         """
         now = self._clock()
         due, unsaid = self._told.get((who, reason), (now, 0))
         if now < due:
             self._told[who, reason] = (due, unsaid + 1)
             return
-        if len(self._told) >= 1_000:
+        if len(self._told) >= _REMEMBERED:
             self._told = {key: value for key, value in self._told.items() if now < value[0]}
-        self._told[who, reason] = (now + self._every_s, 0)
+        while len(self._told) >= _REMEMBERED:
+            del self._told[next(iter(self._told))]
+        self._told[who, reason] = (now + (self._every_s if every_s is None else every_s), 0)
         more = f" ({unsaid} more since)" if unsaid else ""
         _log.warning("refused %s: %s%s%s", who, reason, f": {what[:200]!r}" if what else "", more)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -13,22 +12,18 @@ from amqtt.plugins.manager import plugins_manager
 
 from broker.amqtt_broker import StrictBroker
 from broker.amqtt_limits import Limits
-from broker.amqtt_peer import Peer
 from broker.amqtt_plugins import Gate
 from broker.amqtt_retained import RetainedStore
 from broker.amqtt_revocations import Revocations
 from broker.keys import PublicKey
-from broker.ports import listen
+from broker.listeners import Listener, serving
 
-__all__ = ["EmbeddedBroker", "EmbeddedSettings", "Limits", "open_embedded"]
+__all__ = ["EmbeddedBroker", "EmbeddedSettings", "Limits", "Listener", "open_embedded"]
 
 _log = logging.getLogger(__name__)
 
 _AMQTT_TABLE: Final = "amqtt.broker.plugins"
 """Name under which amqtt keeps the plugins of the last broker, and so the broker, for ever."""
-
-_HOST: Final = "127.0.0.1"
-"""Tokens cross this connection as they are, so nobody beyond this machine may reach it."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +34,13 @@ class EmbeddedSettings:
         data_dir: Where ``retained.db`` and ``revoked.json`` are kept, owner-only.
         hub_id: Issuer of the tokens that are taken.
         hub_key: The key that signs them.
-        port: On loopback; 0 takes any free one.
+        listeners: Where it listens; the first is the one that the hub itself uses.
     """
 
     data_dir: Path
     hub_id: str
     hub_key: PublicKey
-    port: int = 1883
+    listeners: tuple[Listener, ...] = (Listener(),)
     limits: Limits = field(default_factory=Limits)
 
 
@@ -54,21 +49,28 @@ class EmbeddedBroker:
     """A broker that is running.
 
     Attributes:
-        port: Where it listens, on loopback.
+        ports: Where it listens, in the order of its listeners.
+        urls: Where clients on this machine connect to, in the same order.
     """
 
-    port: int
+    ports: tuple[int, ...]
+    urls: tuple[str, ...]
     _broker: StrictBroker = field(repr=False)
+
+    @property
+    def port(self) -> int:
+        """Of its first listener."""
+        return self.ports[0]
+
+    @property
+    def url(self) -> str:
+        """Of its first listener."""
+        return self.urls[0]
 
     @property
     def clients(self) -> int:
         """How many clients are logged in."""
         return len(self._broker.sessions)
-
-    @property
-    def url(self) -> str:
-        """Where clients on this machine connect to."""
-        return f"mqtt://{_HOST}:{self.port}"
 
 
 @asynccontextmanager
@@ -76,12 +78,14 @@ async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBro
     """Run the broker for as long as the context is open; clients can connect once it is entered.
 
     Raises:
-        ConfigError: If it cannot listen there, or its files cannot be used.
+        ConfigError: If it may not or cannot listen there, or its files cannot be used.
     """
+    for listener in settings.listeners:
+        listener.check()
     failure: Exception | None = None
     async with AsyncExitStack() as stack:
         stack.enter_context(_quiet_libraries())
-        listener = stack.enter_context(listen(_HOST, settings.port, purpose="MQTT"))
+        sockets = [stack.enter_context(listener.bind()) for listener in settings.listeners]
         revocations = Revocations.load(settings.data_dir / "revoked.json")
         store = RetainedStore(settings.data_dir / "retained.db")
         await asyncio.to_thread(store.load)
@@ -90,13 +94,20 @@ async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBro
         gate = Gate(settings.hub_id, settings.hub_key, revocations)
         strict = StrictBroker(gate=gate, limits=settings.limits, retained=store, tasks=tasks)
         try:
-            async with _run(strict, store, tasks), _serve(strict, listener, tasks):
-                running = EmbeddedBroker(listener.getsockname()[1], strict)
-                _log.info("broker started at %s", running.url)
+            async with AsyncExitStack() as services:
+                await services.enter_async_context(_run(strict, store, tasks))
+                for listener, sock in zip(settings.listeners, sockets, strict=True):
+                    most = settings.limits.packet_bytes
+                    await services.enter_async_context(
+                        serving(listener, sock, strict, packet_bytes=most, tasks=tasks)
+                    )
+                ports = tuple(sock.getsockname()[1] for sock in sockets)
+                urls = tuple(each.url(port) for each, port in zip(settings.listeners, ports, strict=True))
+                running = EmbeddedBroker(ports, urls, strict)
+                _log.info("broker started at %s", ", ".join(urls))
                 try:
                     yield running
                 finally:
-                    # The listeners wait for their connections to end.
                     await strict.dismiss()
         except Exception as error:  # noqa: BLE001 - raised below as it is, not wrapped by the task group
             failure = error
@@ -133,19 +144,3 @@ def _quiet_libraries() -> Iterator[None]:
     finally:
         for each, level in before:
             each.setLevel(level)
-
-
-@asynccontextmanager
-async def _serve(
-    broker: StrictBroker, listener: socket.socket, tasks: asyncio.TaskGroup
-) -> AsyncIterator[None]:
-    def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = Peer(reader, writer)
-        tasks.create_task(broker.serve(peer), name=f"serve {peer.address}")
-
-    server = await asyncio.start_server(accepted, sock=listener)
-    try:
-        yield
-    finally:
-        server.close()
-        await server.wait_closed()

@@ -12,7 +12,8 @@ def listen(host: str, port: int, *, purpose: str) -> socket.socket:
     """Bind a TCP socket that listens.
 
     Args:
-        host: An address or name; an IPv6 address without brackets.
+        host: An address or name; an IPv6 address without brackets. ``::`` is every address of the machine,
+            ``0.0.0.0`` every one of IPv4.
         port: 0 takes any free one.
         purpose: What it is for, as it stands in the error, for example ``MQTT``.
 
@@ -40,6 +41,9 @@ def _bound(sock: socket.socket, address: tuple[object, ...]) -> socket.socket:
         else:
             # Connections of an earlier run that are still closing must not keep the port.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6 and address[0] == "::":
+            # What the system makes of "all addresses" differs; here it is those of IPv4, too.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(address)
         sock.listen(socket.SOMAXCONN)
         sock.setblocking(False)

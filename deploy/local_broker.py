@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
 from broker.files import only_one
 from deploy.home import Home
 from deploy.identity import load_identity
@@ -33,7 +33,10 @@ async def enter_broker(stack: AsyncExitStack, home: Home, *, port: int) -> Embed
     )
     identity = await load_identity(home)
     settings = EmbeddedSettings(
-        data_dir=home.broker, hub_id=identity.hub_id, hub_key=identity.key.public, port=port
+        data_dir=home.broker,
+        hub_id=identity.hub_id,
+        hub_key=identity.key.public,
+        listeners=(Listener(port=port),),
     )
     with chosen_by("--mqtt-port"):
         return await stack.enter_async_context(open_embedded(settings))

@@ -22,7 +22,7 @@ from broker import tokens
 from broker.amqtt_plugins import Gate, Login, TokenLogin
 from broker.amqtt_revocations import Revocations
 from broker.drivers import without_delay
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, Limits, open_embedded
+from broker.embedded import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
 from broker.keys import KeyPair
 from contracts.claims import PrincipalKind, Scope
 from contracts.errors import Unauthorized
@@ -273,11 +273,15 @@ class House:
 
 @asynccontextmanager
 async def embedded_house(
-    data_dir: Path, *, key: KeyPair | None = None, limits: Limits | None = None, **settings: Any
+    data_dir: Path,
+    *,
+    key: KeyPair | None = None,
+    limits: Limits | None = None,
+    listeners: tuple[Listener, ...] = (Listener(port=0),),
 ) -> AsyncIterator[House]:
     key = key or KeyPair.generate()
     options = EmbeddedSettings(
-        data_dir=data_dir, hub_id=HUB, hub_key=key.public, port=0, limits=limits or Limits(), **settings
+        data_dir=data_dir, hub_id=HUB, hub_key=key.public, listeners=listeners, limits=limits or Limits()
     )
     async with open_embedded(options) as broker:
         house = House(broker.port, key, broker)

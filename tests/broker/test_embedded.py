@@ -14,7 +14,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from broker import tokens
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.ports import listen, port_owner
 from contracts import topics
@@ -292,7 +292,12 @@ async def test_a_message_of_every_qos_arrives_once(house: House) -> None:
 async def test_a_busy_port_is_an_error_that_names_who_has_it(tmp_path: Path, house: House) -> None:
     with pytest.raises(ConfigError) as caught:
         async with open_embedded(
-            EmbeddedSettings(data_dir=tmp_path / "2", hub_id=HUB, hub_key=house.key.public, port=house.port)
+            EmbeddedSettings(
+                data_dir=tmp_path / "2",
+                hub_id=HUB,
+                hub_key=house.key.public,
+                listeners=(Listener(port=house.port),),
+            )
         ):
             pass
     assert f"MQTT on 127.0.0.1 port {house.port}" in caught.value.message

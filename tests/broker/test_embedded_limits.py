@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.amqtt_limits import Allowance, Limits, Refusals
-from broker.amqtt_peer import Peer
+from broker.amqtt_peer import StreamPeer
 from broker.envelope import Seal, unseal
 from broker.keys import KeyPair
+from broker.ports import listen
 from contracts.rpc import Accepted
 from tests.broker.embedded_world import (
     HUB,
@@ -288,17 +289,15 @@ def noisy_house(tmp_path: Path) -> Iterator[tuple[asyncio.Runner, House]]:
 
 
 async def test_accepted_sockets_send_small_packets_at_once() -> None:
-    accepted: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
-    server = await asyncio.start_server(lambda r, w: accepted.set_result(Peer(r, w)), "127.0.0.1", 0)
-    client = await Socket.open(server.sockets[0].getsockname()[1])
-    peer = await accepted
-    sock = peer._writer.get_extra_info("socket")
+    with listen("127.0.0.1", 0, purpose="a test") as listening:
+        client = await Socket.open(listening.getsockname()[1])
+        sock, address = await asyncio.get_running_loop().sock_accept(listening)
+    peer = StreamPeer(sock, address, tls=None)
+    assert await peer.open(most=100)
     assert sock.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY)
     assert sock.getsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE)
     await peer.close()
     await client.close()
-    server.close()
-    await server.wait_closed()
 
 
 class Clock:

@@ -127,13 +127,14 @@ BROKER_PROCESS = """
 import asyncio, sys
 from pathlib import Path
 from typing import Any
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
 from broker import tokens
 from broker.keys import KeyPair
 
 async def main(directory):
     key = KeyPair.load(directory / "key.pem").public
-    settings = EmbeddedSettings(data_dir=directory, hub_id="home-1", hub_key=key, port=0)
+    listeners = (Listener(port=0),)
+    settings = EmbeddedSettings(data_dir=directory, hub_id="home-1", hub_key=key, listeners=listeners)
     async with open_embedded(settings) as broker:
         print(broker.port, flush=True)
         await asyncio.Event().wait()

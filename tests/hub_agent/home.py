@@ -14,7 +14,7 @@ from agent_core.models import Model, ModelEntry, Models
 from agent_core.skills.loaded import expose
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import Skill
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
 from broker.link import LinkSettings, open_link
@@ -77,7 +77,9 @@ class Home:
         device, token = joined["device"], joined["token"]
         link = await self.stack.enter_async_context(
             open_link(
-                LinkSettings(urls=(self.broker_url,), client_id=device, username=device, password=_secret(token))
+                LinkSettings(
+                    urls=(self.broker_url,), client_id=device, username=device, password=_secret(token)
+                )
             )
         )
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
@@ -139,7 +141,12 @@ async def open_home(
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(
             open_embedded(
-                EmbeddedSettings(data_dir=directory / "broker", hub_id=hub_id, hub_key=key.public, port=0)
+                EmbeddedSettings(
+                    data_dir=directory / "broker",
+                    hub_id=hub_id,
+                    hub_key=key.public,
+                    listeners=(Listener(port=0),),
+                )
             )
         )
         hub = await stack.enter_async_context(

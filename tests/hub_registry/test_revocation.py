@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from broker.link import Link, LinkSettings, Message, open_link
@@ -29,7 +29,10 @@ async def registry(tmp_path, hub_key) -> AsyncIterator[Registry]:
 @pytest.fixture
 def broker_settings(tmp_path, registry) -> EmbeddedSettings:
     return EmbeddedSettings(
-        data_dir=tmp_path / "broker", hub_id=registry.hub_id, hub_key=registry.key.public, port=0
+        data_dir=tmp_path / "broker",
+        hub_id=registry.hub_id,
+        hub_key=registry.key.public,
+        listeners=(Listener(port=0),),
     )
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedSettings, open_embedded
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import HUB, JOURNAL, BusSide, Place, StandInHub, on_bus, serving
@@ -17,7 +17,9 @@ def hub_key() -> KeyPair:
 @pytest.fixture
 async def embedded(tmp_path: Path, hub_key: KeyPair) -> AsyncIterator[str]:
     """The embedded broker; gives its address."""
-    settings = EmbeddedSettings(data_dir=tmp_path / "broker", hub_id=HUB, hub_key=hub_key.public, port=0)
+    settings = EmbeddedSettings(
+        data_dir=tmp_path / "broker", hub_id=HUB, hub_key=hub_key.public, listeners=(Listener(port=0),)
+    )
     async with open_embedded(settings) as broker:
         yield broker.url
 
