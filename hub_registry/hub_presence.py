@@ -38,6 +38,10 @@ class HubPresence:
         """Leave nothing on the bus from the next connection on."""
         self.silent = True
 
+    def speak(self) -> None:
+        """Say again what is, from the next connection on."""
+        self.silent = False
+
     def nothing(self) -> Message:
         """Make the message that empties the status."""
         row = topics.HUB_STATUS

@@ -41,19 +41,22 @@ async def purge_bus(
     Raises:
         Disconnected: If there is no broker, or the connection to it is lost; it may be tried again.
     """
+    if not link.connected:
+        raise Disconnected("there is no broker to empty topics of", hint="Try again when it is back.")
     presence.silence()
-    await _connect_anew(link)
-    # The last topic to go: it shows that the broker has sent all others.
-    marker = presence.online()
-    await link.publish(marker.topic, marker.payload, qos=marker.qos, retain=True, confirmed=True)
-    emptied = {topic for topic in await retained.gather(*topics.BRANCHES) if topic != marker.topic}
-    await retained.empty(emptied)
-    theirs = tuple(branch for device in connected for branch in _branches(device))
-    more, left = await retained.clear(
-        *topics.BRANCHES, spare=lambda topic: topic == marker.topic or topic.startswith(theirs)
-    )
-    nothing = presence.nothing()
-    await link.publish(nothing.topic, nothing.payload, qos=nothing.qos, retain=True, confirmed=True)
+    try:
+        await _connect_anew(link)
+        emptied = await retained.gather(*topics.BRANCHES)
+        await retained.empty(emptied)
+        theirs = tuple(branch for device in connected for branch in _branches(device))
+        more, left = await retained.clear(*topics.BRANCHES, spare=lambda topic: topic.startswith(theirs))
+        nothing = presence.nothing()
+        await link.publish(nothing.topic, nothing.payload, qos=nothing.qos, retain=True, confirmed=True)
+    except BaseException:
+        # Half purged is not purged: the hub goes on as before.
+        presence.speak()
+        link.reconnect()
+        raise
     purged = [Purged(len((emptied | more) - left) + 1, tuple(sorted(left)), tuple(sorted(connected)))]
     purged += [await purger() for purger in further]
     total = Purged(

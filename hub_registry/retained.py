@@ -1,13 +1,14 @@
 """What the broker retains: gathered, emptied, and read back."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from broker.link import Link, Message
 from contracts.errors import Disconnected
+from hub_registry.hub_presence import HubPresence
 
 _LOOK_S: Final = 30.0
 """How long a broker may take to send all that it retains: tens of thousands of topics."""
@@ -34,15 +35,15 @@ class RetainedTopics:
     """The retained topics of a broker, seen through one link.
 
     A broker answers subscriptions in their order. So when a topic has come that is known to be retained, and
-    was subscribed to last, all others have come before.
+    was subscribed to last, all others have come before. The hub's own status is such a topic.
 
     Args:
-        marker: The topic of which something is retained; nothing else subscribes to it by this very name.
+        presence: Of the hub; nothing else subscribes to its status by this very name.
     """
 
-    def __init__(self, link: Link, *, marker: str) -> None:
+    def __init__(self, link: Link, presence: HubPresence) -> None:
         self._link = link
-        self._marker = marker
+        self._presence = presence
         self._looking = asyncio.Lock()
 
     @property
@@ -51,7 +52,7 @@ class RetainedTopics:
         return self._link.connected
 
     async def gather(self, *filters: str) -> set[str]:
-        """List the retained topics that match.
+        """List the retained topics that match; the hub's own status is not among them.
 
         Raises:
             Disconnected: If the connection is lost, or the broker does not send all of them in time.
@@ -75,9 +76,10 @@ class RetainedTopics:
             if not self._link.connected:
                 raise Disconnected("there is no broker to ask what it retains")
             stack.callback(self._link.on_disconnected(lose))
+            await stack.enter_async_context(self._marked())
             for filter_ in filters:
                 stack.push_async_callback(await self._link.subscribe(filter_, collect))
-            stack.push_async_callback(await self._link.subscribe(self._marker, finish))
+            stack.push_async_callback(await self._link.subscribe(self._presence.topic, finish))
             try:
                 async with asyncio.timeout(_LOOK_S):
                     await done.wait()
@@ -85,7 +87,22 @@ class RetainedTopics:
                 raise Disconnected("the broker does not send all that it retains in time") from None
             if lost.is_set():
                 raise Disconnected("the connection was lost while the broker sent what it retains")
+        found.discard(self._presence.topic)
         return found
+
+    @asynccontextmanager
+    async def _marked(self) -> AsyncIterator[None]:
+        """Have the hub's status retained meanwhile, even where somebody has emptied it."""
+        await self._publish(self._presence.online())
+        try:
+            yield
+        finally:
+            if self._presence.silent:
+                with suppress(Disconnected):  # the next connect empties it
+                    await self._publish(self._presence.nothing())
+
+    async def _publish(self, message: Message) -> None:
+        await self._link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
 
     async def empty(self, topics: Iterable[str]) -> None:
         """Have the broker retain nothing on these topics.

@@ -55,7 +55,7 @@ class RegistryService:
         self._presence = presence
         self._keeper = Doorkeeper(registry.authority, door) if door is not None else None
         self._purgers = purgers
-        self._retained = RetainedTopics(link, marker=presence.topic)
+        self._retained = RetainedTopics(link, presence)
         self._ingest = Ingest(
             registry.directory,
             registry.journal,
@@ -199,8 +199,8 @@ class RegistryService:
                 raise
             except StrawberryError as error:
                 _log.error("the broker does not agree on who may log in: %s", error)
-        if not self._presence.silent:
-            await self._publish(self._presence.online())
+        silent = self._presence.silent
+        await self._publish(self._presence.nothing() if silent else self._presence.online())
         self._is_new.set()
 
     async def _say_goodbye(self) -> None:

@@ -77,7 +77,7 @@ class Sweeper:
         """Empty what the broker should not retain of a device.
 
         Returns:
-            Whether that is settled; False while it is not known which skills the device has.
+            Whether it was looked at; False while it is not known which skills the device has.
 
         Raises:
             Disconnected: If the connection is lost.
@@ -92,7 +92,7 @@ class Sweeper:
         own = (topics.SKILL.filter(device=device), topics.STATE.filter(device=device))
         emptied, left = await self._retained.clear(*own, spare=lambda topic: _is_listed(entry, topic))
         _tell(f"of skills that {device} no longer has", emptied, left)
-        return not left
+        return True
 
     async def forget(self, principal: str) -> set[str]:
         """Empty all that a device or client may have left; give what could not be emptied.
