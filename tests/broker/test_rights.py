@@ -272,11 +272,13 @@ async def test_a_last_will_on_anothers_topic_is_never_published(home: Home) -> N
         await home.heard(home.hub)
         will = Message(topic, b"offline")
         login = home.logins[DEVICE]
-        async with open_trial(trial_login(home.bus, login, will=will)) as first:
+        async with (
+            open_trial(trial_login(home.bus, login, will=will)) as first,
             # With the same client id: the broker lets go of the first, if it let it in, without a farewell.
-            async with home.log_in(DEVICE):
-                await first.gone.wait()
-                return [message.topic for message in await home.heard(home.hub)]
+            home.log_in(DEVICE),
+        ):
+            await first.gone.wait()
+            return [message.topic for message in await home.heard(home.hub)]
 
     assert await vanish(false) == []
     # This says that the scene would have shown it.
