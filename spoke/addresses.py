@@ -38,19 +38,26 @@ def has_tls(urls: Iterable[str]) -> bool:
 
 
 def usable_brokers(
-    offered: Iterable[str], *, hosts: Collection[str] | None, readable: bool
+    offered: Iterable[str], *, hub: str, hosts: Collection[str] | None, readable: bool
 ) -> tuple[str, ...]:
     """Give those of the offered addresses that may be used, in their order.
 
+    Loopback is where the hub is, too, and then comes first; on any other machine, somebody else's broker
+    would be sent the token.
+
     Args:
+        hub: Address of the hub.
         hosts: Only on these; None for any.
         readable: Whether the connection may be one that others can read.
     """
-    return tuple(
+    beside_hub = is_loopback(host_of(hub))
+    usable = [
         url
         for url in offered
         if urlsplit(url).scheme in _BROKER
         and host_of(url)
         and (hosts is None or host_of(url) in hosts)
         and (readable or not is_readable(url))
-    )
+        and (beside_hub or not is_loopback(host_of(url)))
+    ]
+    return tuple(sorted(usable, key=lambda url: not is_loopback(host_of(url))))

@@ -13,7 +13,7 @@ from broker.keys import PublicKey
 from contracts.claims import Claims
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
 from contracts.joining import Bus, EnrolAnswer, Login
-from spoke.addresses import has_tls, host_of, usable_brokers
+from spoke.addresses import has_tls, host_of, is_loopback, usable_brokers
 from spoke.trust import Hub
 
 FILE_NAME: Final = "enrolment.json"
@@ -93,7 +93,7 @@ class Enrolment:
         if (answer.hub_id, hub_key.kid) != (hub.card.hub_id, hub.card.key):
             raise InvalidMessage(f"what {hub.http.url} answers is of another hub than it says it is")
         _check_token(answer, hub_key, kid=key.kid, now=now)
-        brokers = _usable(answer, hosts=None, tls=False, insecure=insecure)
+        brokers = _usable(answer, hub=hub.http.url, hosts=None, tls=False, insecure=insecure)
         if not brokers:
             raise _no_broker(answer)
         return cls(
@@ -202,7 +202,9 @@ class Enrolment:
         for; a hub that names none any more does not take the old one away.
         """
         hosts = None if hub.http.is_verified else {host_of(url) for url in (hub.http.url, *self.brokers)}
-        brokers = _usable(bus, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure)
+        brokers = _usable(
+            bus, hub=hub.http.url, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure
+        )
         moved = replace(self, hub_url=hub.http.url, ca=hub.ca or self.ca)
         if not brokers:
             return moved
@@ -229,15 +231,19 @@ def _check_token(answer: EnrolAnswer, hub_key: PublicKey, *, kid: str, now: floa
         raise InvalidMessage("the hub's token is not bound to the key of this device")
 
 
-def _usable(bus: Bus, *, hosts: set[str] | None, tls: bool, insecure: bool) -> tuple[str, ...]:
+def _usable(bus: Bus, *, hub: str, hosts: set[str] | None, tls: bool, insecure: bool) -> tuple[str, ...]:
     # The ordinary login of a shared broker crosses as its owner chose; a token never does.
     readable = not tls and (insecure or bus.login is not None)
-    return usable_brokers(bus.brokers, hosts=hosts, readable=readable)
+    return usable_brokers(bus.brokers, hub=hub, hosts=hosts, readable=readable)
 
 
 def _no_broker(bus: Bus) -> ConfigError | InvalidMessage:
     if not bus.brokers:
         return InvalidMessage("the hub names no broker", hint="Its settings must name one for devices.")
+    if all(is_loopback(host_of(url)) for url in bus.brokers):
+        return ConfigError(
+            "the broker of this hub is not open to other machines", hint="Start it with --lan where it runs."
+        )
     return ConfigError(
         f"the hub names only brokers that would be sent the token in clear: {', '.join(bus.brokers)}",
         hint="Start the hub with --lan, or add --insecure if you accept that.",
