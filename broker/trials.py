@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -104,9 +105,12 @@ class Trial:
             ConfigError: If the URL is none of a broker.
         """
         scheme, host, port = _address(self._login.url)
-        if scheme in ("mqtts", "wss"):
-            self._client.tls_set_context(self._login.tls or client_context(None))
         try:
+            if scheme in ("mqtts", "wss"):
+                tls = self._login.tls or client_context(None)
+                self._client.tls_set_context(tls)
+                # paho leaves its socket open where the broker is not trusted: that is found out before.
+                await asyncio.to_thread(_shake_hands, tls, host, port, self._login.timeout_s)
             await asyncio.to_thread(self._client.connect, host, port, 30)
         except ssl.SSLError as error:
             reason, hint = tls_failure(error, host)
@@ -180,7 +184,8 @@ class Trial:
             client.username_pw_set(login.username, password)
         if login.will is not None:
             client.will_set(login.will.topic, login.will.payload, 1, login.will.retain)
-        client.on_socket_open = without_delay
+        if not web:
+            client.on_socket_open = without_delay
         client.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._judge, reason)
         client.on_disconnect = lambda *_: self._tell(self._end)
         client.on_message = lambda _c, _u, message: self._tell(self._arrived, message)
@@ -214,6 +219,11 @@ class Trial:
         answer = self._answers.setdefault(mid, self._loop.create_future())
         if not answer.done():
             answer.set_result(not reason.is_failure)
+
+
+def _shake_hands(tls: ssl.SSLContext, host: str, port: int, timeout_s: float) -> None:
+    with socket.create_connection((host, port), timeout_s) as plain:
+        tls.wrap_socket(plain, server_hostname=host).close()
 
 
 def _address(url: str) -> tuple[str, str, int]:

@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 _START_S: Final = 20.0
 """How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
 
-_STOP_S: Final = 5.0
+_STOP_S: Final = 3.0
 """How long it may take to write its retained messages at the end."""
 
 _BACKOFF_S: Final = 0.2
