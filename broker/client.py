@@ -1,15 +1,18 @@
-"""paho's client, with another way of reading packets.
+"""paho's client, with another way of reading packets and of beginning TLS.
 
-Three things of paho 2.2 are replaced, in its private parts, which is why its version is bounded:
+Four things of paho 2.2 are replaced, in its private parts, which is why its version is bounded:
 
 - `loop_read` reads one packet a turn, whatever number it is given.
 - Some malformed packets raise out of it, which ends paho's thread without a word. Here they end the
   connection.
 - Each MQTT 5 message gets an object with all its properties, 20 to 40 µs a message. Nobody reads them: what
   a message means stands in its payload. Here they are skipped.
+- A TLS handshake that fails leaves its socket open, until somebody collects it.
 """
 
 import logging
+import socket
+import ssl
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +58,20 @@ class LeanClient(Client):
             if result != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return self._loop_rc_handle(result)
         return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether TLS has bytes that were read already, which no loop is told of."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
+
+    def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> ssl.SSLSocket:
+        assert self._ssl_context is not None
+        tcp_sock.settimeout(self._connect_timeout)
+        try:
+            return self._ssl_context.wrap_socket(tcp_sock, server_hostname=self._host)
+        except BaseException:
+            tcp_sock.close()
+            raise
 
     def _handle_publish(self) -> MQTTErrorCode:
         header, packet = self._in_packet["command"], self._in_packet["packet"]

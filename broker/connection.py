@@ -222,7 +222,7 @@ class Connection:
         self._end(reason)
         return Disconnected(reason)
 
-    def _make_client(self) -> Client:
+    def _make_client(self) -> LeanClient:
         login = self._login
         client = LeanClient(
             self._arrived,

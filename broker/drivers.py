@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol
 
 from paho.mqtt.client import Client
 
+from broker.client import LeanClient
+
 DriverName = Literal["auto", "loop", "thread"]
 
 _MISC_INTERVAL_S = 1.0
@@ -30,7 +32,7 @@ _TCP_CORK: int | None = getattr(socket, "TCP_CORK", None)
 class Driver(Protocol):
     """Runs one paho client for the length of one connection."""
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: LeanClient) -> None:
         """Take the client before it connects."""
 
     def started(self) -> None:
@@ -65,11 +67,11 @@ class LoopDriver:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._client: Client | None = None
+        self._client: LeanClient | None = None
         self._socket: Any = None
         self._writing = False
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: LeanClient) -> None:
         """Take the client before it connects."""
         self._client = client
         client.on_socket_open = without_delay
@@ -103,8 +105,13 @@ class LoopDriver:
         self._forget()
 
     def _read(self) -> None:
-        assert self._client is not None
-        self._client.loop_read()
+        client = self._client
+        if self._socket is None or client is None:
+            return
+        client.loop_read()
+        if client.holds_bytes:
+            # The socket is not readable any more; what is left waits in TLS.
+            self._loop.call_soon(self._read)
 
     def _wants_to_write(self, _client: Client, _userdata: object, _sock: object) -> None:
         # Nearly always the socket takes it all, so trying in the next turn of the loop is cheaper
@@ -151,13 +158,13 @@ class ThreadDriver:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._client: Client | None = None
+        self._client: LeanClient | None = None
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._room = threading.Semaphore(_HANDED_OVER)
         self._woken = False
         self._stopped = threading.Event()
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: LeanClient) -> None:
         """Take the client before it connects."""
         self._client = client
         client.on_socket_open = without_delay
