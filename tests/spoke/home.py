@@ -69,6 +69,12 @@ class JournalSkill(Skill):
         _write(f"{text} done")
         return f"wrote {text}"
 
+    @skill_method(read_only=True)
+    def watch(self, seconds: float) -> str:
+        """Look for so long."""
+        self.check_cancelled(seconds)
+        return "nothing happened"
+
     def stubborn(self, text: str, seconds: float) -> str:
         """Write a line, wait whatever anybody says, and write another."""
         _write(f"{text} begun")

@@ -121,10 +121,10 @@ class StandInHub:
         self.invitations[token] = device
         return SecretStr(token)
 
-    def token(self, device: str, key: PublicKey | None = None, **claims: Any) -> str:
+    def token(self, device: str, key: PublicKey | None = None, *, age_s: float = 0, **claims: Any) -> str:
         made: dict[str, Any] = {"kind": "device", "owner": "anna", "lifetime_s": self.lifetime_s}
         made |= {"hub_id": HUB, "subject": device, "scopes": ("register", "chat"), "key": key} | claims
-        return tokens.issue(self.key, tokens.make_claims(**(made | {"now": self.now})))
+        return tokens.issue(self.key, tokens.make_claims(**(made | {"now": self.now - age_s})))
 
     def revoke(self, token: SecretStr) -> None:
         self.revoked.add(tokens.token_id(token.get_secret_value()))
