@@ -1,0 +1,259 @@
+"""Database and broker are changed together, whatever the broker says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlmodel import delete
+
+from broker import tokens
+from broker.keys import KeyPair
+from contracts.errors import Conflict, LinkError, Unauthorized
+from hub_registry.clients import Clients
+from hub_registry.doorkeeper import Doorkeeper
+from hub_registry.tables import TokenRow
+from hub_registry.tokens import TokenAuthority, TokenRequest
+from tests.hub_registry.conftest import House
+from tests.hub_registry.doors import AWAY, NO, FakeDoor
+from tests.hub_registry.spokes import eventually
+
+
+@pytest.fixture
+def door() -> FakeDoor:
+    return FakeDoor()
+
+
+@pytest.fixture
+async def keeper(house: House, door: FakeDoor) -> AsyncIterator[Doorkeeper]:
+    """Runs as it does in the hub."""
+    keeper = Doorkeeper(house.authority, door)
+    stop = house.authority.use_door(keeper)
+    async with asyncio.TaskGroup() as running:
+        task = running.create_task(keeper.run())
+        yield keeper
+        task.cancel()
+    stop()
+
+
+async def renewed(house: House, token: str) -> str:
+    return await house.authority.renew(house.authority.check(token), lifetime_s=60)
+
+
+async def test_a_token_comes_out_of_the_database_byte_for_byte_as_it_was_given_out(house):
+    _, _, device = await house.joined("TV")
+    clients = Clients(house.store, house.authority, instance="main")
+    _, client = await clients.add("explorer", owner="admin", chat=True, lifetime_s=60)
+    again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
+    await again.load()
+    made = {each.principal.id: each.token.get_secret_value() for each in again.bus_logins()}
+    assert made == {"tv": device, "explorer": client.get_secret_value()}
+
+
+def test_the_same_claims_make_the_same_token_in_every_version(tmp_path):
+    pem = (
+        "-----BEGIN PRIVATE KEY-----\n"
+        "MC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n"
+        "-----END PRIVATE KEY-----\n"
+    )
+    path = tmp_path / "key.pem"
+    path.write_text(pem)
+    claims = tokens.make_claims(
+        hub_id="hub-1",
+        subject="tv",
+        kind="device",
+        owner="admin",
+        scopes=("register", "chat"),
+        lifetime_s=60,
+        key=KeyPair.load(path).public,
+        now=1_700_000_000,
+    ).model_copy(update={"jti": "0" * 32})
+    # A broker that compares passwords has this one; another order or spacing would lock everybody out.
+    assert tokens.issue(KeyPair.load(path), claims) == EXPECTED
+
+
+EXPECTED = (
+    "eyJhbGciOiJFZERTQSIsImtpZCI6IjFJRzJ0TUg3SjJ3Ykpabk9mOExKelFpdEtmN0xNdm9BRWxzdURNVk01NFkiLC"
+    "J0eXAiOiJKV1QifQ.eyJpc3MiOiJodWItMSIsInN1YiI6InR2Iiwia2luZCI6ImRldmljZSIsIm93biI6ImFkbWluI"
+    "iwiYXVkIjoic3RyYXdiZXJyeSIsInNjb3BlIjoicmVnaXN0ZXIgY2hhdCIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjo"
+    "xNzAwMDAwMDYwLCJqdGkiOiIwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMCIsImNuZiI6eyJqa3QiOiIxS"
+    "UcydE1IN0oyd2JKWm5PZjhMSnpRaXRLZjdMTXZvQUVsc3VETVZNNTRZIn19.4mq7GJQrboTwMTLd1J9ZxKRzd2ztmU"
+    "WYlnRLJwevx2TicXGLSXphDQO9OptwcJUY-CJDPpMGy7B-3iMFdC8dCw"
+)
+
+
+async def test_who_joins_is_let_in_and_who_is_revoked_is_shut_out(house, door, keeper):
+    device, _, token = await house.joined("TV")
+    assert door.password(device) == token
+    await house.authority.revoke_subject("device", device)
+    assert (door.password(device), door.kicked) == (None, [device])
+
+
+async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, door, keeper):
+    device, _, old = await house.joined("TV")
+    lost, new = await renewed(house, old), await renewed(house, old)
+    assert door.password(device) == old
+    await house.authority.authenticate(old)
+    assert door.password(device) == old
+    await house.authority.authenticate(new)
+    assert door.password(device) == new
+    for ended in (old, lost):
+        with pytest.raises(Unauthorized, match="revoked"):
+            await house.authority.authenticate(ended)
+
+
+async def test_a_broker_that_refuses_a_renewed_token_leaves_both_tokens_good(house, door, keeper):
+    device, _, old = await house.joined("TV")
+    new = await renewed(house, old)
+    door.trouble = NO
+    for token in (new, old):
+        assert await house.authority.authenticate(token)
+    assert door.password(device) == old
+    door.trouble = None
+    await house.authority.authenticate(new)
+    assert door.password(device) == new
+
+
+async def test_a_renewed_token_that_is_used_while_the_broker_is_away_is_its_password_later(
+    house, door, keeper
+):
+    device, _, old = await house.joined("TV")
+    new = await renewed(house, old)
+    door.trouble = AWAY
+    await house.authority.authenticate(new)
+    with pytest.raises(Unauthorized, match="revoked"):
+        house.authority.check(old)
+    assert door.password(device) == old
+    door.trouble = None
+    await keeper.settle()
+    assert door.password(device) == new
+
+
+async def test_revoking_a_token_ends_what_was_renewed_from_it_too(house, door, keeper):
+    device, _, token = await house.joined("TV")
+    stolen = await renewed(house, token)
+    await house.authority.revoke([house.authority.check(token).jti])
+    assert door.password(device) is None
+    with pytest.raises(Unauthorized, match="revoked"):
+        await house.authority.authenticate(stolen)
+
+
+async def test_revoking_a_renewal_that_was_never_used_disconnects_nobody(house, door, keeper):
+    device, _, token = await house.joined("TV")
+    unused = await renewed(house, token)
+    await house.authority.revoke([house.authority.check(unused).jti])
+    assert (door.password(device), door.kicked) == (token, [])
+
+
+async def test_who_the_broker_does_not_let_in_has_not_joined_and_may_try_again(house, door, keeper):
+    device = await house.devices.add("TV", owner="admin")
+    invitation = await house.enrolment.invite(device.id, lifetime_s=600)
+    key = KeyPair.generate()
+    door.trouble = Conflict("somebody else is called tv there")
+    with pytest.raises(Conflict, match="somebody else"):
+        await house.enrolment.enrol(invitation.token, key.public.jwk())
+    assert await house.authority.list() == []
+    assert await house.devices.with_key(key.public) is None
+    door.trouble = None
+    joined = await house.enrolment.enrol(invitation.token, key.public.jwk())
+    assert door.password("tv") == joined.token
+
+
+async def test_joining_anew_that_the_broker_refuses_leaves_the_device_as_it_was(house, door, keeper):
+    device, key, token = await house.joined("TV")
+    invitation = await house.enrolment.invite(device, lifetime_s=600)
+    door.trouble = NO
+    with pytest.raises(LinkError):
+        await house.enrolment.enrol(invitation.token, KeyPair.generate().public.jwk())
+    assert house.authority.check(token)
+    assert (await house.devices.with_key(key.public)).id == device
+    assert door.password(device) == token
+
+
+async def test_a_wrong_enrolment_token_never_reaches_the_broker(house, door, keeper):
+    _, _, token = await house.joined("TV")
+    with pytest.raises(Unauthorized):
+        await house.enrolment.enrol("wrong.wrong", KeyPair.generate().public.jwk())
+    assert (door.password("tv"), door.kicked) == (token, [])
+
+
+async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_right(house, door, keeper):
+    _, _, token = await house.joined("TV")
+    claims, _ = house.authority.prepare(
+        TokenRequest(kind="device", subject="tv", owner="admin", scopes=(), lifetime_s=60)
+    )
+    with pytest.raises(RuntimeError, match="disk"):
+        async with house.authority.acts, house.authority.admitting(claims):
+            raise RuntimeError("the disk is full")
+    assert door.password("tv") != token
+    await eventually(lambda: door.password("tv") == token)
+
+
+async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(house, door, keeper):
+    device, _, token = await house.joined("TV")
+    door.trouble = NO
+    with pytest.raises(LinkError, match="still lets tv in") as refused:
+        await house.authority.revoke_subject("device", device)
+    assert "asked again" in refused.value.hint
+    with pytest.raises(Unauthorized, match="revoked"):
+        house.authority.check(token)
+    door.trouble = None
+    await eventually(lambda: door.password(device) is None)
+
+
+async def test_a_revocation_while_the_broker_is_away_holds_over_http_at_once_and_there_later(
+    house, door, keeper
+):
+    device, _, token = await house.joined("TV")
+    door.trouble = AWAY
+    await house.authority.revoke_subject("device", device)
+    with pytest.raises(Unauthorized, match="revoked"):
+        house.authority.check(token)
+    assert door.password(device) == token
+    door.trouble = None
+    await keeper.settle()
+    assert door.password(device) is None
+
+
+async def test_who_joins_while_the_broker_is_away_is_let_in_when_it_is_back(house, door, keeper):
+    door.trouble = AWAY
+    device, _, token = await house.joined("TV")
+    door.trouble = None
+    await eventually(lambda: door.password(device) == token)
+
+
+async def test_the_broker_is_told_when_a_token_expires(house, door, keeper):
+    await house.authority.issue(
+        TokenRequest(kind="client", subject="explorer", owner="admin", scopes=(), lifetime_s=1)
+    )
+    await eventually(lambda: door.kicked == ["explorer"])
+    assert door.password("explorer", "client") is None
+
+
+async def test_the_tokens_of_a_person_are_no_logins_on_the_bus(house, door, keeper):
+    request = TokenRequest(kind="user", subject="admin", owner="admin", scopes=("chat",), lifetime_s=60)
+    first, second = await house.authority.issue(request), await house.authority.issue(request)
+    await house.authority.revoke([house.authority.check(first).jti])
+    assert house.authority.check(second)
+    assert door.passwords == {}
+
+
+async def test_after_a_restart_the_broker_is_told_the_one_good_token_of_each(house, door):
+    device, _, old = await house.joined("TV")
+    new = await renewed(house, old)
+    await house.authority.authenticate(new)
+    unused = await renewed(house, new)
+    again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
+    await again.load()
+    await Doorkeeper(again, door).settle()
+    assert door.password(device) == new
+    assert again.awaits_first_use(device) is False
+    assert again.was_used(again.check(unused).jti) is False
+
+
+async def test_a_token_whose_row_is_gone_is_not_let_in(house, door):
+    await house.joined("TV")
+    await house.store.write(lambda session: session.exec(delete(TokenRow)))
+    again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
+    await again.load()
+    await Doorkeeper(again, door).settle()
+    assert door.passwords == {}
