@@ -11,8 +11,11 @@ from hub_registry.accounts import Accounts, User
 from hub_registry.devices import Devices
 from hub_registry.enrolment import Enrolment
 from hub_registry.rates import SourceLimit
+from hub_registry.registry import open_registry
+from hub_registry.settings import RegistrySettings
 from hub_registry.store import Store, open_store
 from hub_registry.tokens import TokenAuthority
+from tests.hub_registry.http_client import Client, speak_to
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.mosquitto import Mosquitto
 
@@ -79,3 +82,21 @@ def hub_key() -> KeyPair:
 async def hub(tmp_path: Path, mosquitto: Mosquitto, hub_key: KeyPair) -> AsyncIterator[Hub]:
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as running:
         yield running
+
+
+@pytest.fixture
+def registry_settings(request) -> dict[str, object]:
+    """Settings beyond those of every registry here; a test gives them as its parameter."""
+    return getattr(request, "param", {})
+
+
+@pytest.fixture
+async def client(tmp_path: Path, hub_key: KeyPair, registry_settings) -> AsyncIterator[Client]:
+    settings = RegistrySettings(
+        database=tmp_path / "hub" / "hub.db",
+        brokers=("mqtt://192.0.2.1:1883",),
+        enrolment_failures=3,
+        **registry_settings,
+    )
+    async with open_registry(settings, key=hub_key) as registry, speak_to(registry) as client:
+        yield client

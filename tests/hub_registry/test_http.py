@@ -1,82 +1,9 @@
-from collections.abc import AsyncIterator
-
-import httpx
 import pytest
-from fastapi import FastAPI
 
 from broker.keys import KeyPair
-from hub_agent.http import errors
-from hub_registry.accounts import User
-from hub_registry.bearer import Gate
 from hub_registry.directory import RegisteredSkill
-from hub_registry.http import make_router
-from hub_registry.registry import Registry, open_registry
-from hub_registry.retained import Purged
-from hub_registry.settings import RegistrySettings
 from hub_registry.tables import now
-from hub_registry.tokens import TokenRequest
 from tests.hub_registry.spokes import registration
-
-
-class Remover:
-    """Removes from the registry alone; there is no bus here."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    async def remove_device(self, device: str) -> None:
-        await self._registry.revoke_device(device)
-        await self._registry.remove_device(device)
-
-    async def revoke_device(self, device: str) -> None:
-        await self._registry.revoke_device(device)
-
-    async def remove_client(self, name: str) -> None:
-        await self._registry.clients.remove(name)
-
-    async def purge(self) -> Purged:
-        return Purged(3, ("hub/other/status",), ("tv",))
-
-
-class Client:
-    """Speaks to the API, as an admin if nothing else is said."""
-
-    def __init__(self, http: httpx.AsyncClient, registry: Registry) -> None:
-        self.http = http
-        self.registry = registry
-
-    async def token(self, user: User | None = None, *scopes: str, kind: str = "user") -> str:
-        user = user or self.registry.admin
-        return await self.registry.authority.issue(
-            TokenRequest(
-                kind=kind,
-                subject=user.id,
-                owner=user.id,
-                scopes=scopes or ("register", "chat", "call"),
-                lifetime_s=60,
-            )
-        )
-
-    async def __call__(self, method: str, path: str, body=None, *, token: str | None = None, status=200):
-        headers = {"authorization": f"Bearer {token or await self.token()}"}
-        answer = await self.http.request(method, path, json=body, headers=headers)
-        assert answer.status_code == status, answer.text
-        return answer.json() if answer.content else None
-
-
-@pytest.fixture
-async def client(tmp_path, hub_key) -> AsyncIterator[Client]:
-    settings = RegistrySettings(
-        database=tmp_path / "hub" / "hub.db", brokers=("mqtt://192.0.2.1:1883",), enrolment_failures=3
-    )
-    async with open_registry(settings, key=hub_key) as registry:
-        app = FastAPI()
-        errors.install(app)
-        gate = Gate(registry.authority, registry.accounts)
-        app.include_router(make_router(registry, gate=gate, remover=Remover(registry)))
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://hub.local:8321") as http:
-            yield Client(http, registry)
 
 
 async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_key):
@@ -164,6 +91,13 @@ ADMIN_ONLY = [
     ("GET", "/api/tokens", None),
     ("POST", "/api/tokens", {"name": "x", "scopes": ["chat"]}),
     ("DELETE", "/api/tokens/x", None),
+    ("GET", "/api/devices/join", None),
+    ("POST", "/api/devices/join/AAAA-AAAA/approve", {}),
+    ("DELETE", "/api/devices/join/AAAA-AAAA", None),
+    ("GET", "/api/clients", None),
+    ("POST", "/api/clients", {"name": "explorer"}),
+    ("DELETE", "/api/clients/explorer", None),
+    ("POST", "/api/purge", None),
 ]
 
 

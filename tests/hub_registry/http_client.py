@@ -1,0 +1,73 @@
+"""The registry's HTTP API without a bus, and somebody who speaks to it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+from fastapi import FastAPI
+
+from hub_agent.http import errors
+from hub_registry.accounts import User
+from hub_registry.bearer import Gate
+from hub_registry.http import make_router
+from hub_registry.registry import Registry
+from hub_registry.retained import Purged
+from hub_registry.tokens import TokenRequest
+
+
+class Remover:
+    """Removes from the registry alone; there is no bus here."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def remove_device(self, device: str) -> None:
+        await self._registry.revoke_device(device)
+        await self._registry.remove_device(device)
+
+    async def revoke_device(self, device: str) -> None:
+        await self._registry.revoke_device(device)
+
+    async def remove_client(self, name: str) -> None:
+        await self._registry.clients.remove(name)
+
+    async def purge(self) -> Purged:
+        return Purged(3, ("hub/other/status",), ("tv",))
+
+
+class Client:
+    """Speaks to the API, as an admin if nothing else is said."""
+
+    def __init__(self, http: httpx.AsyncClient, registry: Registry) -> None:
+        self.http = http
+        self.registry = registry
+
+    async def token(self, user: User | None = None, *scopes: str, kind: str = "user") -> str:
+        user = user or self.registry.admin
+        return await self.registry.authority.issue(
+            TokenRequest(
+                kind=kind,
+                subject=user.id,
+                owner=user.id,
+                scopes=scopes or ("register", "chat", "call"),
+                lifetime_s=60,
+            )
+        )
+
+    async def __call__(self, method: str, path: str, body=None, *, token: str | None = None, status=200):
+        headers = {"authorization": f"Bearer {token or await self.token()}"}
+        answer = await self.http.request(method, path, json=body, headers=headers)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
+
+@asynccontextmanager
+async def speak_to(registry: Registry) -> AsyncIterator[Client]:
+    """Serve a registry over HTTP."""
+    app = FastAPI()
+    errors.install(app)
+    gate = Gate(registry.authority, registry.accounts)
+    app.include_router(make_router(registry, gate=gate, remover=Remover(registry)))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hub.local:8321") as http:
+        yield Client(http, registry)
