@@ -46,6 +46,7 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]]) -> Iterator[Che
     yield _directory(home)
     yield _sandbox(home)
     yield from _settings(home)
+    yield from _certificates(home)
     yield from _hub(health)
 
 
@@ -114,6 +115,29 @@ def _settings(home: Home) -> Iterator[Check]:
         yield Check(
             "models", ok=True, detail="none configured: only declared sentences act", hint=models.hint
         )
+
+
+def _certificates(home: Home) -> Iterator[Check]:
+    """Look at the server certificate, where one was made."""
+    from deploy.certificates import days_left, load_certificate
+
+    try:
+        certificate = load_certificate(home)
+    except StrawberryError as error:
+        yield Check("certificates", ok=False, detail=error.message, hint=error.hint)
+        return
+    if certificate is None:
+        yield Check(
+            "certificates", ok=True, detail="none: other machines come in with --lan, which makes them"
+        )
+        return
+    days = days_left(certificate)
+    yield Check(
+        "certificates",
+        ok=days > 0,
+        detail=f"good for {days} days" if days > 0 else "the server certificate has expired",
+        hint="" if days > 0 else "'strawberry certs' makes a new one; then start the hub again.",
+    )
 
 
 def _hub(health: Callable[[], dict[str, Any]]) -> Iterator[Check]:

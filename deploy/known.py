@@ -26,7 +26,7 @@ class OurBroker:
     Attributes:
         kind: The embedded one, or a Mosquitto that was set up for this home.
         urls: Where it listens, for this machine.
-        addresses: Where other machines reach it; empty where they cannot.
+        addresses: What devices are told: where other machines reach it, and loopback for this one.
         websocket: Where it speaks MQTT over WebSocket; None where it does not.
         ca: PEM of the authority of an ``mqtts`` address; None for the system's authorities.
     """

@@ -1,43 +1,68 @@
 """The hub of this home: its models, its sandbox, its HTTP address."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import dataclass, field
 
 from agent_core.models import Models
 from broker.files import only_one
 from broker.ports import listen
 from contracts.errors import SandboxError
+from deploy.bus import choose_bus, choose_home_link
 from deploy.home import Home
+from deploy.lan import Lan, LanOptions, enter_lan
 from deploy.running import chosen_by, forever
 from deploy.settings import read_household, read_models
 from hub_agent.service import Hub, open_hub
-from hub_agent.settings import BusSettings, HttpSettings, HubSettings
+from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings
 from sandbox_host import install
 
 Say = Callable[[str], None]
 
 
-async def run_hub(home: Home, *, broker_url: str, http_port: int, say: Say) -> None:
+@dataclass(frozen=True)
+class HubOptions:
+    """What was asked for.
+
+    Attributes:
+        broker: Address of the broker; None for the one that the settings name.
+        trust: Whether a broker that Strawberry did not set up may be used.
+        http_port: On loopback; 0 takes any free one.
+    """
+
+    broker: str | None = None
+    trust: bool = False
+    http_port: int = 8321
+    lan: LanOptions = field(default_factory=LanOptions)
+
+
+async def run_hub(home: Home, *, options: HubOptions, say: Say) -> None:
     """Run the hub until cancelled.
 
     Raises:
-        ConfigError: If the port is taken or a file cannot be used.
+        ConfigError: If the port is taken or a file cannot be used, or the broker is not one of ours.
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(only_hub(home))
-        hub = await enter_hub(stack, home, broker_url=broker_url, http_port=http_port, say=say)
-        say(f"Ready: hub at {hub.url} with the broker {broker_url}. Ctrl-C ends.")
+        bus = await choose_bus(home, options.broker, trust=options.trust)
+        lan = await enter_lan(stack, home, options.lan, say=say)
+        hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, say=say)
+        say(f"Ready: hub at {hub.url} with the broker {bus.url}. Ctrl-C ends.")
         await forever()
 
 
-async def enter_hub(stack: AsyncExitStack, home: Home, *, broker_url: str, http_port: int, say: Say) -> Hub:
+async def enter_hub(
+    stack: AsyncExitStack, home: Home, *, bus: BusSettings, options: HubOptions, lan: Lan | None, say: Say
+) -> Hub:
     """Open the hub, its sandbox in place before, and say where it is and which model answers."""
-    models = read_models(home)
+    models, http_port = read_models(home), options.http_port
     settings = HubSettings(
         home=home.directory,
-        bus=BusSettings(url=broker_url),
-        http=HttpSettings(port=http_port),
+        bus=bus,
+        home_link=choose_home_link(home),
+        http=HttpSettings(port=http_port, lan=_lan_settings(home, lan, options)),
+        ca=_authorities(lan, bus),
         models=models,
         household=read_household(home),
     )
@@ -47,10 +72,42 @@ async def enter_hub(stack: AsyncExitStack, home: Home, *, broker_url: str, http_
     await prepare_sandbox(home, say=say)
     with chosen_by("--http-port"):
         hub = await stack.enter_async_context(open_hub(settings))
-    say(f"  hub      {hub.url}")
+    for line in _describe(hub, lan, options.lan):
+        say(line)
     for line in describe_models(models):
         say(f"  model    {line}")
     return hub
+
+
+def _describe(hub: Hub, lan: Lan | None, options: LanOptions) -> Iterator[str]:
+    """Say where it is, and how other machines join it."""
+    yield f"  hub      {hub.url}"
+    if lan is None:
+        return
+    secure = lan.context is not None
+    urls = lan.urls("https" if secure else "http", options.https_port)
+    for url in urls:
+        yield f"           {url} (from other machines)"
+    yield f"  key      {hub.registry.key.kid} (fingerprint of the hub's key)"
+    if urls:
+        yield f"  join     strawberry spoke join {urls[0]}{'' if secure else ' --insecure'}"
+
+
+def _lan_settings(home: Home, lan: Lan | None, options: HubOptions) -> LanSettings | None:
+    if lan is None:
+        return None
+    return LanSettings(
+        port=options.lan.https_port,
+        certificates=None if lan.context is None else home.certs,
+        insecure=lan.context is None,
+        names=lan.names,
+    )
+
+
+def _authorities(lan: Lan | None, bus: BusSettings) -> str | None:
+    """Give all authorities that devices need: that of this home, and that of its broker."""
+    found = [pem for pem in (lan.ca if lan is not None else None, bus.ca) if pem is not None]
+    return "\n".join(found) or None
 
 
 def only_hub(home: Home) -> AbstractContextManager[None]:

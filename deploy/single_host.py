@@ -2,50 +2,87 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from deploy.broker_ports import BrokerPorts, describe_broker
+from deploy.bus import choose_bus
 from deploy.home import Home
-from deploy.local_broker import enter_broker
-from deploy.local_hub import Say, enter_hub, only_hub
+from deploy.lan import Lan, enter_lan
+from deploy.local_broker import enter_embedded
+from deploy.local_hub import HubOptions, Say, enter_hub, only_hub
+from deploy.local_mosquitto import enter_mosquitto
 from deploy.local_spoke import first_sight, local_spoke
 from deploy.running import forever
+from deploy.settings import read_broker
+from hub_agent.settings import BusSettings
 
 _SPOKE_START_S = 20.0
 """How long the start message waits for the local spoke; it may still come later."""
 
 
 @dataclass(frozen=True)
-class Ports:
-    """Where to listen; 0 takes any free port."""
+class UpOptions:
+    """What was asked for.
 
-    http: int
-    mqtt: int
+    Attributes:
+        hub: With ``embedded`` or ``mosquitto`` as its broker, that one is run, too.
+        ports: Of the broker that is run.
+        spoke: Whether to run the local spoke.
+    """
+
+    hub: HubOptions = field(default_factory=HubOptions)
+    ports: BrokerPorts = field(default_factory=BrokerPorts)
+    spoke: bool = True
 
 
-async def run_up(home: Home, *, ports: Ports, spoke: bool, say: Say) -> None:
+async def run_up(home: Home, *, options: UpOptions, say: Say) -> None:
     """Run everything until cancelled.
 
     Args:
         home: Where all files lie.
-        ports: Where to listen.
-        spoke: Whether to run the local spoke.
         say: Shows a line to the person who started it.
 
     Raises:
-        ConfigError: If a port is taken or a file cannot be used.
+        ConfigError: If a port is taken or a file cannot be used, or the broker is not one of ours.
     """
     say(f"Strawberry {version('strawberry-home')}, files in {home.directory}")
     async with AsyncExitStack() as stack:
         stack.enter_context(only_hub(home))
-        broker = await enter_broker(stack, home, port=ports.mqtt)
-        say(f"  broker   {broker.url}")
-        hub = await enter_hub(stack, home, broker_url=broker.url, http_port=ports.http, say=say)
-        if spoke:
+        lan = await enter_lan(stack, home, options.hub.lan, say=say)
+        bus = await _enter_bus(stack, home, options, lan, say)
+        hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, say=say)
+        if options.spoke:
             await stack.enter_async_context(local_spoke(home, hub.url))
             say(f"  spoke    {await _first_sight(home, hub.url)}")
         say('Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.')
         await forever()
+
+
+async def _enter_bus(
+    stack: AsyncExitStack, home: Home, options: UpOptions, lan: Lan | None, say: Say
+) -> BusSettings:
+    """Run a broker where one is to be run, and settle how the hub uses it."""
+    wanted = options.hub.broker or ("embedded" if read_broker(home) is None else None)
+    match wanted:
+        case "embedded":
+            broker = await enter_embedded(stack, home, ports=options.ports, lan=lan)
+        case "mosquitto":
+            broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan)
+        case _:
+            bus = await choose_bus(home, wanted, trust=options.hub.trust)
+            say(f"  broker   {bus.url} ({_KINDS[bus.kind]})")
+            return bus
+    for line in describe_broker(broker):
+        say(line)
+    return BusSettings(url=broker.urls[0], kind=broker.kind, addresses=broker.addresses)
+
+
+_KINDS = {
+    "embedded": "embedded, run elsewhere",
+    "mosquitto": "Mosquitto, set up by Strawberry",
+    "shared": "shared with others: topics stand below strawberry/, logins are ordinary ones",
+}
 
 
 async def _first_sight(home: Home, hub_url: str) -> str:

@@ -222,6 +222,8 @@ class RunningMosquitto:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C goes to this process only, which stops Mosquitto after everybody who uses it.
+            start_new_session=True,
         )
         self._process = process
         self.starts += 1

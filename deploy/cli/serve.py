@@ -13,13 +13,22 @@ from pydantic import SecretStr
 
 from broker.files import make_private_directory
 from contracts.errors import ConfigError
+from deploy.cli.output import note
 from deploy.home import Home
 from deploy.logs import set_up_logging
 from deploy.running import forever, run_until_stopped
 
 if TYPE_CHECKING:
+    from deploy.broker_ports import BrokerPorts
+    from deploy.lan import LanOptions
+    from deploy.local_hub import HubOptions
     from spoke.settings import SpokeSettings
 
+_WARNING = (
+    "WARNING, --insecure-lan: everybody in your network can read along what devices and people send,\n"
+    "tokens and answers included, and can act with them. Use --lan, unless something else protects\n"
+    "that network."
+)
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 
 
@@ -38,11 +47,11 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
 
 def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
-    from deploy.single_host import Ports, run_up
+    from deploy.single_host import UpOptions, run_up
 
     home = _start(options, quiet=True)
-    ports = Ports(http=options.http_port, mqtt=options.mqtt_port)
-    run_until_stopped(run_up(home, ports=ports, spoke=not options.no_spoke, say=say))
+    chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
+    run_until_stopped(run_up(home, options=chosen, say=say))
 
 
 def run_broker(options: argparse.Namespace) -> None:
@@ -50,7 +59,7 @@ def run_broker(options: argparse.Namespace) -> None:
     from deploy import local_broker
 
     home = _start(options)
-    run_until_stopped(local_broker.run_broker(home, port=options.mqtt_port, say=say))
+    run_until_stopped(local_broker.run_broker(home, ports=_broker_ports(options), lan=_lan(options), say=say))
 
 
 def run_hub(options: argparse.Namespace) -> None:
@@ -58,9 +67,31 @@ def run_hub(options: argparse.Namespace) -> None:
     from deploy import local_hub
 
     home = _start(options)
-    run_until_stopped(
-        local_hub.run_hub(home, broker_url=options.broker or "mqtt://127.0.0.1:1883", http_port=options.http_port, say=say)
+    run_until_stopped(local_hub.run_hub(home, options=_hub(options), say=say))
+
+
+def _hub(options: argparse.Namespace) -> "HubOptions":
+    from deploy.local_hub import HubOptions
+
+    return HubOptions(
+        broker=options.broker, trust=options.trust_broker, http_port=options.http_port, lan=_lan(options)
     )
+
+
+def _broker_ports(options: argparse.Namespace) -> "BrokerPorts":
+    from deploy.broker_ports import BrokerPorts
+
+    return BrokerPorts(mqtt=options.mqtt_port, mqtts=options.mqtts_port, websocket=options.ws_port)
+
+
+def _lan(options: argparse.Namespace) -> "LanOptions":
+    from deploy.lan import Exposure, LanOptions
+
+    if options.insecure_lan:
+        note(_WARNING)
+    exposure: Exposure = "tls" if options.lan else "insecure" if options.insecure_lan else "loopback"
+    # 'broker run' has no HTTP.
+    return LanOptions(exposure, https_port=getattr(options, "https_port", 0))
 
 
 def run_spoke(options: argparse.Namespace) -> None:

@@ -44,6 +44,7 @@ class Bus:
     """A connection to the broker of a house; a context manager.
 
     Attributes:
+        prefix: In front of every topic on that broker, and nowhere here.
         heard: What came by, in order.
         gone: Set when the broker ended the connection.
     """
@@ -53,6 +54,7 @@ class Bus:
     token: str = "none"
     client_id: str = ""
     filters: tuple[str, ...] = EVERYTHING
+    prefix: str = ""
     heard: list[Heard] = field(default_factory=list)
     gone: threading.Event = field(default_factory=threading.Event)
 
@@ -64,11 +66,13 @@ class Bus:
         self._client.on_socket_open = lambda _c, _u, sock: sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
         )
-        self._client.on_connect = lambda client, *_: client.subscribe([(each, 1) for each in self.filters])
+        self._client.on_connect = lambda client, *_: client.subscribe(
+            [(self.prefix + each, 1) for each in self.filters]
+        )
         self._client.on_subscribe = lambda *_: ready.set()
         self._client.on_disconnect = lambda *_: self.gone.set()
         self._client.on_message = lambda _c, _u, message: self.heard.append(
-            Heard(message.topic, message.payload, message.retain)
+            Heard(message.topic.removeprefix(self.prefix), message.payload, message.retain)
         )
         address = urlsplit(self.url)
         self._client.connect(str(address.hostname), address.port or 1883)
@@ -82,7 +86,7 @@ class Bus:
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish, and wait until the broker has it."""
-        self._client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(30)
+        self._client.publish(self.prefix + topic, payload, qos=1, retain=retain).wait_for_publish(30)
 
     def on(self, topic: str, **wanted: Any) -> list[Heard]:
         """What came by on a topic, or below one that ends in a slash, with these fields."""
@@ -123,10 +127,12 @@ def overhear(house: House) -> Bus:
     claims = tokens.make_claims(
         hub_id=seal.hub_id, subject="ear", kind=kind, owner="", scopes=(), lifetime_s=600
     )
-    return Bus(house.broker_url, "ear", tokens.issue(seal.key, claims))
+    return Bus(house.broker_url, "ear", tokens.issue(seal.key, claims), prefix=house.topic_prefix)
 
 
 def as_device(house: House, spoke: Spoke) -> Bus:
     """Connect with what a device was given when it joined, in its place."""
     stored = json.loads(Path(spoke.home / "spoke" / "enrolment.json").read_text())
-    return Bus(house.broker_url, spoke.id, stored["token"], filters=("hub/+/status",))
+    return Bus(
+        house.broker_url, spoke.id, stored["token"], filters=("hub/+/status",), prefix=house.topic_prefix
+    )

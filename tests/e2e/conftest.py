@@ -105,7 +105,8 @@ def foreign_house(
     tmp_path: Path, sandbox_files: Path, model: ScriptedModel, mosquitto: Mosquitto
 ) -> Iterator[House]:
     """The hub on a plain Mosquitto: MQTT 5, no login, no rights; what is signed carries all the trust."""
-    with House(tmp_path / "house", sandbox=sandbox_files, broker_url=mosquitto.url) as home:
+    trust = ("--trust-broker",)
+    with House(tmp_path / "house", sandbox=sandbox_files, broker_url=mosquitto.url, hub_flags=trust) as home:
         home.use_model(model.base_url)
         home.start_hub()
         yield home

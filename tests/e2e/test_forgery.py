@@ -191,7 +191,7 @@ def test_a_retained_online_that_nobody_confirms_counts_as_offline(
     mosquitto.kill()
     house.kill(pc.id)
     mosquitto.start()
-    with Bus(house.broker_url, "ear") as bus:
+    with Bus(house.broker_url, "ear", prefix=house.topic_prefix) as bus:
         bus.publish(online.topic, online.payload, retain=True)
         house.start_hub()
         wait_for(

@@ -3,7 +3,7 @@
 import argparse
 from typing import NoReturn
 
-from deploy.cli.parser import broker, devices, home, servers, talk
+from deploy.cli.parser import broker, devices, home, models, servers, talk
 from deploy.cli.parser.shared import Parents
 
 __all__ = ["make_parser"]
@@ -28,6 +28,7 @@ def make_parser() -> argparse.ArgumentParser:
     broker.add(commands, parents)
     talk.add(commands, parents)
     devices.add(commands, parents)
+    models.add(commands, parents)
     home.add(commands, parents)
     return parser
 

@@ -1,0 +1,157 @@
+"""How other machines come in: over TLS with certificates of this home, or, spelled out, without."""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from broker.certificates import ServerCertificate, own_names
+from contracts.errors import StrawberryError
+from deploy.certificates import provide_certificate
+from deploy.home import Home
+
+_log = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+Exposure = Literal["loopback", "tls", "insecure"]
+"""Who reaches this machine: nobody else; others over TLS; others in the clear."""
+
+ANY: Final = "0.0.0.0"  # noqa: S104 - only where a person asked for it by --lan or --insecure-lan
+"""All addresses of this machine."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+_ELSEWHERE: Final = ("192.0.2.1", 9)
+"""An address of nobody (RFC 5737), to ask the system which way it would go."""
+_LOOK_S: Final = 24 * 3600.0
+"""How often a server certificate that nears its end, or lacks a new name of this machine, is looked for."""
+
+
+@dataclass(frozen=True)
+class LanOptions:
+    """What was asked for.
+
+    Attributes:
+        https_port: Of the hub, for other machines; 0 takes any free one.
+    """
+
+    exposure: Exposure = "loopback"
+    https_port: int = 8443
+
+
+@dataclass
+class Lan:
+    """The way in for other machines, open.
+
+    Attributes:
+        names: Host names of this machine, without those that mean every machine.
+        addresses: Its IPv4 addresses in the network, the best first.
+        certificate: None where there is no TLS.
+        ca: PEM of the authority of this home, None where there is no TLS.
+        context: What listeners use; a renewed certificate counts from the next connection on.
+    """
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    certificate: ServerCertificate | None = None
+    ca: str | None = None
+    context: ssl.SSLContext | None = None
+    _reloads: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Under what other machines reach this one, the best first."""
+        # An address needs no name service; a name still works when the address has changed.
+        return self.addresses + self.names
+
+    def urls(self, scheme: str, port: int) -> tuple[str, ...]:
+        """Addresses of a port under each name and address of this machine."""
+        return tuple(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host in self.hosts)
+
+    def on_renewed(self, reload: Callable[[], None]) -> None:
+        """Have a function called when a new certificate lies where the old one was."""
+        self._reloads.append(reload)
+
+    async def keep(self, home: Home) -> None:
+        """Renew the server certificate in time, for as long as this runs; nothing has to start anew."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                await asyncio.to_thread(self.renew, home)
+            except (StrawberryError, OSError) as error:
+                _log.error("the server certificate cannot be renewed: %s", error)
+
+    def renew(self, home: Home) -> bool:
+        """Take a new server certificate where it is time for one; whether it was."""
+        before = self.certificate
+        if before is None or self.context is None:
+            return False
+        provided = provide_certificate(home)
+        if provided.certificate == before:
+            return False
+        self.certificate = provided.certificate
+        self.certificate.load_into(self.context)
+        for reload in self._reloads:
+            reload()
+        _log.info("the server certificate was renewed; it is good for %d days", provided.days_left)
+        return True
+
+
+async def enter_lan(stack: AsyncExitStack, home: Home, options: LanOptions, *, say: Say) -> Lan | None:
+    """Prepare the way in for other machines; None where there is to be none.
+
+    Raises:
+        ConfigError: If the certificates cannot be used.
+    """
+    match options.exposure:
+        case "loopback":
+            return None
+        case "insecure":
+            names, addresses = _reachable(*own_names())
+            return Lan(names=names, addresses=addresses)
+        case "tls":
+            return await _enter_secure(stack, home, say=say)
+
+
+async def _enter_secure(stack: AsyncExitStack, home: Home, *, say: Say) -> Lan:
+    provided = await asyncio.to_thread(provide_certificate, home)
+    for line in provided.describe():
+        say(f"  certs    {line}")
+    certificate = provided.certificate
+    names, addresses = _reachable(*provided.hosts)
+    lan = Lan(
+        names=names,
+        addresses=addresses,
+        certificate=certificate,
+        ca=provided.authority.pem,
+        context=certificate.context(),
+    )
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    keeper = tasks.create_task(lan.keep(home), name="renew certificates")
+    stack.callback(keeper.cancel)
+    return lan
+
+
+def _reachable(names: tuple[str, ...], addresses: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Leave out what means every machine for itself, and IPv6, which is not listened on."""
+    found = [
+        each for each in map(ipaddress.ip_address, addresses) if each.version == 4 and not each.is_loopback
+    ]
+    first = _outward()
+    found.sort(key=lambda each: str(each) != first)
+    return tuple(each for each in names if each != "localhost"), tuple(map(str, found))
+
+
+def _outward() -> str:
+    """Give the address from which this machine speaks to the world; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])

@@ -1,0 +1,117 @@
+"""A Mosquitto with dynamic security that stands in a house already, with clients of its own."""
+
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from broker.mosquitto.installation import find_installation
+from tests.e2e.house import free_port, wait_for
+
+ADMIN_PASSWORD = "the password of their administrator"
+ZIGBEE_PASSWORD = "the password of their zigbee bridge"
+
+
+@dataclass
+class Secured:
+    """One broker that can be killed and started again on the same port; a context manager."""
+
+    directory: Path
+    port: int = 0
+
+    def __enter__(self) -> Self:
+        self.port = free_port()
+        self.directory.mkdir(parents=True)
+        self._ctrl("init", str(self.directory / "dynsec.json"), "admin", ADMIN_PASSWORD, log_in=False)
+        installed = find_installation()
+        (self.directory / "mosquitto.conf").write_text(
+            f"user {psutil.Process().username()}\nlistener {self.port} 127.0.0.1\nallow_anonymous false\n"
+            f"plugin {installed.plugin}\nplugin_opt_config_file {self.directory}/dynsec.json\n"
+            f"persistence true\npersistence_location {self.directory}/\nset_tcp_nodelay true\n"
+        )
+        self._command = [str(installed.binary), "-c", str(self.directory / "mosquitto.conf")]
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGKILL)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        wait_for(self._listens, what="Mosquitto")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it; after SIGTERM it writes down what is retained."""
+        self._process.send_signal(number)
+        self._process.wait(timeout=10)
+
+    def forget(self) -> None:
+        """Lose everything that is retained, as a broker without persistence does."""
+        self.stop()
+        (self.directory / "mosquitto.db").unlink()
+        self.start()
+
+    def add_zigbee(self) -> None:
+        """Make the client that this house lives from, and forbid everybody else everything."""
+        self._ctrl("createRole", "zigbee")
+        for kind in ("publishClientSend", "publishClientReceive", "subscribePattern"):
+            self._ctrl("addRoleACL", "zigbee", kind, "zigbee2mqtt/#", "allow", "5")
+        self._ctrl("createClient", "zigbee", "-p", ZIGBEE_PASSWORD)
+        self._ctrl("addClientRole", "zigbee", "zigbee", "5")
+        for kind in ("publishClientSend", "subscribe"):
+            self._ctrl("setDefaultACLAccess", kind, "deny")
+
+    def retained(self, username: str, password: str, filter_: str) -> list[str]:
+        """The topics with a retained message, as a client sees them."""
+        done = subprocess.run(
+            [
+                *("mosquitto_sub", "-p", str(self.port), "-u", username, "-P", password),
+                *("-t", filter_, "--retained-only", "-F", "%t", "-W", "1"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.splitlines()
+
+    def zigbee_works(self) -> bool:
+        """Whether the client that was there before hears itself."""
+        login = ("-p", str(self.port), "-u", "zigbee", "-P", ZIGBEE_PASSWORD)
+        topic = "zigbee2mqtt/lamp"
+        retained = ("-t", topic, "-m", f"on at {time.monotonic()}", "-r", "-q", "1")
+        subprocess.run(["mosquitto_pub", *login, *retained], check=True, timeout=10)
+        heard = subprocess.run(
+            ["mosquitto_sub", *login, "-t", "zigbee2mqtt/#", "-C", "1", "-W", "5"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return heard.stdout.strip() == retained[3]
+
+    def _ctrl(self, *words: str, log_in: bool = True) -> None:
+        login = ("-p", str(self.port), "-u", "admin", "-P", ADMIN_PASSWORD) if log_in else ()
+        program = shutil.which("mosquitto_ctrl")
+        assert program is not None
+        done = subprocess.run(
+            [program, *login, "dynsec", *words], capture_output=True, text=True, check=False, timeout=10
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+
+    def _listens(self) -> bool:
+        return subprocess.run(
+            ["mosquitto_pub", "-p", str(self.port), "-u", "admin", "-P", ADMIN_PASSWORD, "-t", "x", "-n"],
+            capture_output=True,
+            check=False,
+        ).returncode in (0, 5)

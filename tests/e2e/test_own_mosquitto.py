@@ -1,0 +1,189 @@
+"""The main job on a Mosquitto of our own: one that we run, and one that others use already."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent_core.testing import Says, ScriptedModel, calls
+from tests.conftest import require
+from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.secured import ADMIN_PASSWORD, Secured
+from tests.mosquitto import HINT, find_mosquitto
+
+
+@pytest.fixture
+def home(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> Iterator[House]:
+    """A home of which nothing runs, with the scripted model."""
+    require(find_mosquitto() is not None, HINT)
+    with House(tmp_path / "house", sandbox=sandbox_files) as house:
+        house.use_model(model.base_url)
+        yield house
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    """A Mosquitto with dynamic security, from which a zigbee bridge lives."""
+    require(find_mosquitto() is not None, HINT)
+    with Secured(tmp_path / "theirs") as broker:
+        broker.add_zigbee()
+        yield broker
+
+
+@pytest.fixture
+def provisioned_house(home: House, secured: Secured) -> House:
+    """The hub on that Mosquitto, set up for it."""
+    done = home.cli("broker", "provision", secured.url, STRAWBERRY_BROKER_PASSWORD=ADMIN_PASSWORD)
+    assert done.returncode == 0, done.stderr
+    home.broker_url = secured.url
+    home.start_hub()
+    return home
+
+
+def _writes(house: House, model: ScriptedModel, text: str) -> None:
+    model.script = lambda seen: (
+        Says(text=f"Done: {seen.results[-1]}")
+        if seen.results
+        else calls("python_exec", code=f"devices.bedroom_pc.JournalSkill.write({text!r})")
+    )
+    assert f"wrote {text}" in house.json("chat", f"write {text}")["answer"]
+
+
+def test_a_mosquitto_that_we_run_serves_and_is_started_again_when_it_dies(
+    home: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    home.start_up("--broker", "mosquitto", "--no-spoke")
+    assert "(Mosquitto)" in home.log("up")
+    pc = home.add_spoke("Bedroom PC", journal)
+    _writes(home, model, "before")
+
+    (broker,) = _brokers(home)
+    broker.kill()
+
+    wait_for(lambda: [each for each in _brokers(home) if each != broker], what="it to be started again")
+    wait_for(lambda: _answers(home, pc), what="the house to be whole")
+    _writes(home, model, "after")
+    assert [line for line in pc.journal() if line != "again"] == ["before", "after"]
+    assert "MQTT 5" in home.log(pc.id)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_mosquitto_that_we_run_ends_with_us(home: House, number: signal.Signals) -> None:
+    home.start_up("--broker", "mosquitto", "--no-spoke")
+    (broker,) = _brokers(home)
+
+    home.send("up", number)
+
+    home.processes["up"].wait(timeout=30)
+    wait_for(lambda: not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE, what="its end")
+
+
+def test_a_mosquitto_that_others_use_serves_us_and_still_serves_them(
+    provisioned_house: House, secured: Secured, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    house = provisioned_house
+    pc = house.add_spoke("Bedroom PC", journal)
+
+    _writes(house, model, "theirs")
+
+    assert pc.journal() == ["theirs"]
+    assert secured.zigbee_works()
+    assert not _files_that_hold(house.home, ADMIN_PASSWORD), "the administrator's password is stored nowhere"
+
+
+def test_setting_up_tells_who_else_is_there_and_can_be_done_again(home: House, secured: Secured) -> None:
+    first = home.cli("broker", "provision", secured.url, given=f"{ADMIN_PASSWORD}\n")
+    assert first.returncode == 0, first.stderr
+    assert "strawberry-hub-main" in first.stdout
+    assert "zigbee" in first.stdout
+    assert ADMIN_PASSWORD not in first.stdout + first.stderr
+
+    again = home.cli("broker", "provision", secured.url, given=f"{ADMIN_PASSWORD}\n")
+    assert again.returncode == 0
+    assert "nothing was changed" in again.stdout
+    assert secured.zigbee_works()
+
+
+def test_a_wrong_password_of_the_administrator_changes_nothing(home: House, secured: Secured) -> None:
+    done = home.cli("broker", "provision", secured.url, given="wrong\n")
+    assert done.returncode == 1
+    assert "refuses the login of admin" in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert not (home.home / "hub" / "broker.json").exists()
+    empty = home.cli("broker", "provision", secured.url)
+    assert "no password was given" in empty.stderr
+
+
+def test_a_revoked_device_is_disconnected_at_once_and_stays_out(
+    provisioned_house: House, secured: Secured, journal: dict[str, str]
+) -> None:
+    house = provisioned_house
+    pc = house.add_spoke("Bedroom PC", journal)
+
+    house.json("devices", "revoke", pc.id)
+
+    wait_for(lambda: "does not let" in house.log(pc.id), what="the spoke to be refused")
+    secured.stop()
+    secured.start()
+    wait_for(house.healthy, what="the hub to be back")
+    assert house.cli("call", pc.id, "JournalSkill.write", "text=x").returncode == 1
+    assert pc.journal() == []
+
+
+@pytest.mark.parametrize("how", ["restart", "forget"])
+def test_the_house_is_whole_again_by_itself_whatever_the_broker_kept(
+    provisioned_house: House, secured: Secured, journal: dict[str, str], how: str
+) -> None:
+    house = provisioned_house
+    pc = house.add_spoke("Bedroom PC", journal)
+    before = _ours(secured)
+    assert f"devices/{pc.id}/skills/JournalSkill" in before
+
+    if how == "restart":
+        secured.stop()
+        secured.start()
+    else:
+        secured.forget()
+
+    wait_for(lambda: house.healthy() and house.state_of(pc) == "online", what="the house to be whole")
+    wait_for(lambda: _ours(secured) == before, what="everything retained to be there again")
+    assert house.json("call", pc.id, "JournalSkill.write", "text=whole") == "wrote whole"
+
+
+def test_a_renamed_device_leaves_nothing_behind_and_a_removed_one_neither(
+    provisioned_house: House, secured: Secured, journal: dict[str, str]
+) -> None:
+    house = provisioned_house
+    pc = house.add_spoke("Bedroom PC", journal)
+    before = _ours(secured)
+
+    house.json("devices", "rename", pc.id, "Study PC")
+    assert house.json("call", "Study PC", "JournalSkill.write", "text=renamed") == "wrote renamed"
+    assert _ours(secured) == before
+    assert not [topic for topic in before if "study" in topic]
+
+    house.json("devices", "remove", pc.id)
+    wait_for(lambda: _ours(secured) == {"hub/main/status"}, what="its topics to be empty")
+    assert house.json("devices", "list") == []
+
+
+def _ours(broker: Secured) -> set[str]:
+    """Everything retained, as the administrator of the broker sees it."""
+    return set(broker.retained("admin", ADMIN_PASSWORD, "#"))
+
+
+def _answers(house: House, spoke: Spoke) -> bool:
+    return house.cli("call", spoke.id, "JournalSkill.write", "text=again").returncode == 0
+
+
+def _brokers(house: House) -> list[psutil.Process]:
+    children = psutil.Process(house.processes["up"].pid).children(recursive=True)
+    return [each for each in children if each.name() == "mosquitto"]
+
+
+def _files_that_hold(directory: Path, text: str) -> list[str]:
+    files = (Path(folder) / name for folder, _, names in os.walk(directory) for name in names)
+    return [str(file) for file in files if text.encode() in file.read_bytes()]
