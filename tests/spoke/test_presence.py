@@ -20,6 +20,31 @@ from tests.spoke.home import DEVICE, HUB, BusSide, Place, StandInHub, on_bus, se
 
 STATUS = topics.STATUS.build(device=DEVICE)
 SKILL = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
+BRIEF = '''
+from spoke import Skill
+
+
+class BriefSkill(Skill):
+    """Is not there for long."""
+
+    def tell(self) -> None:
+        """Publish a value."""
+        self.state("mood", 1)
+'''
+BROKEN = '''
+from spoke import Skill
+
+
+class BrokenSkill(Skill):
+    """Does not come up."""
+
+    async def setup(self) -> None:
+        self.state("mood", 1)
+        raise RuntimeError("no such hardware")
+
+    def tell(self) -> None:
+        """Never runs."""
+'''
 QUIET_S = 0.4
 """How long a test listens before it says that nothing came; many times what an answer takes."""
 
@@ -170,6 +195,43 @@ async def test_registrations_that_are_not_its_own_are_put_right(
             await bus.link.publish(SKILL, false, retain=True, confirmed=True)
             await wait_for(lambda: bus.payloads(SKILL)[-1] == own, "its own registration again")
         assert await bus.retained(SKILL) == own
+
+
+async def test_a_skill_that_was_removed_while_the_spoke_was_off_leaves_nothing_behind(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    place.add_skill("brief.py", BRIEF)
+    brief = topics.SKILL.build(device=DEVICE, skill="BriefSkill")
+    value = topics.STATE.build(device=DEVICE, skill="BriefSkill", property="mood")
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        assert await bus.call("tell", skill="BriefSkill") is None
+        await wait_for(lambda: bus.payloads(brief) and bus.payloads(value), "the skill and its value")
+    (place.skills / "brief.py").unlink()
+    async with open_spoke(place.settings(hub)):
+        status = await bus.online(2)
+        assert set(status.skills) == {"JournalSkill"}
+        await wait_for(lambda: bus.payloads(brief)[-1] == b"", "the registration to be cleared")
+        assert await bus.retained(brief) == b""
+        # The value is the hub's to clear; nobody puts it back.
+        await bus.link.publish(value, b"", retain=True, confirmed=True)
+        await bus.say_online("new")
+        await bus.online(3)
+        assert await bus.call("write", "last") == "wrote last"
+        assert bus.payloads(value)[-1] == b""
+    assert set(status.skills) == {"JournalSkill"}
+
+
+async def test_a_skill_whose_set_up_failed_publishes_nothing(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    place.add_skill("broken.py", BROKEN)
+    async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+        await bus.online()
+        assert await bus.call("note", 5) is None
+        await wait_for(lambda: any("/state/" in message.topic for message in bus.seen), "a value")
+    assert [problem.path for problem in spoke.problems]
+    assert not [message.topic for message in bus.seen if "BrokenSkill" in message.topic]
 
 
 async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:

@@ -141,6 +141,7 @@ HEAVY = (
     "sqlalchemy",
     "amqtt",
     "sandbox_host",
+    "zeroconf",
 )
 
 

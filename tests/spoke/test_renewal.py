@@ -233,7 +233,7 @@ async def test_with_the_hub_away_both_tokens_are_tried_on_the_bus(house: House) 
     nowhere = house.settings.model_copy(
         update={"hub_url": f"http://127.0.0.1:{free_port()}", "hub_key": house.hub.key.kid, "refused_s": 3600}
     )
-    async with open_spoke(nowhere) as spoke:
+    async with open_spoke(nowhere):
         await wait_for(lambda: house.bus.statuses, "the spoke")
         assert await house.bus.call("write", "second") == "wrote second"
     assert house.stored["renewed"] == pending.renewed.get_secret_value()

@@ -1,0 +1,233 @@
+"""While a spoke runs: it follows the bus, uses a shared broker as a guest, and says when it is locked out."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from broker.embedded_door import EmbeddedDoor
+from broker.keys import KeyPair
+from broker.link import LinkSettings, Message, open_link
+from contracts import topics
+from contracts.access import Principal
+from contracts.joining import Login
+from contracts.presence import Revocation
+from spoke.app import open_spoke
+from spoke.clock import HubClock
+from spoke.joining import join
+from tests.conftest import require
+from tests.mosquitto import HINT, Mosquitto, free_port
+from tests.spoke.home import Place, on_bus, wait_for
+from tests.spoke.hub import BUS, DEVICE, StandInHub, serving
+
+STATUS = topics.STATUS.build(device=DEVICE)
+SKILL = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A second broker of the house."""
+    directory = tmp_path / "another"
+    directory.mkdir()
+    with Mosquitto(directory) as broker:
+        yield broker
+
+
+async def test_an_address_without_answer_leads_to_the_next_one(mosquitto: Mosquitto, place: Place) -> None:
+    nowhere = f"mqtt://127.0.0.1:{free_port()}"
+    with serving(StandInHub(brokers=[nowhere, mosquitto.url])) as hub:
+        async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+
+
+async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epoch(
+    mosquitto: Mosquitto, another: Mosquitto, place: Place
+) -> None:
+    with serving(StandInHub(brokers=[mosquitto.url])) as hub:
+        async with open_spoke(place.settings(hub, away_s=0.1), token=hub.invite()) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+            hub.brokers, hub.prefix = [another.url], "moved/"
+            await asyncio.to_thread(mosquitto.kill)
+            seen: list[Message] = []
+            async with open_link(LinkSettings(urls=(another.url,), client_id="watch")) as watching:
+                await watching.subscribe(f"moved/{STATUS}", seen.append)
+                await wait_for(lambda: seen, "the spoke on the other broker")
+            assert json.loads(seen[0].payload)["epoch"] == spoke.epoch
+    stored = json.loads((place.home / "spoke" / "enrolment.json").read_text())
+    assert (stored["brokers"], stored["prefix"]) == ([another.url], "moved/")
+
+
+async def test_a_hub_that_was_away_at_the_start_is_asked_until_it_answers(
+    mosquitto: Mosquitto, place: Place
+) -> None:
+    with serving(StandInHub(brokers=[mosquitto.url])) as hub:
+        await join(place.settings(hub), token=hub.invite(), clock=HubClock())
+    async with open_spoke(place.settings(hub)) as spoke:
+        await asyncio.wait_for(spoke.announced(), 15)
+        with serving(hub, port=hub.port):
+            await wait_for(lambda: BUS in hub.requests, "the question")
+
+
+async def test_a_revoked_spoke_says_so_once_and_leaves_everybody_in_peace(
+    embedded: str, hub_key: KeyPair, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
+        async with on_bus(hub, embedded) as bus, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+            await bus.online()
+            token = json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]
+            hub.revoke(SecretStr(token))
+            revocation = Revocation(tokens=[*hub.revoked], before=bus.started_at)
+            await EmbeddedDoor(bus.link).shut_out(Principal("device", DEVICE), revocation)
+            problem = await wait_for(lambda: spoke.problem, "the word of it")
+            assert "the token has been revoked" in problem
+            assert "strawberry spoke join" in problem
+            refusals, asked = caplog.text.count("refused 127.0.0.1"), hub.requests.count(BUS)
+            # More than the wait after a refused login, and many looks.
+            await asyncio.sleep(0.6)
+            assert caplog.text.count("refused 127.0.0.1") == refusals
+            assert hub.requests.count(BUS) == asked
+    assert caplog.text.count("no longer lets garage_pc in") == 1
+
+
+async def test_a_spoke_that_is_let_in_again_comes_back_by_itself(
+    embedded: str, hub_key: KeyPair, place: Place
+) -> None:
+    with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
+        settings = place.settings(hub, rejected_s=0.1)
+        token = (await join(settings, token=hub.invite(), clock=HubClock())).enrolment.token
+        hub.revoke(token)
+        async with open_spoke(settings) as spoke:
+            await wait_for(lambda: spoke.problem, "the word of it")
+            # As when the hub's clock was wrong, and its tokens seemed to have expired.
+            hub.revoked.clear()
+            await asyncio.wait_for(spoke.announced(), 15)
+            await wait_for(lambda: spoke.problem is None, "the problem to be over")
+
+
+async def test_a_login_that_is_refused_while_the_hub_is_away_is_told_about(
+    embedded: str, hub_key: KeyPair, place: Place
+) -> None:
+    with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
+        await join(place.settings(hub), token=hub.invite(), clock=HubClock())
+        path = place.home / "spoke" / "enrolment.json"
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"token": hub.token(DEVICE, age_s=200_000)})
+        )
+    async with open_spoke(place.settings(hub, broker_wait_s=0.1)) as spoke:
+        problem = await wait_for(lambda: spoke.problem, "the word of it")
+        assert "the hub cannot be asked why" in problem
+
+
+# A broker that is shared with others
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Mosquitto]:
+    """Somebody's broker with an ordinary login."""
+    tool = shutil.which("mosquitto_passwd")
+    require(tool is not None, HINT)
+    assert tool is not None
+    passwords = tmp_path / "passwords"
+    subprocess.run([tool, "-c", "-b", passwords, "anna", "her-password"], check=True, stderr=subprocess.PIPE)
+    with Mosquitto(tmp_path, password_file=passwords) as broker:
+        yield broker
+
+
+def shared_hub(url: str) -> StandInHub:
+    return StandInHub(
+        brokers=[url], prefix="strawberry/", login=Login(username="anna", password="her-password")
+    )
+
+
+async def test_on_a_shared_broker_the_ordinary_login_and_the_prefix_are_used(
+    shared: Mosquitto, place: Place
+) -> None:
+    with serving(shared_hub(shared.url)) as hub:
+        async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+            login = LinkSettings(
+                urls=(shared.url,), client_id="watch", username="anna", password=SecretStr("her-password")
+            )
+            seen: list[Message] = []
+            async with open_link(login) as watching:
+                await watching.subscribe("#", seen.append)
+                await wait_for(lambda: len(seen) >= 2, "what the spoke keeps there")
+            assert {message.topic for message in seen} >= {f"strawberry/{STATUS}", f"strawberry/{SKILL}"}
+            assert all(message.topic.startswith("strawberry/") for message in seen)
+
+
+@asynccontextmanager
+async def listening(take: Callable[[bytes], None]) -> AsyncIterator[str]:
+    """A broker that takes down what is said to it, and answers nothing."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            take(await reader.read(65_536))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_shared_broker_never_sees_the_token(place: Place) -> None:
+    said: list[bytes] = []
+    async with listening(said.append) as url:
+        with serving(shared_hub(url)) as hub:
+            async with open_spoke(place.settings(hub, broker_wait_s=0.1), token=hub.invite()):
+                await wait_for(lambda: said, "the login")
+    token = json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]
+    assert all(token.encode() not in one for one in said)
+    # A name of its own: others may have a client that is called like our device.
+    assert all(b"strawberry-garage_pc" in one and b"her-password" in one for one in said)
+
+
+async def test_a_device_that_was_removed_from_a_shared_broker_puts_nothing_back(
+    shared: Mosquitto, place: Place
+) -> None:
+    login = LinkSettings(
+        urls=(shared.url,),
+        client_id="hub",
+        username="anna",
+        password=SecretStr("her-password"),
+        topic_prefix="strawberry/",
+    )
+    with serving(shared_hub(shared.url)) as hub:
+        async with open_link(login) as link, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+            # The broker cannot shut it out: only the hub can say that it is not wanted.
+            hub.revoke(SecretStr(json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]))
+            for topic in (STATUS, SKILL):
+                await link.publish(topic, b"", retain=True, confirmed=True)
+            await wait_for(lambda: spoke.problem and not spoke.connected, "the spoke to leave")
+        kept: list[Message] = []
+        async with open_link(login) as link:
+            await link.subscribe("devices/#", kept.append)
+            await link.publish("devices/last", b"", confirmed=True)
+            await wait_for(lambda: kept, "all that the broker keeps")
+        left = {message.topic for message in kept if message.retain and message.payload}
+        assert left <= {topics.HEARTBEAT.build(device=DEVICE)}
+
+
+async def test_what_others_emptied_on_a_shared_broker_is_said_again(shared: Mosquitto, place: Place) -> None:
+    login = LinkSettings(
+        urls=(shared.url,),
+        client_id="other",
+        username="anna",
+        password=SecretStr("her-password"),
+        topic_prefix="strawberry/",
+    )
+    seen: list[bytes] = []
+    with serving(shared_hub(shared.url)) as hub:
+        async with open_link(login) as link, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
+            await asyncio.wait_for(spoke.announced(), 15)
+            await link.publish(SKILL, b"", retain=True, confirmed=True)
+            await link.subscribe(SKILL, lambda message: seen.append(message.payload))
+            await wait_for(lambda: any(seen), "the registration again")
+            assert spoke.problem is None
