@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from contracts.events import TurnEvent
+from contracts.names import Token
 from contracts.wire import Wire
 
 MAX_MESSAGE: int = 32_000
@@ -16,7 +17,7 @@ class ChatRequest(Wire):
 
     kind: Literal["chat"] = "chat"
     message: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE)]
-    conversation: str | None = None
+    conversation: Token | None = None
     agent: str = "assistant"
 
 

@@ -92,10 +92,10 @@ class TurnFinal(Part):
 
 
 class TurnError(Part):
-    """The turn ended without an answer."""
+    """The turn ended without an answer, or never began (``refused``, ``invalid``)."""
 
     kind: Literal["error"] = "error"
-    code: Literal["no_model", "model_failed", "limit", "cancelled", "internal"]
+    code: Literal["no_model", "model_failed", "limit", "cancelled", "refused", "invalid", "internal"]
     message: str
     hint: str = ""
 

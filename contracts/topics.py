@@ -134,7 +134,9 @@ CONTROL: Final = Topic("devices/{device}/control/{call}", _of(Control), "hub", s
 RESULT: Final = Topic("devices/{device}/results/{instance}/{call}", REPLY, "device", signed=True)
 HUB_STATUS: Final = Topic("hub/{instance}/status", _of(HubStatus), "hub", retained=True, signed=True)
 CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", _of(ChatRequest), "chatter")
+"""Signed by a device, plain from a granted client, so whoever takes it decides by the principal."""
 CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", _of(ChatReply), "hub")
+"""Signed to a device, plain to a client."""
 WATCHER: Final = Topic("hub/watchers/{watcher}", _of(WatcherState), "hub", retained=True)
 CAPTURE: Final = Topic("hub/captures/{capture}", _of(CaptureState), "hub", retained=True)
 USER_EVENT: Final = Topic("users/{user}/events/{kind}", _of(UserEvent), "hub")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,7 @@ from broker.rpc import Caller, CallRequest
 from contracts.wire import Json
 from hub_agent.audit import AuditTrail
 from hub_agent.bus_login import link_settings
-from hub_agent.settings import BusSettings, HubSettings
+from hub_agent.settings import BusKind, BusSettings, HubSettings
 from hub_agent.tasks import open_tasks
 from hub_registry.hub_presence import HubPresence
 from hub_registry.presence import PresenceChange
@@ -91,7 +91,7 @@ async def open_bus(
                 on_unconfirmed=_log_unconfirmed,
             )
         )
-        door = await _enter_door(stack, settings, registry, link)
+        door = await _enter_door(stack, settings.bus.kind, link)
         service = RegistryService(registry, link=link, presence=presence, door=door, purgers=purgers)
         stack.callback(service.on_presence(partial(_follow_presence, caller)))
         tasks = await stack.enter_async_context(open_tasks())
@@ -100,29 +100,16 @@ async def open_bus(
         yield Bus(settings.bus, link, seal, caller, service)
 
 
-async def _enter_door(
-    stack: AsyncExitStack, settings: HubSettings, registry: Registry, link: Link
-) -> Door | None:
+async def _enter_door(stack: AsyncExitStack, kind: BusKind, link: Link) -> Door | None:
     """Give who lets devices and clients in and out; None on a shared broker."""
-    match settings.bus.kind:
+    match kind:
         case "embedded":
             return EmbeddedDoor(link)
         case "mosquitto":
-            return MosquittoDoor(await _enter_security(stack, settings, registry))
+            # Over the same link, so that it is there whenever the hub is.
+            return MosquittoDoor(await stack.enter_async_context(DynamicSecurity(link)))
         case "shared":
             return None
-
-
-async def _enter_security(
-    stack: AsyncExitStack, settings: HubSettings, registry: Registry
-) -> DynamicSecurity:
-    # A connection of its own: the control topics have no prefix, and the answers to them, up to hundreds of
-    # kilobytes each, do not stand in the way of a call.
-    own = replace(link_settings(settings, registry), topic_prefix="")
-    door = await stack.enter_async_context(
-        open_link(replace(own, client_id=f"{own.client_id}-door"), wait_s=CONNECT_S)
-    )
-    return await stack.enter_async_context(DynamicSecurity(door))
 
 
 def link_health(link: Link) -> dict[str, Json]:

@@ -17,6 +17,7 @@ from hub_agent.address import announced, provide_token
 from hub_agent.assistant import Assistant
 from hub_agent.audit import AuditTrail
 from hub_agent.bus import Bus, open_bus
+from hub_agent.bus_chat import open_bus_chat
 from hub_agent.chat import Chat
 from hub_agent.confirmations import Questions
 from hub_agent.conversations import open_conversations
@@ -99,6 +100,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         pool.start()
         per_minute, burst = settings.turns.per_minute, settings.turns.burst
         chat = Chat(assistant, rate=RateLimit(per_minute=per_minute, burst=burst))
+        await stack.enter_async_context(
+            open_bus_chat(chat, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared")
+        )
         services = Services(
             chat=chat,
             gate=Gate(registry.authority, registry.accounts),

@@ -78,7 +78,7 @@ class BusSettings(_Settings):
     Attributes:
         url: For example ``mqtt://127.0.0.1:1883`` or, with TLS, ``mqtts://hub.local:8883``.
         kind: What kind of broker it is; decides how the hub logs in.
-        topic_prefix: Stands in front of every topic.
+        topic_prefix: Stands in front of every topic; for a shared broker.
         login: The ordinary login of a shared broker; a broker of our own needs none.
         ca: PEM of the authorities that the broker's certificate must come from; None for those of the
             system.
@@ -99,6 +99,9 @@ class BusSettings(_Settings):
     def _login_of_its_kind(self) -> Self:
         if self.login is not None and self.kind != "shared":
             raise ValueError("only a shared broker has an ordinary login")
+        if self.topic_prefix and self.kind == "mosquitto":
+            # Its control topics are reached over the same link, and have none.
+            raise ValueError("a Mosquitto of our own has no prefix")
         return self
 
 

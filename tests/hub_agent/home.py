@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from agent_core.models import Model, ModelEntry, Models
 from agent_core.skills.loaded import expose
@@ -18,17 +19,21 @@ from broker.embedded import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
 from broker.link import LinkSettings, open_link
+from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
 from broker.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
 from contracts.rpc import Call
 from hub_agent.service import Hub, open_hub
-from hub_agent.settings import BusSettings, HttpSettings, HubSettings, SandboxSettings
+from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
 from hub_registry.accounts import Accounts, User
 from hub_registry.store import open_store
 from hub_registry.tokens import TokenRequest
+from tests.conftest import require
 from tests.hub_registry.spokes import FakeSpoke, eventually
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
 EPOCH = 1_000
+SHARED_PREFIX = "strawberry/"
 
 
 @dataclass
@@ -49,6 +54,7 @@ class Home:
     hub: Hub
     broker_url: str
     stack: AsyncExitStack
+    kind: BusKind = "embedded"
 
     @property
     def admin_token(self) -> str:
@@ -67,6 +73,16 @@ class Home:
             TokenRequest(kind="user", subject=owner.id, owner=owner.id, scopes=scopes, lifetime_s=600)
         )
 
+    def login(self, name: str, password: str) -> LinkSettings:
+        """How a device or a client logs in on this kind of bus."""
+        if self.kind == "shared":
+            return LinkSettings(
+                urls=(self.broker_url,), client_id=f"strawberry-{name}", topic_prefix=SHARED_PREFIX
+            )
+        return LinkSettings(
+            urls=(self.broker_url,), client_id=name, username=name, password=SecretStr(password)
+        )
+
     async def device(self, name: str, *skills: Skill, scopes: tuple[Scope, ...] = ()) -> Device:
         """Let a device join over HTTP and come online with these skills."""
         key = KeyPair.generate()
@@ -75,13 +91,7 @@ class Home:
             body = {"token": added["token"], "public_key": key.public.jwk()}
             joined = (await client.post("/api/devices/enrol", json=body)).json()
         device, token = joined["device"], joined["token"]
-        link = await self.stack.enter_async_context(
-            open_link(
-                LinkSettings(
-                    urls=(self.broker_url,), client_id=device, username=device, password=_secret(token)
-                )
-            )
-        )
+        link = await self.stack.enter_async_context(open_link(self.login(device, token)))
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
 
         async def execute(call: Call, skill: str, method: str, progress: ProgressSink) -> Any:
@@ -108,19 +118,19 @@ class Home:
         return Device(device, key, token, spoke)
 
 
-def _secret(token: str) -> Any:
-    from pydantic import SecretStr
-
-    return SecretStr(token)
-
-
 @asynccontextmanager
 async def open_home(
-    directory: Path, *, model_url: str | None = None, sandbox: Path | None = None, **settings: Any
+    directory: Path,
+    *,
+    kind: BusKind = "embedded",
+    model_url: str | None = None,
+    sandbox: Path | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Home]:
     """Run a home.
 
     Args:
+        kind: Of its bus.
         model_url: Base URL of a model server, if the home has one.
         sandbox: Where the sandbox is installed, if programs are to run.
         settings: Of the hub, beyond where things are.
@@ -139,21 +149,29 @@ async def open_home(
         **settings,
     }
     async with AsyncExitStack() as stack:
-        broker = await stack.enter_async_context(
-            open_embedded(
-                EmbeddedSettings(
-                    data_dir=directory / "broker",
-                    hub_id=hub_id,
-                    hub_key=key.public,
-                    listeners=(Listener(port=0),),
-                )
-            )
-        )
-        hub = await stack.enter_async_context(
-            open_hub(HubSettings(home=directory, bus=BusSettings(url=broker.url), **given))
-        )
+        url = await _enter_broker(stack, kind, directory / "broker", hub_id, key)
+        bus = BusSettings(url=url, kind=kind, topic_prefix=SHARED_PREFIX if kind == "shared" else "")
+        hub = await stack.enter_async_context(open_hub(HubSettings(home=directory, bus=bus, **given)))
         devices = await stack.enter_async_context(AsyncExitStack())
-        yield Home(directory, hub, broker.url, devices)
+        yield Home(directory, hub, url, devices, kind)
+
+
+async def _enter_broker(
+    stack: AsyncExitStack, kind: BusKind, directory: Path, hub_id: str, key: KeyPair
+) -> str:
+    """Start a broker of this kind; skip the test where the machine has none."""
+    if kind == "embedded":
+        settings = EmbeddedSettings(
+            data_dir=directory, hub_id=hub_id, hub_key=key.public, listeners=(Listener(port=0),)
+        )
+        return (await stack.enter_async_context(open_embedded(settings))).url
+    require(find_mosquitto() is not None, HINT)
+    if kind == "shared":
+        directory.mkdir()
+        return stack.enter_context(Mosquitto(directory)).url
+    listeners = (MosquittoListener(port=0),)
+    ours = MosquittoSettings(data_dir=directory, hub_id=hub_id, key=key, listeners=listeners)
+    return (await stack.enter_async_context(open_mosquitto(ours))).url
 
 
 def _model(url: str) -> Model:

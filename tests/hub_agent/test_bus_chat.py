@@ -1,0 +1,392 @@
+"""Chat over the bus, as a device and as a client of the broker see it."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core.testing import Says, ScriptedModel
+from broker.envelope import Seal, unseal
+from broker.ids import uuid7
+from broker.link import Link, Message, open_link
+from contracts import topics
+from contracts.chat import MAX_MESSAGE, ChatRequest
+from contracts.errors import BadSignature
+from hub_agent.settings import BusKind, TurnSettings
+from tests.conftest import require
+from tests.hub_agent.home import Device, Home, open_home, wait_for
+from tests.hub_agent.skills import LampSkill, LockSkill, SlowSkill
+from tests.hub_registry.spokes import eventually
+
+OWN: tuple[BusKind, ...] = ("embedded", "mosquitto")
+KINDS: tuple[BusKind, ...] = (*OWN, "shared")
+
+
+_CLIENTS_HINT = "the Mosquitto clients are not installed: apt-get install mosquitto-clients"
+
+
+class Talk:
+    """The conversation of one principal with the hub."""
+
+    def __init__(self, link: Link, principal: str) -> None:
+        self.link = link
+        self.principal = principal
+        self.messages: list[Message] = []
+
+    def request_topic(self, id_: str) -> str:
+        return topics.CHAT_REQUEST.build(principal=self.principal, request=id_)
+
+    async def ask(self, id_: str, payload: bytes | str, *, retain: bool = False) -> None:
+        given = payload.encode() if isinstance(payload, str) else payload
+        await self.link.publish(self.request_topic(id_), given, retain=retain)
+
+    def replies(self, id_: str) -> list[dict[str, Any]]:
+        topic = topics.CHAT_REPLY.build(principal=self.principal, request=id_)
+        return [json.loads(message.payload) for message in self.messages if message.topic == topic]
+
+    async def answer(self, id_: str) -> dict[str, Any]:
+        """The last event of the turn."""
+        await eventually(lambda: any(_is_last(reply) for reply in self.replies(id_)))
+        return next(reply["event"] for reply in self.replies(id_) if _is_last(reply))
+
+
+def _is_last(reply: dict[str, Any]) -> bool:
+    return reply["event"]["kind"] in ("final", "error")
+
+
+@asynccontextmanager
+async def talking(link: Link, principal: str) -> AsyncIterator[Talk]:
+    talk = Talk(link, principal)
+    await link.subscribe(topics.CHAT_REPLY.filter(principal=principal), talk.messages.append)
+    yield talk
+
+
+@asynccontextmanager
+async def client_of(home: Home, name: str = "node-red", *, chat: bool = True) -> AsyncIterator[Talk]:
+    """A program that was given a login on the bus."""
+    async with home.client() as client:
+        made = (await client.post("/api/clients", json={"name": name, "chat": chat})).json()
+    async with open_link(home.login(name, made["password"])) as link, talking(link, name) as talk:
+        yield talk
+
+
+@asynccontextmanager
+async def device_of(home: Home, device: Device) -> AsyncIterator[Talk]:
+    async with talking(device.spoke._link, device.id) as talk:
+        yield talk
+
+
+def signed(home: Home, device: Device, id_: str, message: str, **more: Any) -> bytes:
+    topic = topics.CHAT_REQUEST.build(principal=device.id, request=id_)
+    return Seal(home.hub.registry.hub_id, device.key).seal(topic, ChatRequest(message=message, **more))
+
+
+@pytest.mark.parametrize("kind", OWN)
+async def test_a_client_that_was_granted_chat_just_says_what_it_wants(tmp_path: Path, kind: BusKind) -> None:
+    async with open_home(tmp_path / "home", kind=kind) as home:
+        lamp = LampSkill()
+        await home.device("Bedroom PC", lamp)
+        async with client_of(home) as talk:
+            await talk.ask("1", "turn on the lamp")
+            final = await talk.answer("1")
+            assert (final["kind"], final["answer"]) == ("final", "The lamp is at 100 percent.")
+            assert lamp.level == 100
+            assert len(talk.replies("1")) == 1
+            await talk.ask("2", json.dumps({"message": "turn on the lamp"}))
+            assert (await talk.answer("2"))["kind"] == "final"
+            replies = talk.replies("2")
+            assert [reply["event"]["kind"] for reply in replies] == ["skill", "skill", "text", "final"]
+            assert [reply["seq"] for reply in replies] == [0, 1, 2, 3]
+            assert all("sig" not in reply for reply in replies)
+            assert not any(message.retain for message in talk.messages)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_device_chats_signed_and_is_the_current_device(tmp_path: Path, kind: BusKind) -> None:
+    async with open_home(tmp_path / "home", kind=kind) as home:
+        lamp = LampSkill()
+        device = await home.device("Bedroom PC", lamp)
+        await home.device("Kitchen PC", LampSkill())
+        id_ = uuid7()
+        async with device_of(home, device) as talk:
+            await talk.ask(id_, signed(home, device, id_, "turn on the lamp"))
+            final = await talk.answer(id_)
+            assert (final["answer"], final["device"]) == ("The lamp is at 100 percent.", device.id)
+            assert lamp.level == 100
+            hub = home.hub.registry
+            for message in talk.messages:
+                unseal(hub.hub_id, message.topic, message.payload, hub.key.public)
+                with pytest.raises(BadSignature):
+                    unseal(hub.hub_id, message.topic, message.payload, device.key.public)
+
+
+async def test_the_model_answers_a_client_and_remembers_the_conversation(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.script = [Says(text="Three."), Says(text="I said three.")]
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, client_of(home) as talk:
+        await talk.ask("1", json.dumps({"message": "how many lamps?", "conversation": "c1"}))
+        assert (await talk.answer("1"))["answer"] == "Three."
+        assert any(reply["event"]["kind"] == "text" for reply in talk.replies("1"))
+        await talk.ask("2", json.dumps({"message": "what did you say?", "conversation": "c1"}))
+        assert (await talk.answer("2"))["answer"] == "I said three."
+    assert "how many lamps?" in json.dumps(model.requests[-1].body)
+
+
+async def test_what_a_device_did_not_sign_is_refused(home: Home) -> None:
+    lamp = LampSkill()
+    device = await home.device("Bedroom PC", lamp)
+    other = await home.device("Kitchen PC", LampSkill())
+    async with device_of(home, device) as talk:
+        await talk.ask("plain", json.dumps({"message": "turn on the lamp"}))
+        assert (await talk.answer("plain"))["message"] == "the message is not signed"
+        # By another key, and for another request id.
+        forged = Seal(home.hub.registry.hub_id, other.key).seal(
+            talk.request_topic("forged"), ChatRequest(message="turn on the lamp")
+        )
+        await talk.ask("forged", forged)
+        assert (await talk.answer("forged"))["code"] == "invalid"
+        await talk.ask("moved", signed(home, device, "first", "turn on the lamp"))
+        assert (await talk.answer("moved"))["code"] == "invalid"
+    assert lamp.level == 0
+
+
+async def test_on_a_shared_broker_a_client_is_told_why_it_is_not_served(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home", kind="shared") as home:
+        lamp = LampSkill()
+        await home.device("Bedroom PC", lamp)
+        async with open_link(home.login("ann", "")) as link, talking(link, "ann") as talk:
+            await talk.ask("1", "turn on the lamp")
+            error = await talk.answer("1")
+            assert (error["kind"], error["code"]) == ("error", "refused")
+            assert "shared with others" in error["message"]
+            assert "HTTP" in error["hint"]
+        assert lamp.level == 0
+
+
+async def test_a_request_id_is_answered_once(home: Home) -> None:
+    lamp = LampSkill()
+    device = await home.device("Bedroom PC", lamp)
+    async with client_of(home) as talk:
+        await talk.ask("1", "turn on the lamp")
+        assert (await talk.answer("1"))["kind"] == "final"
+        lamp.level = 0
+        await talk.ask("1", "turn on the lamp")
+        await eventually(lambda: talk.replies("1")[-1]["event"]["kind"] == "error")
+        assert "answered before" in talk.replies("1")[-1]["event"]["message"]
+        assert lamp.level == 0
+    id_ = uuid7()
+    payload = signed(home, device, id_, "turn on the lamp")
+    async with device_of(home, device) as talk:
+        await talk.ask(id_, payload)
+        assert (await talk.answer(id_))["kind"] == "final"
+
+
+async def test_what_a_device_asked_once_cannot_be_played_back_after_a_restart(tmp_path: Path) -> None:
+    id_ = uuid7()
+    directory = tmp_path / "home"
+    async with open_home(directory) as home:
+        device = await home.device("Bedroom PC", LampSkill())
+        payload = signed(home, device, id_, "turn on the lamp")
+        async with device_of(home, device) as talk:
+            await talk.ask(id_, payload)
+            assert (await talk.answer(id_))["kind"] == "final"
+    async with (
+        open_home(directory) as home,
+        open_link(home.login(device.id, device.token)) as link,
+        talking(link, device.id) as talk,
+    ):
+        await talk.ask(id_, payload)
+        assert "came before" in (await talk.answer(id_))["message"]
+
+
+async def test_while_a_request_is_answered_its_repetition_changes_nothing(home: Home) -> None:
+    slow = SlowSkill()
+    await home.device("Bedroom PC", slow)
+    async with client_of(home) as talk:
+        await talk.ask("1", "take your time")
+        await wait_for(slow.begun)
+        await talk.ask("1", "take your time")
+        await talk.ask("2", "")
+        await talk.ask("3", b"\xff\xfe")
+        assert (await talk.answer("3"))["code"] == "invalid"
+        slow.go.set()
+        assert (await talk.answer("1"))["answer"] == "waited"
+        assert sum(_is_last(reply) for reply in talk.replies("1")) == 1
+        assert talk.replies("2") == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ('{"message": "turn on the lamp"', "hub/chat"),
+        ('{"message": ""}', "message"),
+        ('{"message": "hi", "conversation": "a b"}', "conversation"),
+        ('{"message": "hi", "agent": "cook"}', "there is no agent"),
+        ("x" * (MAX_MESSAGE + 1), "characters"),
+        (b'{"message": "' + b"x" * 200_000 + b'"}', "bytes"),
+    ],
+)
+async def test_a_request_that_is_none_gets_an_error(home: Home, payload: bytes | str, said: str) -> None:
+    async with client_of(home) as talk:
+        await talk.ask("1", payload)
+        error = await talk.answer("1")
+        assert (error["kind"], error["code"]) == ("error", "invalid")
+        assert said in error["message"]
+
+
+async def test_a_retained_request_is_not_run_when_the_hub_comes_back(tmp_path: Path) -> None:
+    directory = tmp_path / "home"
+    async with open_home(directory, kind="shared") as home:
+        device = await home.device("Bedroom PC", LampSkill())
+        topic = topics.CHAT_REQUEST.build(principal=device.id, request="r1")
+        payload = signed(home, device, "r1", "turn on the lamp")
+        done = asyncio.Event()
+
+        async def note() -> None:
+            done.set()
+
+        async with device_of(home, device) as talk:
+            home.hub.link.pause()
+            await eventually(lambda: not home.hub.link.connected)
+            await talk.link.publish(topic, payload, retain=True, confirmed=True)
+            home.hub.link.on_connected(note)
+            home.hub.link.resume()
+            await wait_for(done)
+            # Whatever came with the subscription came before this.
+            id_ = uuid7()
+            await talk.ask(id_, signed(home, device, id_, "turn on the lamp"))
+            assert (await talk.answer(id_))["kind"] == "final"
+            assert talk.replies("r1") == []
+
+
+async def test_a_client_without_the_grant_reaches_nobody(home: Home) -> None:
+    lamp = LampSkill()
+    await home.device("Bedroom PC", lamp)
+    async with client_of(home, "watcher", chat=False) as talk, client_of(home) as other:
+        await talk.ask("1", "turn on the lamp")
+        await talk.link.publish(other.request_topic("1"), b"turn on the lamp")
+        await other.ask("2", "status of nothing")
+        assert (await other.answer("2"))["code"] == "no_model"
+        assert talk.messages == []
+        assert other.replies("1") == []
+    assert lamp.level == 0
+
+
+async def test_nobody_can_be_asked_so_what_needs_a_confirmation_is_refused(home: Home) -> None:
+    lock = LockSkill()
+    await home.device("Door", lock)
+    async with client_of(home) as talk:
+        await talk.ask("1", "unlock the door")
+        last = await talk.answer("1")
+        assert "confirm" in json.dumps(last)
+    assert lock.opened == []
+
+
+async def test_the_limits_of_a_user_hold_here_too(tmp_path: Path) -> None:
+    limits = TurnSettings(open_per_user=1, burst=3, per_minute=0.001)
+    async with open_home(tmp_path / "home", turns=limits) as home:
+        slow = SlowSkill()
+        await home.device("Bedroom PC", slow)
+        async with client_of(home) as talk:
+            await talk.ask("1", "take your time")
+            await wait_for(slow.begun)
+            await talk.ask("2", "take your time")
+            assert (await talk.answer("2"))["message"] == "too many turns are open"
+            slow.go.set()
+            assert (await talk.answer("1"))["kind"] == "final"
+            await talk.ask("3", "take your time")
+            assert (await talk.answer("3"))["kind"] == "final"
+            await talk.ask("4", "take your time")
+            error = await talk.answer("4")
+            assert (error["code"], error["message"]) == ("limit", "too many messages in a short time")
+            async with home.client() as http:
+                same = await http.post("/api/chat", json={"message": "take your time"})
+            assert same.status_code == 429
+
+
+@pytest.mark.parametrize("kind", OWN)
+async def test_revoking_a_login_ends_its_turn_at_once(tmp_path: Path, kind: BusKind) -> None:
+    async with open_home(tmp_path / "home", kind=kind) as home:
+        slow = SlowSkill()
+        await home.device("Bedroom PC", slow)
+        async with client_of(home) as talk, home.client() as admin:
+            gone = asyncio.Event()
+            talk.link.on_disconnected(gone.set)
+            await talk.ask("1", "take your time")
+            await wait_for(slow.begun)
+            assert (await admin.delete("/api/clients/node-red")).status_code == 204
+            await wait_for(slow.stopped)
+            await wait_for(gone)
+
+
+async def test_a_last_reply_waits_for_a_broker_that_went_away(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home", kind="shared") as home:
+        slow = SlowSkill()
+        device = await home.device("Bedroom PC", slow)
+        id_ = uuid7()
+        async with device_of(home, device) as talk:
+            await talk.ask(id_, signed(home, device, id_, "take your time"))
+            await wait_for(slow.begun)
+            device.spoke._link.pause()
+            await eventually(lambda: not device.spoke._link.connected)
+            home.hub.link.pause()
+            await eventually(lambda: not home.hub.link.connected)
+            slow.go.set()
+            device.spoke._link.resume()
+            await eventually(lambda: device.spoke._link.connected)
+            home.hub.link.resume()
+            assert (await talk.answer(id_))["kind"] in ("final", "error")
+
+
+async def test_one_command_asks_and_shows_the_answer(tmp_path: Path) -> None:
+    # It speaks MQTT 5 only, which the embedded broker does not.
+    require(shutil.which("mosquitto_rr") is not None, _CLIENTS_HINT)
+    async with open_home(tmp_path / "home", kind="mosquitto") as home:
+        await home.device("Bedroom PC", LampSkill())
+        login = await _command_line_login(home, "ann")
+        asking = await asyncio.create_subprocess_exec(
+            "mosquitto_rr", *login, "-i", "ann", "-t", "hub/chat/ann/request/1",
+            "-e", "hub/chat/ann/reply/1", "-m", "turn on the lamp",
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(20):
+            said, _ = await asking.communicate()
+        assert json.loads(said)["event"]["answer"] == "The lamp is at 100 percent."
+
+
+async def test_mosquitto_sub_follows_what_mosquitto_pub_asks(home: Home) -> None:
+    require(shutil.which("mosquitto_pub") is not None, _CLIENTS_HINT)
+    await home.device("Bedroom PC", LampSkill())
+    login = await _command_line_login(home, "ann")
+    listening = await asyncio.create_subprocess_exec(
+        "mosquitto_sub", *login, "-i", "ann", "-t", "hub/chat/ann/reply/+", "-t", "hub/main/status",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert listening.stdout is not None
+        async with asyncio.timeout(20):
+            # The retained status shows that it listens.
+            assert json.loads(await listening.stdout.readline())["state"] == "online"
+            saying = await asyncio.create_subprocess_exec(
+                "mosquitto_pub", *login, "-i", "ann-says", "-t", "hub/chat/ann/request/1",
+                "-m", "turn on the lamp",
+            )  # fmt: skip
+            assert await saying.wait() == 0
+            heard = json.loads(await listening.stdout.readline())
+        assert heard["event"]["answer"] == "The lamp is at 100 percent."
+    finally:
+        listening.terminate()
+        await listening.wait()
+
+
+async def _command_line_login(home: Home, name: str) -> tuple[str, ...]:
+    async with home.client() as client:
+        made = (await client.post("/api/clients", json={"name": name, "chat": True})).json()
+    port = home.broker_url.rpartition(":")[2]
+    return ("-h", "127.0.0.1", "-p", port, "-u", name, "-P", made["password"])
