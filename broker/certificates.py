@@ -77,7 +77,12 @@ class Authority:
         return int(self._certificate.not_valid_after_utc.timestamp())
 
     def issue(
-        self, names: Collection[str], addresses: Collection[str], *, directory: Path
+        self,
+        names: Collection[str],
+        addresses: Collection[str],
+        *,
+        directory: Path,
+        at: datetime | None = None,
     ) -> "ServerCertificate":
         """Make a server certificate: ``server.pem`` and ``server.key``, owner-only.
 
@@ -87,12 +92,13 @@ class Authority:
         Args:
             names: Host names; an address among them counts as one.
             addresses: IP addresses.
+            at: When its time begins, with a time zone; now unless a test wants another moment.
 
         Raises:
             ConfigError: If a name or address is none, or a file cannot be used.
         """
         hosts, numbers = _sorted_out([*names, *addresses])
-        now = datetime.now(UTC)
+        now = at or datetime.now(UTC)
         if now >= self._certificate.not_valid_after_utc:
             raise ConfigError(
                 "the certificate authority of this home has expired",

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from broker.certificates import ServerCertificate
+
 HINT = "Mosquitto is not installed: apt-get install mosquitto"
 
 
@@ -22,15 +24,27 @@ def find_mosquitto() -> str | None:
 class Mosquitto:
     """One broker that can be killed and started again on the same port."""
 
-    def __init__(self, directory: Path, *, password_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        password_file: Path | None = None,
+        certificate: ServerCertificate | None = None,
+    ) -> None:
         self.directory = directory
         self.port = free_port()
         self._password_file = password_file
+        self._certificate = certificate
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"mqtt://127.0.0.1:{self.port}"
+        return f"mqtt{'s' if self._certificate else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def __enter__(self) -> Self:
         self.start()
@@ -49,6 +63,8 @@ class Mosquitto:
             if self._password_file
             else "allow_anonymous true"
         )
+        if self._certificate is not None:
+            login += f"\ncertfile {self._certificate.certificate}\nkeyfile {self._certificate.key}"
         # As root it would become the user mosquitto, who may not enter a test's directory.
         config.write_text(
             f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\n{login}\n"

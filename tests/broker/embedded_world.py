@@ -215,6 +215,12 @@ class House:
     clients: list[Client] = field(default_factory=list)
     sockets: list[Socket] = field(default_factory=list)
 
+    @property
+    def url(self) -> str:
+        """Of the first listener."""
+        assert isinstance(self.broker, EmbeddedBroker)
+        return self.broker.url
+
     def token(
         self,
         name: str,

@@ -231,6 +231,15 @@ def test_a_broken_certificate_is_made_anew(
     assert authority.ensure(NAMES, ADDRESSES, directory=directory).names == NAMES
 
 
+def test_no_certificate_outlives_its_authority(authority: Authority, directory: Path) -> None:
+    end = datetime.fromtimestamp(authority.expires_at, UTC)
+    last = authority.issue(NAMES, ADDRESSES, directory=directory, at=end - timedelta(days=5))
+    assert last.expires_at == authority.expires_at
+    with pytest.raises(ConfigError, match="has expired") as caught:
+        authority.issue(NAMES, ADDRESSES, directory=directory, at=end)
+    assert "join again" in caught.value.hint
+
+
 def test_addresses_among_the_names_count_as_addresses(authority: Authority, directory: Path) -> None:
     certificate = authority.issue(["HUB.local", "hub.local", "192.168.1.2"], ["0:0::1"], directory=directory)
     assert (certificate.names, certificate.addresses) == (("hub.local",), ("192.168.1.2", "::1"))
