@@ -159,7 +159,7 @@ def _told(address: str) -> Iterator[None]:
 
     try:
         yield
-    except (ConnectionError, httpx.ConnectTimeout):
+    except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
         raise GatewayError(
             f"no Ollama answers at {address}",
             hint="Start it with 'ollama serve', or say where it is with OLLAMA_HOST; "

@@ -79,7 +79,7 @@ class OllamaBackend:
             yield BrokeOff(Failure(entry.name, f"no answer within {clock.seconds:g} s"))
         except ollama.ResponseError as error:
             yield BrokeOff(self._refused(entry, error))
-        except ConnectionError:
+        except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
             yield BrokeOff(Failure(entry.name, f"nothing answers at {entry.address}"))
         except httpx.HTTPError as error:
             said = one_line(f"the connection broke: {error or type(error).__name__}", self._models)

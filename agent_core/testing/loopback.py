@@ -2,8 +2,10 @@
 
 import json
 import select
+import socket
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -56,6 +58,7 @@ class LoopbackServer(Generic[_Seen]):
         self.closing.set()
         self._server.shutdown()
         self._server.server_close()
+        self._server.close_connections()
         self._thread.join()
 
     def wait_for_requests(self, count: int, *, timeout_s: float = 10.0) -> bool:
@@ -88,6 +91,13 @@ class _Server(ThreadingHTTPServer):
     ) -> None:
         super().__init__(address, handler)
         self.owner = owner
+        self.open: set[socket.socket] = set()
+
+    def close_connections(self) -> None:
+        """End the connections that clients keep, as the end of a process does."""
+        for connection in list(self.open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that leaves early is part of the tests; anything else is shown."""
@@ -102,6 +112,16 @@ class LoopbackHandler(BaseHTTPRequestHandler):
     # Headers and body in one segment: with Nagle on, the second write waits for an ACK (40 ms).
     disable_nagle_algorithm = True
     server: _Server
+
+    def setup(self) -> None:
+        """Begin with a connection."""
+        super().setup()
+        self.server.open.add(self.connection)
+
+    def finish(self) -> None:
+        """End with a connection."""
+        self.server.open.discard(self.connection)
+        super().finish()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name upstream
         """Keep the tests' output clean."""

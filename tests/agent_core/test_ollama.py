@@ -283,6 +283,15 @@ async def test_an_answer_that_breaks_off_keeps_what_came(ollama_with: Serve) -> 
             [event async for event in events]
 
 
+async def test_a_server_that_goes_away_is_named(ollama_with: Serve) -> None:
+    server = ollama_with([Says(text="Here.")], models=[QWEN])
+    async with asking(server) as gateway:
+        await ask(gateway)
+        server.__exit__(None, None, None)
+        with pytest.raises(GatewayError, match=f"qwen3: nothing answers at {server.origin}"):
+            await ask(gateway)
+
+
 async def test_cancelling_ends_the_question(ollama_with: Serve) -> None:
     server = ollama_with([Hangs()], models=[QWEN])
     async with asking(server) as gateway, asyncio.TaskGroup() as tasks:

@@ -1,0 +1,121 @@
+"""``strawberry models``: which models there are, and getting one."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Any
+
+from agent_core.ollama import LocalModel, PullStep, open_ollama
+from agent_core.ollama_address import VARIABLE, ollama_address
+from contracts.errors import GatewayError
+from deploy.cli.output import Output, note, table, waiting
+from deploy.cli.progress import Progress, size_text
+from deploy.home import Home
+from deploy.models import FoundOllama, ask_ollamas, look_at, ollamas_of
+
+
+def list_models(options: argparse.Namespace) -> None:
+    """Print the configured models and those of Ollama."""
+    home, environment = Home.find(), dict(os.environ)
+    with waiting("asking the models"):
+        configured = asyncio.run(look_at(home, environment, ask=not options.no_ask))
+        ollamas = asyncio.run(ask_ollamas(ollamas_of(home, environment)))
+    rows = [model.as_dict() for model in configured]
+    if options.json:
+        found = [
+            {
+                "address": each.address,
+                "problem": each.problem,
+                "models": [asdict(model) for model in each.models],
+            }
+            for each in ollamas
+        ]
+        Output(as_json=True).result({"models": rows, "ollama": found})
+        return
+    columns = ["name", "provider", "model", "tools", "answers", "detail"]
+    Output(as_json=False).rows(rows, columns, empty="No models yet: strawberry setup")
+    for each in ollamas:
+        print(f"\nOllama at {each.address}")
+        print(_ollama_text(each))
+
+
+def pull(options: argparse.Namespace) -> None:
+    """Let Ollama get a model, and show how far it is."""
+    asyncio.run(_pull(options))
+
+
+async def _pull(options: argparse.Namespace) -> None:
+    server = ollamas_of(Home.find(), dict(os.environ))[0]
+    address = ollama_address({VARIABLE: options.ollama}) if options.ollama else server.entry.address
+    progress = Progress()
+    last: PullStep | None = None
+    shown = _ProgressLine()
+    try:
+        async with (
+            open_ollama(address, None if options.ollama else server.key) as ollama,
+            aclosing(ollama.pull(options.name)) as steps,
+        ):
+            async for step in steps:
+                last = step
+                shown.show(step, progress.text(step, time.monotonic()))
+    except asyncio.CancelledError:
+        shown.end()
+        note("Stopped. What came is kept: the same command goes on from there.")
+        raise
+    shown.end()
+    if last is None or last.status != "success":
+        raise GatewayError(
+            f"Ollama stopped before it had all of {options.name}", hint="The same command goes on from there."
+        )
+    Output(options.json).result(
+        {"model": options.name, "address": address, "bytes": progress.bytes_total},
+        text=f"{options.name} is there ({size_text(progress.bytes_total)}). Use it: strawberry setup "
+        f"--provider ollama --model {options.name}",
+    )
+
+
+class _ProgressLine:
+    """One line at a terminal; elsewhere a line for each stage."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._drawn = False
+
+    def show(self, step: PullStep, text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._drawn = True
+        elif step.status != self._stage:
+            note(step.status)
+        self._stage = step.status
+
+    def end(self) -> None:
+        if self._drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._drawn = False
+
+
+def _ollama_text(found: FoundOllama) -> str:
+    if found.problem:
+        return f"  {found.problem}"
+    if not found.models:
+        return "  It has no models yet: strawberry models pull qwen3:4b"
+    columns = ["model", "size", "parameters", "quantisation", "context", "tools", "in memory"]
+    return table([_ollama_row(model) for model in found.models], columns)
+
+
+def _ollama_row(model: LocalModel) -> list[str]:
+    can: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
+    return [
+        model.name,
+        size_text(model.size),
+        model.parameters,
+        model.quantization,
+        str(model.context_length or ""),
+        can[model.calls_tools],
+        f"context {model.loaded_context}" if model.loaded_context else "",
+    ]
