@@ -35,6 +35,15 @@ _ROOM_S = 0.02
 _AMBIGUOUS = frozenset({ErrorCode.STALE_EPOCH, ErrorCode.EXPIRED})
 """Answers to a repetition that do not say whether the first delivery ran."""
 
+_NOT_BEGUN = _AMBIGUOUS | {
+    ErrorCode.BAD_ARGUMENTS,
+    ErrorCode.BUSY,
+    ErrorCode.NEEDS_CONFIRMATION,
+    ErrorCode.REFUSED,
+    ErrorCode.UNKNOWN_SKILL,
+}
+"""Answers to a call made anew that do not say whether the one before it ran."""
+
 
 @dataclass(slots=True)
 class _Presence:
@@ -252,7 +261,9 @@ class Caller:
             )
         except Disconnected as error:
             open_call.sent -= 1
-            raise offline(open_call.request, f"cannot be reached: {error.message}") from None
+            # While it waited for room it may have been published again, and then it may run.
+            if not open_call.sent:
+                raise offline(open_call.request, f"cannot be reached: {error.message}") from None
 
     def _publish_once_more(self, open_call: OpenCall) -> None:
         if open_call.phase is Phase.RESERVED:
@@ -390,10 +401,13 @@ class Caller:
 
     def _failed(self, open_call: OpenCall, failure: Failure) -> None:
         request = open_call.request
-        ambiguous = failure.code in _AMBIGUOUS and open_call.sent > 1 and open_call.may_have_run
-        if ambiguous and not request.read_only:
-            self._unknown(open_call, "the device no longer knows the call")
-            return
+        if open_call.may_have_run and not request.read_only:
+            if open_call.repeated and failure.code in _NOT_BEGUN:
+                self._unknown(open_call, f"the device restarted and then said: {failure.message}")
+                return
+            if open_call.sent > 1 and failure.code in _AMBIGUOUS:
+                self._unknown(open_call, "the device no longer knows the call")
+                return
         open_call.conclude(CallError(failure.code, failure.message, hint=failure.hint, device=request.device))
 
     # Presence

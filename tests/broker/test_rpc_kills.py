@@ -112,6 +112,19 @@ async def test_what_may_run_again_is_repeated_once_when_the_device_has_restarted
     assert (first.runs, second.runs) == (["wait"], ["wait"])
 
 
+async def test_a_repeated_call_that_the_restarted_device_refuses_may_have_run_before(house: House) -> None:
+    def busy(*_: object) -> None:
+        raise CallError(ErrorCode.BUSY, "too much to do")
+
+    first = Skill("first")
+    async with asyncio.TaskGroup() as tasks:
+        async with house.spoke(skill=first, epoch=1):
+            waiting = tasks.create_task(outcome(house, "wait", idempotent=True))
+            await first.running.wait()
+        async with house.spoke(epoch=2, admission=busy):
+            assert await waiting is ErrorCode.OUTCOME_UNKNOWN
+
+
 async def test_after_its_will_a_device_may_come_back_and_answer(house: House) -> None:
     async with house.spoke() as spoke, asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(outcome(house, "wait"))
