@@ -58,7 +58,7 @@ def _instructions(code: JoinCode) -> str:
 
 def _choose() -> str:
     """Look for hubs and let the person pick one; the fingerprint decides later, not the announcement."""
-    from deploy.suggestions import look_around
+    from spoke.discovery import look_around
 
     with waiting("looking for hubs"):
         found = asyncio.run(look_around())
