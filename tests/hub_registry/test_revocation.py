@@ -1,23 +1,21 @@
-"""Revoking on the embedded broker: one act for the database, the bus and HTTP."""
+"""Joining, renewing and revoking on our own brokers: one act for the database, the bus and HTTP."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from pydantic import SecretStr
 
 from broker.embedded import EmbeddedSettings, Listener, open_embedded
-from broker.envelope import Seal
 from broker.keys import KeyPair
-from broker.link import Link, LinkSettings, Message, open_link
+from broker.link import open_link
+from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
-from contracts.presence import DeviceStatus
-from hub_registry.presence import State
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from tests.hub_registry.hubs import Hub, hub_login, serve
-from tests.hub_registry.spokes import FakeSpoke, eventually
+from tests.hub_registry.own_brokers import KINDS, log_in_with, logged_in, open_own
+from tests.hub_registry.spokes import eventually
 
 
 @pytest.fixture
@@ -26,102 +24,146 @@ async def registry(tmp_path, hub_key) -> AsyncIterator[Registry]:
         yield opened
 
 
-@pytest.fixture
-def broker_settings(tmp_path, registry) -> EmbeddedSettings:
-    return EmbeddedSettings(
+@pytest.fixture(params=KINDS)
+async def hub(request, tmp_path, registry) -> AsyncIterator[Hub]:
+    async with open_own(request.param, tmp_path / "broker", registry) as running:
+        yield running
+
+
+def is_refused(link) -> bool:
+    return not link.connected and isinstance(link.last_error, LoginRefused)
+
+
+async def test_revoking_a_device_disconnects_it_and_keeps_it_out(hub):
+    async with logged_in(hub, "TV") as tv:
+        await hub.service.revoke_device("tv")
+        await eventually(lambda: is_refused(tv.link))
+        with pytest.raises(Unauthorized, match="revoked"):
+            hub.registry.authority.check(tv.token)
+
+
+async def test_a_revoked_device_that_is_invited_anew_comes_back_with_its_new_token_only(hub):
+    async with logged_in(hub, "TV") as tv:
+        await hub.service.revoke_device("tv")
+        await eventually(lambda: is_refused(tv.link))
+        invitation = await hub.registry.invite("tv")
+        tv.token = (await hub.registry.enrol(invitation.token, tv.spoke.key.public.jwk())).token
+        await eventually(lambda: tv.link.connected)
+
+
+async def test_removing_a_device_disconnects_it_and_hears_its_will(hub):
+    async with logged_in(hub, "TV") as tv:
+        await hub.service.remove_device("tv")
+        assert [change for change in hub.changes if not change.connected]
+        assert hub.registry.directory.get("tv") is None
+        await eventually(lambda: is_refused(tv.link))
+
+
+async def test_enrolling_anew_disconnects_whoever_has_the_old_token(hub):
+    async with logged_in(hub, "TV") as tv:
+        invitation = await hub.registry.invite("tv")
+        await hub.registry.enrol(invitation.token, KeyPair.generate().public.jwk())
+        await eventually(lambda: is_refused(tv.link))
+
+
+async def test_an_answer_that_is_lost_locks_nobody_out_and_the_next_one_takes_over_when_it_is_used(hub):
+    authority = hub.registry.authority
+    async with logged_in(hub, "TV") as tv:
+        old = tv.token
+        lost = await authority.renew(authority.check(old), lifetime_s=60)
+        # The device never heard of it: what it has stays good over HTTP, and on the bus after a reconnect.
+        await authority.authenticate(old)
+        connections: list[None] = []
+
+        async def connected() -> None:
+            connections.append(None)
+
+        tv.link.on_connected(connected)
+        tv.link.reconnect()
+        await eventually(lambda: connections)
+
+        new = await authority.renew(authority.check(old), lifetime_s=60)
+        await authority.authenticate(new)
+        await eventually(lambda: is_refused(tv.link))
+        tv.token = lost
+        await eventually(lambda: is_refused(tv.link))
+        for ended in (old, lost):
+            with pytest.raises(Unauthorized, match="revoked"):
+                await authority.authenticate(ended)
+        tv.token = new
+        await eventually(lambda: tv.link.connected)
+
+
+async def test_who_expires_is_disconnected_and_kept_out_until_it_has_another_token(hub):
+    authority = hub.registry.authority
+    async with logged_in(hub, "TV") as tv:
+        short = await authority.renew(authority.check(tv.token), lifetime_s=2)
+        await authority.authenticate(short)
+        tv.token = short
+        await eventually(lambda: is_refused(tv.link))
+        invitation = await hub.registry.invite("tv")
+        tv.token = (await hub.registry.enrol(invitation.token, tv.spoke.key.public.jwk())).token
+        await eventually(lambda: tv.link.connected)
+
+
+async def test_a_client_reads_what_it_may_and_is_disconnected_when_it_is_removed(hub):
+    async with logged_in(hub, "TV") as tv:
+        _, password = await hub.registry.clients.add("explorer", owner="admin", chat=False, lifetime_s=60)
+        seen: list[str] = []
+        async with open_link(log_in_with(hub, "explorer", password)) as link:
+            await link.subscribe(topics.EVERYTHING, lambda message: seen.append(message.topic))
+            await eventually(lambda: tv.spoke.status_topic in seen)
+            await hub.service.remove_client("explorer")
+            await eventually(lambda: is_refused(link))
+
+
+async def test_a_client_chats_only_where_that_was_granted(hub):
+    heard: list[str] = []
+    await hub.outside.subscribe(topics.CHAT_REQUEST.filter(), lambda message: heard.append(message.topic))
+    for name, chat in (("quiet", False), ("talker", True)):
+        _, password = await hub.registry.clients.add(name, owner="admin", chat=chat, lifetime_s=60)
+        async with open_link(log_in_with(hub, name, password)) as link:
+            await link.publish(topics.CHAT_REQUEST.build(principal=name, request="1"), b"{}")
+            await link.publish(topics.CHAT_REQUEST.build(principal="tv", request="1"), b"{}")
+            await hub.outside.publish(topics.CHAT_REQUEST.build(principal="marker", request=name), b"{}")
+            await eventually(lambda name=name: f"hub/chat/marker/request/{name}" in heard)
+    passed = [topic for topic in heard if "/marker/" not in topic]
+    assert passed == [topics.CHAT_REQUEST.build(principal="talker", request="1")]
+
+
+async def test_what_the_hub_did_while_it_was_not_on_the_bus_counts_there_when_it_is(
+    registry, tmp_path, hub_key
+):
+    device = await registry.add_device("TV", owner="admin")
+    for kind in KINDS:
+        invitation = await registry.invite(device.id)
+        first = (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
+        invitation = await registry.invite(device.id)
+        second = (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
+        async with open_own(kind, tmp_path / kind, registry) as hub:
+            async with open_link(log_in_with(hub, "tv", SecretStr(second))) as link:
+                assert link.connected
+            async with open_link(log_in_with(hub, "tv", SecretStr(first)), wait_s=0.2) as link:
+                await eventually(lambda: is_refused(link))
+
+
+async def test_a_broker_that_has_forgotten_all_is_told_of_every_revocation(registry, tmp_path):
+    settings = EmbeddedSettings(
         data_dir=tmp_path / "broker",
         hub_id=registry.hub_id,
         hub_key=registry.key.public,
         listeners=(Listener(port=0),),
     )
-
-
-@pytest.fixture
-async def hub(registry, broker_settings) -> AsyncIterator[Hub]:
-    async with (
-        open_embedded(broker_settings) as broker,
-        serve(registry, broker.url, login=hub_login) as running,
-    ):
-        running.url = broker.url
-        yield running
-
-
-@asynccontextmanager
-async def logged_in(hub: Hub, name: str) -> AsyncIterator[tuple[FakeSpoke, Link, str]]:
-    """A device with its own login, its own will, and its token."""
-    device = await hub.registry.add_device(name, owner="admin")
-    key = KeyPair.generate()
-    invitation = await hub.registry.invite(device.id)
-    token = (await hub.registry.enrol(invitation.token, key.public.jwk())).token
-    seal = Seal(hub.registry.hub_id, key)
-
-    def will() -> Message:
-        topic = f"devices/{device.id}/status"
-        gone = DeviceStatus(state="offline", epoch=1_000, connection=1, seq=0)
-        return Message(topic, seal.seal(topic, gone), retain=True)
-
-    settings = LinkSettings(
-        urls=(hub.url,), client_id=device.id, username=device.id, password=SecretStr(token), backoff_s=0.05
-    )
-    async with open_link(settings, will=will) as link:
-        spoke = FakeSpoke(link, hub_id=hub.registry.hub_id, device=device.id, key=key)
-        await spoke.status(seq=1)
-        await eventually(lambda: hub.state(spoke) is State.ONLINE)
-        yield spoke, link, token
-
-
-async def test_revoking_a_device_disconnects_it_and_keeps_it_out(hub):
-    async with logged_in(hub, "TV") as (spoke, link, token):
-        await hub.service.revoke_device(spoke.device)
-        await eventually(lambda: isinstance(link.last_error, LoginRefused))
-        assert not link.connected
-        with pytest.raises(Unauthorized, match="revoked"):
-            hub.registry.authority.check(token)
-
-
-async def test_removing_a_device_disconnects_it_and_hears_its_will(hub):
-    async with logged_in(hub, "TV") as (spoke, link, _):
-        await hub.service.remove_device(spoke.device)
-        ended = [change for change in hub.changes if not change.connected]
-        assert ended
-        assert hub.registry.directory.get(spoke.device) is None
-        await eventually(lambda: isinstance(link.last_error, LoginRefused))
-
-
-async def test_enrolling_anew_disconnects_whoever_has_the_old_token(hub):
-    async with logged_in(hub, "TV") as (spoke, link, _):
-        invitation = await hub.registry.invite(spoke.device)
-        await hub.registry.enrol(invitation.token, KeyPair.generate().public.jwk())
-        await eventually(lambda: isinstance(link.last_error, LoginRefused))
-
-
-async def test_a_renewed_token_takes_over_when_it_is_first_used(hub):
-    async with logged_in(hub, "TV") as (_, link, token):
-        authority = hub.registry.authority
-        renewed = await authority.renew(authority.check(token), lifetime_s=60)
-        assert link.connected
-        await authority.authenticate(renewed)
-        await eventually(lambda: isinstance(link.last_error, LoginRefused))
-
-
-async def test_a_broker_that_was_away_is_told_of_every_revocation_when_it_is_back(
-    registry, broker_settings, tmp_path
-):
-    async with open_embedded(broker_settings) as broker:
-        port = broker.port
-        async with serve(registry, broker.url, login=hub_login) as hub:
-            hub.url = broker.url
-            async with logged_in(hub, "TV") as (_, _, token):
-                pass
+    async with open_embedded(settings) as broker, serve(registry, broker.url, login=hub_login) as hub:
+        hub.url = broker.url
+        async with logged_in(hub, "TV") as tv:
+            token = tv.token
     await registry.revoke_device("tv")
-    # Another data directory: this broker has forgotten all that it ever knew.
-    forgetful = replace(broker_settings, data_dir=tmp_path / "other", port=port)
-    async with open_embedded(forgetful) as broker, serve(registry, broker.url, login=hub_login):
-        settings = LinkSettings(
-            urls=(broker.url,), client_id="tv", username="tv", password=SecretStr(token), refused_s=0.05
-        )
-        async with open_link(settings, wait_s=0.2) as link:
-            await eventually(lambda: isinstance(link.last_error, LoginRefused))
+    forgetful = replace(settings, data_dir=tmp_path / "other")
+    async with open_embedded(forgetful) as broker, serve(registry, broker.url, login=hub_login) as hub:
+        hub.url = broker.url
+        async with open_link(log_in_with(hub, "tv", SecretStr(token)), wait_s=0.2) as link:
+            await eventually(lambda: is_refused(link))
 
 
 async def test_all_that_listen_are_told_which_tokens_ended(hub):
@@ -131,7 +173,7 @@ async def test_all_that_listen_are_told_which_tokens_ended(hub):
         told.extend(revocation.tokens)
 
     hub.registry.authority.on_revoked(close_streams)
-    async with logged_in(hub, "TV") as (spoke, _, token):
-        jti = hub.registry.authority.check(token).jti
-        await hub.service.revoke_device(spoke.device)
+    async with logged_in(hub, "TV") as tv:
+        jti = hub.registry.authority.check(tv.token).jti
+        await hub.service.revoke_device("tv")
     assert told == [jti]

@@ -1,0 +1,130 @@
+"""The brokers that are our own, with a registry's service on them, and devices that log in."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.envelope import Seal
+from broker.keys import KeyPair
+from broker.link import Link, LinkSettings, Message, open_link
+from broker.mosquitto.config import MosquittoListener
+from broker.mosquitto.door import MosquittoDoor
+from broker.mosquitto.logins import hub_login as mosquitto_login
+from broker.mosquitto.process import MosquittoSettings, open_mosquitto
+from broker.mosquitto.provisioning import open_security
+from contracts import topics
+from contracts.presence import DeviceStatus
+from hub_registry.presence import State
+from hub_registry.purging import Purger
+from hub_registry.registry import Registry
+from tests.conftest import require
+from tests.hub_registry.hubs import Hub, hub_login, serve
+from tests.hub_registry.spokes import FakeSpoke, eventually
+from tests.mosquitto import HINT, find_mosquitto
+
+KINDS = ("embedded", "mosquitto")
+
+
+@asynccontextmanager
+async def open_own(
+    kind: str, directory: Path, registry: Registry, *, purgers: tuple[Purger, ...] = ()
+) -> AsyncIterator[Hub]:
+    """Run a registry on a broker of its own that is started for it."""
+    if kind == "embedded":
+        embedded = EmbeddedSettings(
+            data_dir=directory,
+            hub_id=registry.hub_id,
+            hub_key=registry.key.public,
+            listeners=(Listener(port=0),),
+        )
+        async with (
+            open_embedded(embedded) as broker,
+            serve(registry, broker.url, login=hub_login, purgers=purgers) as hub,
+        ):
+            hub.url = broker.url
+            yield hub
+        return
+    require(find_mosquitto() is not None, HINT)
+    settings = MosquittoSettings(
+        data_dir=directory,
+        hub_id=registry.hub_id,
+        key=registry.key,
+        listeners=(MosquittoListener(port=0),),
+    )
+    login = mosquitto_login(registry.key, "main")
+    async with (
+        open_mosquitto(settings) as running,
+        open_security(running.url, login) as security,
+        serve(
+            registry, running.url, login=_by_password, door=lambda _: MosquittoDoor(security), purgers=purgers
+        ) as hub,
+    ):
+        hub.url = running.url
+        yield hub
+
+
+def _by_password(registry: Registry, url: str, client_id: str) -> LinkSettings:
+    login = mosquitto_login(registry.key, "main")
+    return LinkSettings(
+        urls=(url,),
+        client_id=f"{login.username}-{client_id}",
+        username=login.username,
+        password=SecretStr(login.password or ""),
+        backoff_s=0.05,
+    )
+
+
+@dataclass
+class Device:
+    """A device that has logged in by itself.
+
+    Attributes:
+        token: What it logs in with the next time; may be changed.
+    """
+
+    spoke: FakeSpoke
+    link: Link
+    token: str
+
+    @property
+    def id(self) -> str:
+        return self.spoke.device
+
+
+@asynccontextmanager
+async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
+    """Join and log in a device with its own token and its own will."""
+    device = await hub.registry.add_device(name, owner="admin")
+    key = KeyPair.generate()
+    invitation = await hub.registry.invite(device.id)
+    token = (await hub.registry.enrol(invitation.token, key.public.jwk())).token
+    seal, topic = Seal(hub.registry.hub_id, key), topics.STATUS.build(device=device.id)
+
+    def will() -> Message:
+        gone = DeviceStatus(state="offline", epoch=spoke.epoch, connection=spoke.connection, seq=0)
+        return Message(topic, seal.seal(topic, gone), retain=True)
+
+    link = open_link(log_in_with(hub, device.id, lambda: SecretStr(there.token)), will=will)
+    spoke = FakeSpoke(link, hub_id=hub.registry.hub_id, device=device.id, key=key)
+    there = Device(spoke, link, token)
+    async with link:
+        await spoke.status()
+        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        yield there
+
+
+def log_in_with(hub: Hub, name: str, password: SecretStr | Callable[[], SecretStr]) -> LinkSettings:
+    """Log in under a name."""
+    return LinkSettings(
+        urls=(hub.url,),
+        client_id=name,
+        username=name,
+        password=password,
+        backoff_s=0.05,
+        backoff_max_s=0.1,
+        refused_s=0.1,
+    )

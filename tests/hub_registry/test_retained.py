@@ -1,0 +1,327 @@
+"""What the broker retains: swept when a skill or a device goes, purged on demand, whole again by itself."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.link import Link, LinkSettings, open_link
+from contracts import topics
+from contracts.errors import Disconnected
+from hub_registry.devices import Change
+from hub_registry.presence import State
+from hub_registry.registry import Registry, open_registry
+from hub_registry.retained import Purged
+from hub_registry.settings import RegistrySettings
+from tests.hub_registry.hubs import Hub, open_hub
+from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
+from tests.hub_registry.spokes import FakeSpoke, eventually, registration
+
+OWN = topics.HUB_STATUS.build(instance="main")
+
+
+async def retained(link: Link) -> set[str]:
+    """All that the broker retains of ours, seen by somebody else."""
+    found: set[str] = set()
+    marker = topics.WATCHER.build(watcher="marker")
+    done = asyncio.Event()
+
+    def collect(message) -> None:
+        if message.retain and message.payload:
+            found.add(message.topic)
+
+    await link.publish(marker, b"{}", retain=True, confirmed=True)
+    stops = [await link.subscribe(branch, collect) for branch in topics.BRANCHES]
+    stops.append(await link.subscribe(marker, lambda message: message.retain and done.set()))
+    await asyncio.wait_for(done.wait(), 10)
+    for stop in stops:
+        await stop()
+    await link.publish(marker, b"", retain=True, confirmed=True)
+    return found - {marker}
+
+
+async def state(spoke: FakeSpoke, skill: str, name: str = "volume") -> str:
+    """Publish a value of a skill."""
+    topic = topics.STATE.build(device=spoke.device, skill=skill, property=name)
+    await spoke.send(topic, b'{"v":1,"value":3,"at":"2026-01-01T00:00:00Z"}')
+    return topic
+
+
+async def settled(link: Link, expected: set[str]) -> None:
+    """Wait until exactly this is retained."""
+
+    async def as_expected() -> bool:
+        return await retained(link) == expected
+
+    await eventually(as_expected)
+
+
+# ---- skills that go
+
+
+async def test_a_skill_that_leaves_the_manifest_leaves_nothing_behind_and_the_others_stay(hub):
+    spoke, other = await hub.joined("TV"), await hub.joined("Radio")
+    await spoke.online(registration("MediaSkill"), registration("LampSkill", "turn_on"))
+    await other.online(registration("MediaSkill"))
+    kept = {
+        await state(spoke, "MediaSkill"),
+        await state(other, "MediaSkill"),
+        await state(other, "LampSkill"),
+    }
+    gone = {await state(spoke, "LampSkill"), await state(spoke, "LampSkill", "brightness")}
+    assert gone <= await retained(hub.outside)
+    payload = spoke.registration_payload(registration("MediaSkill"))
+    await spoke.status(skills={"MediaSkill": payload})
+    await settled(
+        hub.outside,
+        {OWN, *kept}
+        | {each.status_topic for each in (spoke, other)}
+        | {each.skill_topic("MediaSkill") for each in (spoke, other)},
+    )
+
+
+async def test_a_skill_that_vanished_while_the_hub_was_away_is_swept_when_it_is_back(
+    tmp_path, mosquitto, hub_key
+):
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="tv")
+    async with open_link(settings) as link:
+        async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+            spoke = await hub.joined("TV")
+            alone = FakeSpoke(link, hub_id=hub.registry.hub_id, device="tv", key=spoke.key)
+            await alone.online(registration("MediaSkill"), registration("LampSkill"))
+            await state(alone, "LampSkill")
+            await eventually(lambda: hub.skills(spoke) == {"MediaSkill", "LampSkill"})
+        alone.epoch += 1
+        await alone.online(registration("MediaSkill"))
+        async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+            payload = alone.registration_payload(registration("MediaSkill"))
+            await alone.status(skills={"MediaSkill": payload})
+            await settled(hub.outside, {OWN, alone.status_topic, alone.skill_topic("MediaSkill")})
+
+
+async def test_a_skill_whose_rows_the_hub_never_had_is_swept_too(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        left = spoke.skill_topic("OldSkill")
+        await spoke.send(left, spoke.registration_payload(registration("OldSkill")))
+        await spoke.online(registration("MediaSkill"))
+        await settled(hub.outside, {OWN, spoke.status_topic, spoke.skill_topic("MediaSkill")})
+
+
+async def test_a_value_that_nobody_told_of_is_found_when_all_are_looked_through(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration("MediaSkill"))
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+    kept, gone = await state(spoke, "MediaSkill"), await state(spoke, "GoneSkill")
+    assert {kept, gone} <= await retained(hub.outside)
+    await hub.service.check_retained()
+    await settled(hub.outside, {OWN, kept, spoke.status_topic, spoke.skill_topic("MediaSkill")})
+
+
+async def test_nothing_is_swept_as_long_as_it_is_unknown_what_a_device_has(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(registration("MediaSkill"))
+        await state(spoke, "MediaSkill")
+        await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+        await spoke.status("offline")
+        before = await retained(hub.outside)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+        await hub.service.check_retained()
+        assert await retained(hub.outside) == before
+
+
+async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds={"states": 3}) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(registration("MediaSkill"))
+        await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+        values = [await state(spoke, "MediaSkill", f"value{number}") for number in range(5)]
+        assert set(values) <= await retained(hub.outside)
+        await hub.service.check_retained()
+        assert "5 retained values are more than the 3 allowed" in hub.problems(spoke)
+        assert await retained(hub.outside) & set(values) == set(values[:3])
+
+
+# ---- devices
+
+
+@pytest.fixture
+async def registry(tmp_path, hub_key) -> AsyncIterator[Registry]:
+    async with open_registry(RegistrySettings(database=tmp_path / "hub" / "hub.db"), key=hub_key) as opened:
+        yield opened
+
+
+@pytest.fixture(params=KINDS)
+async def own(request, tmp_path, registry) -> AsyncIterator[Hub]:
+    async with open_own(request.param, tmp_path / "broker", registry) as running:
+        yield running
+
+
+async def test_a_rename_leaves_nothing_behind(own):
+    async with logged_in(own, "TV") as tv:
+        await tv.spoke.online(registration("MediaSkill"))
+        await state(tv.spoke, "MediaSkill")
+        await tv.spoke.heartbeat()
+        await eventually(lambda: own.skills(tv.spoke) == {"MediaSkill"})
+        before = await retained(own.outside)
+        await own.registry.change_device("tv", Change(display_name="Projector", aliases=["beamer"]))
+        await tv.spoke.online(registration("MediaSkill"))
+        await own.service.check_retained()
+        assert await retained(own.outside) == before
+
+
+async def test_removing_a_device_that_is_talking_empties_all_that_it_ever_had(own):
+    async with logged_in(own, "TV") as tv:
+        await tv.spoke.online(registration("MediaSkill"), registration("LampSkill"))
+        await tv.spoke.heartbeat()
+        # What no skill, no row of the table and no hub knows of, a device may still have had retained.
+        event = topics.EVENT.build(device="tv", name="pressed")
+        request = topics.CHAT_REQUEST.build(principal="tv", request="1")
+        for topic in (event, request):
+            await tv.spoke.send(topic, b"{}")
+        for number in range(50):
+            await state(tv.spoke, "GoneSkill", f"value{number}")
+        await own.service.remove_device("tv")
+        assert await retained(own.outside) == {OWN}
+
+
+async def test_what_a_device_left_while_the_broker_was_away_is_emptied_when_it_is_back(
+    tmp_path, mosquitto, hub_key
+):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(registration("MediaSkill"))
+        await state(spoke, "MediaSkill")
+        await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+        await spoke.status("offline")
+        await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+        stopped = mosquitto.pid
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            hub.link.reconnect()
+            await eventually(lambda: not hub.link.connected)
+            await hub.service.remove_device("tv")
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        await settled(hub.outside, {OWN})
+
+
+async def test_a_device_that_was_removed_long_ago_is_swept_wherever_it_is_seen(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        stranger = topics.STATUS.build(device="of_another_hub")
+        await hub.service.remove_device("tv")
+    async with open_link(LinkSettings(urls=(mosquitto.url,), client_id="late")) as link:
+        for topic in (spoke.status_topic, topics.EVENT.build(device="tv", name="x"), stranger):
+            await link.publish(topic, b"{}", retain=True)
+        async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+            await settled(hub.outside, {OWN, stranger})
+
+
+# ---- purging
+
+
+async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_silent(tmp_path, registry):
+    for kind in KINDS:
+        async with open_own(kind, tmp_path / kind, registry) as hub:
+            device = await registry.add_device(f"{kind} TV", owner="admin")
+            for topic in (
+                topics.STATUS.build(device=device.id),
+                topics.STATE.build(device="unknown", skill="X", property="y"),
+                topics.WATCHER.build(watcher="door"),
+                topics.HUB_STATUS.build(instance="second"),
+                topics.USER_EVENT.build(user="ada", kind="turn"),
+            ):
+                await hub.outside.publish(topic, b"{}", retain=True, confirmed=True)
+            assert await hub.service.purge() == Purged(6)
+            assert await retained(hub.outside) == set()
+            # Neither a reconnect nor another purge brings its status back.
+            assert await hub.service.purge() == Purged(1)
+            hub.link.reconnect()
+            await eventually(lambda hub=hub: hub.link.connected)
+            assert await retained(hub.outside) == set()
+
+
+async def test_after_a_purge_neither_the_goodbye_nor_the_last_will_of_the_hub_comes_back(
+    tmp_path, mosquitto, hub_key
+):
+    async with open_link(LinkSettings(urls=(mosquitto.url,), client_id="looking-on")) as link:
+        async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+            await hub.service.purge()
+        assert await retained(link) == set()
+        async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+            assert await retained(link) == {OWN}
+            await hub.service.purge()
+            # The connection is cut as by a crash: the broker publishes what will there is.
+            intruder = LinkSettings(urls=(mosquitto.url,), client_id="main")
+            async with open_link(intruder):
+                await eventually(lambda: not hub.link.connected)
+                assert await retained(link) == set()
+
+
+async def test_a_purge_tells_which_devices_are_still_there_and_what_other_brokers_kept(tmp_path, registry):
+    async def of_the_home() -> Purged:
+        return Purged(2, ("homeassistant/x/config",))
+
+    async with (
+        open_own("embedded", tmp_path / "broker", registry, purgers=(of_the_home,)) as hub,
+        logged_in(hub, "TV") as tv,
+    ):
+        await tv.spoke.online(registration("MediaSkill"))
+        await eventually(lambda: hub.skills(tv.spoke) == {"MediaSkill"})
+        purged = await hub.service.purge()
+        assert purged == Purged(5, ("homeassistant/x/config",), ("tv",))
+
+
+async def test_a_purge_without_a_broker_is_refused_and_the_hub_speaks_on(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        mosquitto.kill()
+        await eventually(lambda: not hub.link.connected)
+        with pytest.raises(Disconnected, match="no broker"):
+            await hub.service.purge()
+        mosquitto.start()
+        await eventually(lambda: hub.outside.connected)
+        await settled(hub.outside, {OWN})
+
+
+# ---- retained messages that are lost
+
+
+async def test_a_broker_that_lost_all_hears_a_new_session_of_the_hub(tmp_path, mosquitto, hub_key):
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        sessions: list[str] = []
+        await hub.outside.subscribe(
+            OWN, lambda message: sessions.append(json.loads(message.payload)["session"])
+        )
+        await eventually(lambda: sessions)
+        mosquitto.kill()
+        mosquitto.start()
+        await eventually(lambda: len(set(sessions)) == 2)
+        await eventually(lambda: hub.outside.connected)
+        await settled(hub.outside, {OWN})
+
+
+async def test_a_hub_whose_status_was_emptied_by_hand_begins_a_new_session(hub):
+    said: list[bytes] = []
+    await hub.outside.subscribe(OWN, lambda message: said.append(message.payload))
+    await eventually(lambda: said)
+    await hub.outside.publish(OWN, b"", retain=True)
+
+    def sessions() -> set[str]:
+        return {json.loads(payload)["session"] for payload in said if payload}
+
+    await eventually(lambda: len(sessions()) == 2)
+    await settled(hub.outside, {OWN})
+
+
+async def test_a_false_status_of_the_hub_is_put_right(hub):
+    said: list[bytes] = []
+    await hub.outside.subscribe(OWN, lambda message: said.append(message.payload))
+    await eventually(lambda: said)
+    await hub.outside.publish(OWN, b'{"state":"offline"}', retain=True)
+    await eventually(lambda: said[-1] == said[0] and len(said) >= 3)
