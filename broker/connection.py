@@ -51,7 +51,14 @@ class Answer(NamedTuple):
 
 
 class Login(NamedTuple):
-    """Everything a CONNECT carries, and where it goes; without TLS where there is no context."""
+    """Everything a CONNECT carries, and where it goes; without TLS where there is no context.
+
+    Attributes:
+        timeout_s: For the answer to CONNECT.
+        acknowledge_s: For SUBACK, UNSUBACK, or a PUBACK that somebody waits for; after it the connection
+            counts as broken. A broker that was frozen for so long goes on with it, but perhaps without
+            the subscription.
+    """
 
     host: str
     port: int
@@ -219,6 +226,8 @@ class Connection:
 
     def _broken(self, reason: str) -> Disconnected:
         """End a connection of which nobody knows what the broker took from it."""
+        # With a word, or paho's thread waits on for the acknowledgement.
+        self.leave()
         self._end(reason)
         return Disconnected(reason)
 
