@@ -22,7 +22,8 @@ from hub_agent.chat import Chat
 from hub_agent.confirmations import Questions
 from hub_agent.conversations import open_conversations
 from hub_agent.device_manager import DeviceManager
-from hub_agent.http.app import Services, make_app
+from hub_agent.http.app import Services, guarded, make_app
+from hub_agent.http.lan import open_lan
 from hub_agent.http.server import serve
 from hub_agent.http.streams import Connections
 from hub_agent.rate import RateLimit
@@ -46,12 +47,14 @@ class Hub:
     Attributes:
         url: Where its HTTP API is reached on this machine, base path included.
         http_port: The port of it.
+        lan_port: The port for other machines; None where they cannot come in.
     """
 
     url: str
     http_port: int
     registry: Registry
     link: Link
+    lan_port: int | None = None
 
 
 @asynccontextmanager
@@ -66,6 +69,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
     async with AsyncExitStack() as stack:
         # Before anything else: a second hub must not touch the first one's files.
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, purpose="HTTP"))
+        lan = stack.enter_context(open_lan(settings.http.lan)) if settings.http.lan else None
         key = KeyPair.load_or_create(settings.directory / "key.pem")
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings), key=key))
         await provide_token(settings.directory, registry)
@@ -112,11 +116,18 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
         port = listener.getsockname()[1]
         url = _url(settings, port)
-        await stack.enter_async_context(serve(make_app(services), listener))
+        app = make_app(services)
+        await stack.enter_async_context(serve(guarded(app, settings.http), listener))
+        if lan is not None:
+            tasks.create_task(lan.watch(), name="certificates")
+            await stack.enter_async_context(
+                serve(guarded(app, settings.http, names=lan.names), lan.listener, tls=lan.context)
+            )
         # Streams end with their turns; the server waits for them when it is closed, after this.
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))
-        yield Hub(url=url, http_port=port, registry=registry, link=bus.link)
+        lan_port = lan.port if lan else None
+        yield Hub(url=url, http_port=port, registry=registry, link=bus.link, lan_port=lan_port)
 
 
 async def _shut_out(turns: Turns, connections: Connections, revocation: Revocation) -> None:
@@ -132,14 +143,8 @@ def _registry_settings(settings: HubSettings) -> RegistrySettings:
         brokers=settings.bus.addresses or (settings.bus.url,),
         topic_prefix=settings.bus.topic_prefix,
         login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
-        ca=_authorities(settings),
+        ca=settings.ca,
     )
-
-
-def _authorities(settings: HubSettings) -> str | None:
-    """Give whom devices must trust: the authority of this home, and that of the broker if it has another."""
-    given = (settings.ca, settings.bus.ca)
-    return "\n".join(dict.fromkeys(pem.strip() for pem in given if pem)) + "\n" if any(given) else None
 
 
 def _pool_settings(settings: HubSettings) -> PoolSettings:

@@ -157,7 +157,8 @@ class HubSettings(_Settings):
         models: As ``agent_core.models.choose`` gives them.
         gateway: How models are asked.
         home_link: The broker of others that the hub uses beside the bus, if any.
-        ca: PEM of the certificate authority of this home; devices pin it when they join.
+        ca: PEM of the certificate authorities that devices pin when they join: of this home, and of its
+            broker if that has another one.
     """
 
     home: Path

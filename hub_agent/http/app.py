@@ -1,6 +1,6 @@
-"""The hub's HTTP application: every router, behind one guard."""
+"""The hub's HTTP application: every router, and the guard in front of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -13,6 +13,7 @@ from hub_agent.http import chat, completions, errors, skills
 from hub_agent.http.guard import Guard
 from hub_agent.http.skills import Direct
 from hub_agent.http.streams import Connections
+from hub_agent.settings import HttpSettings
 from hub_registry.bearer import Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_router as make_registry_router
@@ -36,7 +37,7 @@ class Services:
 
 
 def make_app(services: Services) -> ASGIApp:
-    """Put the application together."""
+    """Put the application together; `guarded`, it can be served."""
     assistant = services.chat.assistant
     settings = assistant.settings
     # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
@@ -59,8 +60,13 @@ def make_app(services: Services) -> ASGIApp:
         )
     app.include_router(skills.make_router(direct))
     app.include_router(make_registry_router(assistant.registry, gate=services.gate, remover=services.remover))
-    return Guard(
-        app,
-        max_body_bytes=settings.http.max_body_bytes,
-        base_path=settings.http.base_path,
-    )
+    return app
+
+
+def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Container[str]] = tuple) -> ASGIApp:
+    """Put the guard of one listener in front of the application.
+
+    Args:
+        names: See `Guard`.
+    """
+    return Guard(app, max_body_bytes=settings.max_body_bytes, base_path=settings.base_path, names=names)

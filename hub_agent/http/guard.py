@@ -1,10 +1,11 @@
 """What every request must pass before any endpoint sees it: Host, Origin, and the size of its body.
 
 A page in a browser can make requests to a loopback address, and a name that its owner points there
-(DNS rebinding) makes them look like requests to itself. So only ``localhost`` and IP addresses are
-served, and only pages of the hub itself may ask.
+(DNS rebinding) makes them look like requests to itself. So only ``localhost``, IP addresses and the names of
+this machine are served, and only pages of the hub itself may ask.
 """
 
+from collections.abc import Callable, Container
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ class Guard:
         max_body_bytes: The largest body of a request.
         base_path: Where a proxy puts the hub; paths are taken with it and, where the proxy takes it
             off, without.
+        names: Gives the host names, in small letters, by which this machine goes besides ``localhost``.
     """
 
     def __init__(
@@ -38,10 +40,12 @@ class Guard:
         *,
         max_body_bytes: int,
         base_path: str = "",
+        names: Callable[[], Container[str]] = tuple,
     ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._base_path = base_path
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, then pass it on."""
@@ -60,12 +64,12 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
         hosts = headers.getlist("host")
         host = _host(hosts[0]) if len(hosts) == 1 else None
-        if host is None or not _is_ours(host):
+        if host is None or not (_is_ours(host) or host in self._names()):
             return (
                 421,
                 "wrong_host",
                 "this hub does not go by the name in the Host header",
-                "Use its IP address, or localhost on the machine itself.",
+                "Use its IP address, or a name that 'strawberry certs' shows.",
             )
         origin = headers.get("origin")
         if origin is not None and not _may_ask(origin, scope["scheme"], hosts[0]):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 
@@ -34,8 +35,14 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve the app on a socket that is bound already, until the block is left."""
+async def serve(
+    app: ASGIApp, listener: socket.socket, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve the app on a socket that is bound already, until the block is left.
+
+    Args:
+        tls: The server's side of TLS; None serves in the clear.
+    """
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -45,6 +52,9 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
+    config.load()
+    # uvicorn would make one of files; this one takes a renewed certificate up while it is in use.
+    config.ssl = tls
     server = _Server(config)
     async with open_tasks() as tasks:
         serving = tasks.create_task(server.serve(sockets=[listener]), name="http")

@@ -1,0 +1,98 @@
+"""The way in for other machines: a second listener, over TLS or, where that was spelled out, in the clear."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker.certificates import ServerCertificate
+from broker.ports import listen
+from contracts.errors import ConfigError
+from hub_agent.settings import LanSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Lan:
+    """A listener that is bound.
+
+    Attributes:
+        context: What it shows to whoever connects; None in the clear.
+    """
+
+    def __init__(self, settings: LanSettings, listener: socket.socket, shown: "_Shown | None") -> None:
+        self.listener = listener
+        self.context = shown.context if shown else None
+        self._settings = settings
+        self._shown = shown
+
+    @property
+    def port(self) -> int:
+        """The port that it really has."""
+        return int(self.listener.getsockname()[1])
+
+    @property
+    def scheme(self) -> str:
+        """``https``, or ``http`` in the clear."""
+        return "https" if self.context else "http"
+
+    def names(self) -> frozenset[str]:
+        """Give the host names by which this machine may be called, in small letters."""
+        certified = self._shown.certificate.names if self._shown else ()
+        return frozenset(name.lower() for name in (*self._settings.names, *certified))
+
+    async def watch(self) -> None:
+        """Take up renewed certificates, until cancelled."""
+        while self._shown is not None:
+            await asyncio.sleep(self._settings.look_s)
+            self._shown.look()
+
+
+@contextmanager
+def open_lan(settings: LanSettings) -> Iterator[Lan]:
+    """Bind the listener.
+
+    Raises:
+        PortTaken: If another program has the port.
+        ConfigError: If it cannot be bound, or there is no certificate that can be used.
+    """
+    # Told before the port is taken: without certificates there is nothing to listen for.
+    shown = _Shown(settings.certificates) if settings.certificates is not None else None
+    purpose = "HTTPS" if shown else "HTTP from other machines"
+    with listen(settings.host, settings.port, purpose=purpose) as listener:
+        yield Lan(settings, listener, shown)
+
+
+class _Shown:
+    """The server certificate as the listener shows it; files that change are read again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.certificate = ServerCertificate.load(directory)
+        self.context: ssl.SSLContext = self.certificate.context()
+        self._directory = directory
+        self._state = self._stat()
+
+    def look(self) -> None:
+        """Read the files again if they have changed; what is bad leaves the present certificate as it is."""
+        state = self._stat()
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            renewed = ServerCertificate.load(self._directory)
+            renewed.load_into(self.context)
+        except ConfigError as error:
+            _log.error("the renewed server certificate cannot be used: %s", error)
+            return
+        self.certificate = renewed
+        _log.info("a renewed server certificate is shown from now on")
+
+    def _stat(self) -> tuple[int, int] | None:
+        try:
+            found = (self._directory / "server.pem").stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
