@@ -36,7 +36,9 @@ def our_broker(kind: OurKind, ports: tuple[int, ...], *, lan: Lan | None, websoc
     if websocket:
         # The certificate is for this machine's names and addresses, loopback among them.
         web = f"{'wss' if secure else 'ws'}://127.0.0.1:{ports[-1]}"
-    return OurBroker(kind, urls=(f"mqtt://127.0.0.1:{ports[0]}",), addresses=addresses, websocket=web)
+    local = f"mqtt://127.0.0.1:{ports[0]}"
+    # What is on loopback is for devices on this machine; the others leave it alone.
+    return OurBroker(kind, urls=(local,), addresses=(*addresses, local), websocket=web)
 
 
 def describe_broker(broker: OurBroker) -> Iterator[str]:

@@ -94,9 +94,13 @@ def ollamas_of(home: Home, environment: dict[str, str]) -> list[Model]:
     models = choose(read_entries(home.directory), keys, home=home.directory).usable
     found = {model.entry.address: model for model in models if model.entry.is_native_ollama}
     if not found:
-        entry = ModelEntry(name="ollama", provider="ollama", model="any", base_url=ollama_address(keys))
-        found[entry.address] = Model(entry)
+        return [ollama_at(ollama_address(keys))]
     return list(found.values())
+
+
+def ollama_at(address: str) -> Model:
+    """Give the Ollama at an address in the form of a model of its; which one does not matter."""
+    return Model(ModelEntry(name="ollama", provider="ollama", model="any", base_url=address))
 
 
 async def ask_ollamas(servers: Sequence[Model]) -> list[FoundOllama]:

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import SecretStr
+
 from agent_core.ollama import LocalModel, PullStep, open_ollama
 from agent_core.ollama_address import VARIABLE, ollama_address
 from contracts.errors import GatewayError
@@ -51,14 +53,25 @@ def pull(options: argparse.Namespace) -> None:
 async def _pull(options: argparse.Namespace) -> None:
     server = ollamas_of(Home.find(), dict(os.environ))[0]
     address = ollama_address({VARIABLE: options.ollama}) if options.ollama else server.entry.address
-    progress = Progress()
+    size = await pull_model(address, None if options.ollama else server.key, options.name)
+    Output(options.json).result(
+        {"model": options.name, "address": address, "bytes": size},
+        text=f"{options.name} is there ({size_text(size)}). Use it: strawberry setup "
+        f"--provider ollama --model {options.name}",
+    )
+
+
+async def pull_model(address: str, key: SecretStr | None, name: str) -> int:
+    """Let an Ollama get a model and show how far it is; gives the bytes of its files.
+
+    Raises:
+        NotFound: If the library has no such model.
+        GatewayError: If nothing answers, or the pull failed.
+    """
+    progress, shown = Progress(), _ProgressLine()
     last: PullStep | None = None
-    shown = _ProgressLine()
     try:
-        async with (
-            open_ollama(address, None if options.ollama else server.key) as ollama,
-            aclosing(ollama.pull(options.name)) as steps,
-        ):
+        async with open_ollama(address, key) as ollama, aclosing(ollama.pull(name)) as steps:
             async for step in steps:
                 last = step
                 shown.show(step, progress.text(step, time.monotonic()))
@@ -66,16 +79,13 @@ async def _pull(options: argparse.Namespace) -> None:
         shown.end()
         note("Stopped. What came is kept: the same command goes on from there.")
         raise
-    shown.end()
+    finally:
+        shown.end()
     if last is None or last.status != "success":
         raise GatewayError(
-            f"Ollama stopped before it had all of {options.name}", hint="The same command goes on from there."
+            f"Ollama stopped before it had all of {name}", hint="The same command goes on from there."
         )
-    Output(options.json).result(
-        {"model": options.name, "address": address, "bytes": progress.bytes_total},
-        text=f"{options.name} is there ({size_text(progress.bytes_total)}). Use it: strawberry setup "
-        f"--provider ollama --model {options.name}",
-    )
+    return progress.bytes_total
 
 
 class _ProgressLine:

@@ -26,6 +26,7 @@ class Tap:
     def __enter__(self) -> Self:
         self._ended = threading.Event()
         self._server = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._server.getsockname()[1]
         self._server.settimeout(_LOOK_S)
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
@@ -40,7 +41,7 @@ class Tap:
     @property
     def url(self) -> str:
         """Where clients connect to."""
-        return f"mqtt://127.0.0.1:{self._server.getsockname()[1]}"
+        return f"mqtt://127.0.0.1:{self.port}"
 
     @property
     def everything(self) -> bytes:
