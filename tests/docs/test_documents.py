@@ -1,7 +1,10 @@
 """Every command and every snippet in the documents works as it stands there."""
 
+import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.models import read_entries, read_tables
+from agent_core.models import read_entries
+from contracts import access, topics
+from contracts.access import Principal
+from deploy.cli.parser import make_parser
 from deploy.home import Home
-from deploy.settings import read_household
+from deploy.settings import read_broker, read_home_broker, read_household
+from tests.conftest import require
 from tests.e2e.house import House, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -57,11 +64,36 @@ def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iter
         yield home
 
 
+@pytest.fixture(scope="module")
+def environment(house: House) -> dict[str, str]:
+    """What a person has who read docs/mqtt.md: a login, where mosquitto_sub and mosquitto_pub find it."""
+    settings = house.directory / "config"
+    settings.mkdir()
+    login = house.json("broker", "login", "reader_of_mqtt", "--chat")
+    for program in ("mosquitto_sub", "mosquitto_pub"):
+        (settings / program).write_text(
+            f"-h 127.0.0.1\n-p {house.mqtt_port}\n"
+            f"-u reader_of_mqtt\n-P {login['password']}\n-I reader_of_mqtt-\n"
+        )
+    return house.environment(
+        house.home,
+        {
+            "PATH": f"{house.directory / 'bin'}:{os.environ['PATH']}",
+            "XDG_CONFIG_HOME": str(settings),
+        },
+    )
+
+
 @pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_documents_succeeds(house: House, command: str) -> None:
+def test_a_command_of_the_documents_succeeds(environment: dict[str, str], command: str) -> None:
+    if "mosquitto_" in command:
+        hint = "mosquitto_sub is not installed: apt-get install mosquitto-clients"
+        require(shutil.which("mosquitto_sub") is not None, hint)
+        # The login of the page is made by the command before it, in the house of this test by its fixture.
+        command = command.replace("hub/chat/node_red/", "hub/chat/reader_of_mqtt/")
     done = subprocess.run(
         ["bash", "-euc", command],
-        env=house.environment(house.home, {"PATH": f"{house.directory / 'bin'}:{os.environ['PATH']}"}),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -84,8 +116,72 @@ def test_a_make_target_of_the_documents_exists(target: str) -> None:
 @pytest.mark.parametrize(("document", "block"), blocks("toml"))
 def test_a_settings_snippet_of_the_documents_is_understood(document: str, block: str, tmp_path: Path) -> None:
     (tmp_path / "strawberry.toml").write_text(block)
-    assert read_entries(tmp_path) or read_tables(tmp_path).get("household"), document
-    read_household(Home(tmp_path))
+    home = Home(tmp_path)
+    read_household(home)
+    found = [read_entries(tmp_path), read_broker(home), read_home_broker(home), "[household]" in block]
+    assert any(found), document
+
+
+def _for_a_terminal() -> list[str]:
+    """The commands that wait for a person, or go on until they are ended."""
+    lines = [line for _, block in blocks("sh") for line in block.splitlines()]
+    return sorted({line for line in lines if line.startswith("strawberry ")})
+
+
+@pytest.mark.parametrize("command", _for_a_terminal())
+def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(command: str) -> None:
+    words = shlex.split(command, comments=True)[1:]
+    assert make_parser().parse_args(words).run
+
+
+def test_another_machine_joins_as_the_readme_says(tmp_path: Path, sandbox_files: Path) -> None:
+    page = (ROOT / "README.md").read_text("utf-8")
+    section = page[page.index("### Other machines") :]
+    up, join, run, approve = re.findall(r"^strawberry (.*?) *(?:#.*)?$", section, re.MULTILINE)[:4]
+    with House(tmp_path / "house", sandbox=sandbox_files) as home:
+        ports = ("--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
+        home.start("up", *up.split(), "--no-spoke", *ports, "--https-port", "0", "--mqtts-port", "0")
+        wait_for(lambda: "Ready" in home.log("up") or home.ended("up"), what="strawberry up")
+        printed = re.search(r"strawberry (spoke join https://\S+)", home.log("up"))
+        assert printed is not None, home.log("up")
+        assert join.rpartition(" ")[0] == printed[1].rpartition(" ")[0]
+        there = tmp_path / "other machine"
+        home.start("join", *printed[1].split(), home=there)
+        code = wait_for(lambda: re.search(r"\b[A-Z0-9]{4}-[A-Z0-9]{4}\b", home.log("join")), what="a code")
+        shown = home.cli(*approve.replace("ABCD-EFGH", code[0]).split(), given="y\n")
+        assert shown.returncode == 0, shown.stderr
+        fingerprint = re.search(r"\b[A-Z2-7]{4}(-[A-Z2-7]{4}){3}\b", home.log("join"))
+        assert fingerprint is not None, home.log("join")
+        assert fingerprint[0] in shown.stdout + shown.stderr
+        home.start("spoke", *run.split(), home=there)
+        wait_for(
+            lambda: any(row["state"] == "online" for row in home.json("devices", "list")),
+            what="the other machine to be online",
+        )
+
+
+@pytest.mark.parametrize(("document", "block"), blocks("json"))
+def test_a_flow_of_the_documents_stays_within_the_rights_of_its_login(document: str, block: str) -> None:
+    given = access.rights(Principal(kind="client", id="node_red", chat=True))
+    nodes = json.loads(block)
+    wired = {wire for node in nodes for output in node.get("wires", []) for wire in output}
+    assert wired <= {node["id"] for node in nodes}, document
+    for node in nodes:
+        if node["type"] == "mqtt in":
+            assert access.allowed(given, "subscribe", node["topic"])
+            assert access.allowed(given, "receive", node["topic"])
+    (request,) = re.findall(r"'(hub/chat/.*?)'", block)
+    assert access.allowed(given, "publish", request + "1")
+
+
+@pytest.mark.parametrize(("document", "block"), blocks("yaml"))
+def test_the_topics_of_a_sensor_are_retained_ones_of_a_device(document: str, block: str) -> None:
+    named = re.findall(r'_topic: "(.*?)"', block)
+    assert named, document
+    for topic in named:
+        found = topics.find(topic)
+        assert found is not None, topic
+        assert found[0].retained
 
 
 @pytest.mark.parametrize(("document", "block"), blocks("python"))
