@@ -61,13 +61,18 @@ class Client:
         return answer.json() if answer.content else None
 
 
-@asynccontextmanager
-async def speak_to(registry: Registry) -> AsyncIterator[Client]:
-    """Serve a registry over HTTP."""
+def make_app(registry: Registry) -> FastAPI:
+    """Put together the registry's API alone."""
     app = FastAPI()
     errors.install(app)
     gate = Gate(registry.authority, registry.accounts)
     app.include_router(make_router(registry, gate=gate, remover=Remover(registry)))
-    transport = httpx.ASGITransport(app=app)
+    return app
+
+
+@asynccontextmanager
+async def speak_to(registry: Registry) -> AsyncIterator[Client]:
+    """Serve a registry over HTTP."""
+    transport = httpx.ASGITransport(app=make_app(registry))
     async with httpx.AsyncClient(transport=transport, base_url="http://hub.local:8321") as http:
         yield Client(http, registry)

@@ -1,6 +1,5 @@
 """What the broker retains: swept when a skill or a device goes, purged on demand, whole again by itself."""
 
-import asyncio
 import json
 import os
 import signal
@@ -8,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.link import Link, LinkSettings, open_link
+from broker.link import LinkSettings, open_link
 from contracts import topics
 from contracts.errors import Disconnected
 from hub_registry.devices import Change
@@ -18,29 +17,10 @@ from hub_registry.retained import Purged
 from hub_registry.settings import RegistrySettings
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
+from tests.hub_registry.retained import retained, settled
 from tests.hub_registry.spokes import FakeSpoke, eventually, registration
 
 OWN = topics.HUB_STATUS.build(instance="main")
-
-
-async def retained(link: Link) -> set[str]:
-    """All that the broker retains of ours, seen by somebody else."""
-    found: set[str] = set()
-    marker = topics.WATCHER.build(watcher="marker")
-    done = asyncio.Event()
-
-    def collect(message) -> None:
-        if message.retain and message.payload:
-            found.add(message.topic)
-
-    await link.publish(marker, b"{}", retain=True, confirmed=True)
-    stops = [await link.subscribe(branch, collect) for branch in topics.BRANCHES]
-    stops.append(await link.subscribe(marker, lambda message: message.retain and done.set()))
-    await asyncio.wait_for(done.wait(), 10)
-    for stop in stops:
-        await stop()
-    await link.publish(marker, b"", retain=True, confirmed=True)
-    return found - {marker}
 
 
 async def state(spoke: FakeSpoke, skill: str, name: str = "volume") -> str:
@@ -48,15 +28,6 @@ async def state(spoke: FakeSpoke, skill: str, name: str = "volume") -> str:
     topic = topics.STATE.build(device=spoke.device, skill=skill, property=name)
     await spoke.send(topic, b'{"v":1,"value":3,"at":"2026-01-01T00:00:00Z"}')
     return topic
-
-
-async def settled(link: Link, expected: set[str]) -> None:
-    """Wait until exactly this is retained."""
-
-    async def as_expected() -> bool:
-        return await retained(link) == expected
-
-    await eventually(as_expected)
 
 
 # ---- skills that go

@@ -1,0 +1,107 @@
+"""Retained messages that are lost altogether: hub and a real spoke say everything again by themselves."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from pydantic import SecretStr
+
+from broker.link import Link
+from broker.ports import listen
+from contracts import topics
+from hub_agent.http.server import serve
+from hub_registry.presence import State
+from spoke.app import open_spoke
+from spoke.settings import SpokeSettings
+from tests.hub_registry.http_client import make_app
+from tests.hub_registry.hubs import Hub, open_hub
+from tests.hub_registry.retained import retained, settled
+from tests.hub_registry.spokes import eventually
+
+SKILL = """
+from spoke import Skill
+
+
+class CoffeeSkill(Skill):
+    \"\"\"The coffee machine.\"\"\"
+
+    async def setup(self) -> None:
+        self.state("water", 3)
+
+    def brew(self) -> str:
+        \"\"\"Brew.\"\"\"
+        return "Brewing."
+"""
+
+
+@pytest.fixture
+async def hub(tmp_path, mosquitto, hub_key) -> AsyncIterator[Hub]:
+    """A hub with a spoke of its own on a broker that keeps nothing over a restart."""
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills" / "coffee.py").write_text(SKILL)
+    async with (
+        open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, brokers=(mosquitto.url,)) as hub,
+        _over_http(hub) as url,
+    ):
+        device = await hub.registry.add_device("Kitchen", owner="admin")
+        invitation = await hub.registry.invite(device.id)
+        settings = SpokeSettings(
+            home=tmp_path / "spoke",
+            hub_url=url,
+            skills=(tmp_path / "skills",),
+            heartbeat_s=0.2,
+            republish_within_s=0.1,
+            reclaim_s=0.1,
+        )
+        async with open_spoke(settings, token=SecretStr(invitation.token)):
+            yield hub
+
+
+@asynccontextmanager
+async def _over_http(hub: Hub) -> AsyncIterator[str]:
+    with listen("127.0.0.1", 0, purpose="HTTP") as listener:
+        async with serve(make_app(hub.registry), listener):
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+ALL = {
+    topics.HUB_STATUS.build(instance="main"),
+    topics.STATUS.build(device="kitchen"),
+    topics.HEARTBEAT.build(device="kitchen"),
+    topics.SKILL.build(device="kitchen", skill="CoffeeSkill"),
+    topics.STATE.build(device="kitchen", skill="CoffeeSkill", property="water"),
+}
+
+
+def is_whole(hub: Hub) -> bool:
+    entry = hub.registry.directory.get("kitchen")
+    return entry is not None and entry.presence.state is State.ONLINE and set(entry.skills) == {"CoffeeSkill"}
+
+
+async def whole(hub: Hub, link: Link) -> None:
+    await settled(link, ALL)
+    await eventually(lambda: is_whole(hub))
+
+
+async def test_after_a_broker_that_keeps_nothing_was_restarted(hub, mosquitto):
+    await whole(hub, hub.outside)
+    mosquitto.kill()
+    await eventually(lambda: not hub.outside.connected)
+    mosquitto.start()
+    await eventually(lambda: hub.outside.connected)
+    await whole(hub, hub.outside)
+
+
+async def test_after_somebody_emptied_all_that_was_retained_while_everybody_stayed_connected(hub):
+    await whole(hub, hub.outside)
+    for topic in sorted(await retained(hub.outside)):
+        await hub.outside.publish(topic, b"", retain=True)
+    await whole(hub, hub.outside)
+
+
+async def test_after_a_purge_the_devices_say_again_what_they_have_and_the_hub_is_silent(hub):
+    await whole(hub, hub.outside)
+    purged = await hub.service.purge()
+    assert purged.connected == ("kitchen",)
+    assert purged.left == ()
+    await settled(hub.outside, ALL - {topics.HUB_STATUS.build(instance="main")})
