@@ -21,6 +21,9 @@ _CONNECT_S: Final = 3.0
 _ANSWER_S: Final = 10.0
 """For questions about models, which no model answers."""
 
+_SMALL: Final = 8_000_000_000
+"""Parameters below which a model is given skills as tools in place of code."""
+
 _ABSENT: Final = "file does not exist"
 
 
@@ -33,6 +36,7 @@ class LocalModel:
         parameters: As Ollama writes it, for example ``4.0B``.
         context_length: Tokens that it was trained for; None where it does not say.
         calls_tools: None where this Ollama is too old to say.
+        is_small: Whether code comes hard to a model of this size.
         loaded_context: Tokens of the context that it runs with now; None where it is not in memory.
     """
 
@@ -42,6 +46,7 @@ class LocalModel:
     quantization: str
     context_length: int | None
     calls_tools: bool | None
+    is_small: bool
     loaded_context: int | None = None
 
 
@@ -132,6 +137,7 @@ class Ollama:
             parameters=(details.parameter_size if details else None) or "",
             quantization=(details.quantization_level if details else None) or "",
             context_length=context_length_of(shown),
+            is_small=0 < ((shown.modelinfo or {}).get("general.parameter_count") or 0) < _SMALL,
             calls_tools=None if shown.capabilities is None else "tools" in shown.capabilities,
             loaded_context=loaded,
         )

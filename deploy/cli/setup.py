@@ -1,0 +1,286 @@
+"""``strawberry setup``: choosing models, trying them, writing them down."""
+
+import argparse
+import asyncio
+import getpass
+import os
+import sys
+from dataclasses import asdict
+from typing import Final
+
+from pydantic import SecretStr, ValidationError
+
+from agent_core.models import Model, ModelEntry, choose, read_entries, read_keys
+from agent_core.ollama import LocalModel
+from agent_core.ollama_address import ollama_address
+from agent_core.probe import Probe, probe
+from contracts.errors import ConfigError
+from deploy.cli.asking import agreed
+from deploy.cli.models import pull_model
+from deploy.cli.output import Output, note, waiting
+from deploy.home import Home
+from deploy.models import ask_ollamas, ollama_at
+from deploy.setup import unused_name, write_entry, write_key
+
+_PROVIDERS: Final = ("openai", "ollama", "anthropic", "google")
+_OPENAI_KEY: Final = "OPENAI_API_KEY"
+_FLAGS: Final = "Say it all, for example: strawberry setup --provider ollama --model qwen3:4b"
+
+
+class _Ended(Exception):
+    """The person gives no further answers."""
+
+
+def setup(options: argparse.Namespace) -> None:
+    """Add one model as the flags say, or ask a person for as many as they like."""
+    home = Home.find()
+    if options.provider is not None:
+        _add_as_told(home, options)
+    elif options.model is not None or options.name is not None or options.base_url is not None:
+        raise ConfigError("which provider is not said", hint=_FLAGS)
+    elif options.json or not sys.stdin.isatty():
+        raise ConfigError("setup asks questions, and there is no terminal to answer them", hint=_FLAGS)
+    else:
+        _converse(home)
+
+
+def _add_as_told(home: Home, options: argparse.Namespace) -> None:
+    if not options.model:
+        raise ConfigError("which model is not said", hint=_FLAGS)
+    variables = read_keys(home.directory, os.environ)
+    name = options.name or unused_name(home, options.model)
+    entry = _entry(
+        {
+            "name": name,
+            "provider": options.provider,
+            "model": options.model,
+            "base_url": options.base_url,
+            "api_key_env": options.key_env or _variable_for(options, name),
+            "tools": options.tools,
+        }
+    )
+    model = _with_key(home, entry, variables, from_stdin=options.key_stdin)
+    local = _look_up(model) if model.entry.is_native_ollama else None
+    if options.tools is None and local is not None and local.is_small:
+        entry = entry.model_copy(update={"tools": "native"})
+    tried = None if options.no_test else _try(model)
+    problem = "" if tried is None else tried.problem or tried.advice
+    if problem:
+        raise ConfigError(
+            f"{entry.name}: {problem}", hint="Nothing was written; --no-test writes it all the same."
+        )
+    _write(home, entry, model.key)
+    told = {"name": entry.name, "tools": entry.tools, "tried": asdict(tried) if tried else None}
+    Output(options.json).result(told, text=_written(home, entry, tried))
+
+
+def _variable_for(options: argparse.Namespace, name: str) -> str | None:
+    """Name the variable of a key; a server in the house may ask for none."""
+    if options.provider == "openai" and options.base_url is None:
+        return _OPENAI_KEY
+    return _own_variable(name) if options.key_stdin and options.provider in ("openai", "ollama") else None
+
+
+def _converse(home: Home) -> None:
+    configured = read_entries(home.directory)
+    if configured:
+        note(f"Set up already: {', '.join(entry.name for entry in configured)}.")
+    note("Models are asked in the order in which you add them; the next one answers where one cannot.")
+    added: list[str] = []
+    try:
+        while True:
+            provider = _ask(
+                "Provider: openai (or anything compatible), ollama, anthropic, google; empty to end"
+            )
+            if not provider:
+                break
+            if provider not in _PROVIDERS:
+                note(f"  There is no {provider}.")
+                continue
+            entry = _add_by_asking(home, provider)
+            if entry is not None:
+                added.append(entry.name)
+    except _Ended:
+        note("")
+    if not added:
+        note("Nothing was added. Sentences of skills work without a model, too.")
+        return
+    print(_what_next(home))
+
+
+def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
+    """Ask for one model, try it, and write it; None where it was not written."""
+    variables = read_keys(home.directory, os.environ)
+    base_url, local = None, None
+    if provider == "ollama":
+        local = _choose_local(ollama_at(ollama_address(variables)))
+        if local is None:
+            return None
+        model_name = local.name
+    else:
+        if provider == "openai":
+            base_url = _ask("Address up to and with /v1; empty for OpenAI's own") or None
+        model_name = _ask("Model, as the provider calls it", needed=True)
+    name = _ask("Name, as you call it", default=unused_name(home, model_name))
+    fields: dict[str, object] = {
+        "name": name,
+        "provider": provider,
+        "model": model_name,
+        "base_url": base_url,
+    }
+    if local is not None and local.is_small:
+        fields["tools"] = "native"
+    if provider == "openai":
+        fields["api_key_env"] = _OPENAI_KEY if base_url is None else _own_variable(name)
+    try:
+        entry = _entry(fields)
+    except ConfigError as error:
+        note(f"  {error.message}. {error.hint}")
+        return None
+    key = _ask_key(entry, variables, needed=base_url is None)
+    if key is None:
+        entry = entry.model_copy(update={"api_key_env": None})
+    tried = _try(_located(entry, key, home, variables))
+    note(f"  {_result(tried)}")
+    if (tried.problem or tried.advice) and not agreed("  Write it all the same?"):
+        return None
+    _write(home, entry, key)
+    return entry
+
+
+def _choose_local(server: Model) -> LocalModel | None:
+    """Let a person choose among the models that Ollama has, or get another one."""
+    # Questions are asked outside of the event loop, which would keep a Ctrl-C to itself.
+    (found,) = asyncio.run(ask_ollamas([server]))
+    if found.problem:
+        note(f"  {found.problem}")
+        return None
+    for model in found.models:
+        note(f"  {model.name}{'  (cannot call tools)' if model.calls_tools is False else ''}")
+    able = [model.name for model in found.models if model.calls_tools is not False]
+    name = _ask("Model; another name gets it from Ollama's library", default=able[0] if able else "qwen3:4b")
+    chosen = _named(found.models, name)
+    if chosen is None and agreed(f"  Ollama does not have {name}. Get it now?"):
+        asyncio.run(pull_model(server.entry.address, server.key, name))
+        (found,) = asyncio.run(ask_ollamas([server]))
+        chosen = _named(found.models, name)
+    return chosen
+
+
+def _look_up(model: Model) -> LocalModel | None:
+    (found,) = asyncio.run(ask_ollamas([model]))
+    return _named(found.models, model.entry.model)
+
+
+def _named(models: tuple[LocalModel, ...], name: str) -> LocalModel | None:
+    return next((model for model in models if model.name in (name, f"{name}:latest")), None)
+
+
+def _entry(fields: dict[str, object]) -> ModelEntry:
+    try:
+        return ModelEntry.model_validate({key: value for key, value in fields.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the model"
+        raise ConfigError(
+            f"{where}: {first['msg']}", hint="strawberry setup --help says what is asked."
+        ) from None
+
+
+def _own_variable(name: str) -> str:
+    letters = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name.upper())
+    return f"{'_' if letters[0].isdigit() else ''}{letters}_API_KEY"
+
+
+def _with_key(home: Home, entry: ModelEntry, variables: dict[str, str], *, from_stdin: bool) -> Model:
+    """Find the key of an entry where no other user can see it.
+
+    Raises:
+        ConfigError: If it needs one and there is none.
+    """
+    variable = entry.key_variable
+    if variable is None:
+        if from_stdin:
+            raise ConfigError(
+                f"{entry.provider} takes no key", hint="Leave --key-stdin out, or add --key-env."
+            )
+        return _located(entry, None, home, variables)
+    value = sys.stdin.readline().strip() if from_stdin else variables.get(variable, "")
+    if not value:
+        raise ConfigError(
+            f"{variable} is not set", hint="Set it, or give the key on standard input with --key-stdin."
+        )
+    return _located(entry, SecretStr(value), home, variables)
+
+
+def _located(entry: ModelEntry, key: SecretStr | None, home: Home, variables: dict[str, str]) -> Model:
+    """Make the model that is tried: with its key, and with the address where Ollama is."""
+    given = {
+        **variables,
+        **({entry.key_variable: key.get_secret_value()} if key and entry.key_variable else {}),
+    }
+    models = choose((entry,), given, home=home.directory)
+    if not models.usable:
+        raise ConfigError("; ".join(models.problems), hint=models.hint)
+    return models.usable[0]
+
+
+def _ask_key(entry: ModelEntry, variables: dict[str, str], *, needed: bool) -> SecretStr | None:
+    variable = entry.key_variable
+    if variable is None:
+        return None
+    if variables.get(variable):
+        note(f"  The key in {variable} is used.")
+        return SecretStr(variables[variable])
+    optional = "" if needed else "; empty if it asks for none"
+    while True:
+        typed = getpass.getpass(f"Key, which is not shown{optional}: ").strip()
+        if typed or not needed:
+            return SecretStr(typed) if typed else None
+
+
+def _try(model: Model) -> Probe:
+    with waiting(f"trying {model.entry.name}"):
+        return asyncio.run(probe(model))
+
+
+def _write(home: Home, entry: ModelEntry, key: SecretStr | None) -> None:
+    # The key first: an entry without its key is one that is named as a problem at each start.
+    if key is not None and entry.key_variable is not None:
+        write_key(home, entry.key_variable, key)
+    write_entry(home, entry)
+
+
+def _result(tried: Probe) -> str:
+    if tried.problem:
+        return f"It does not answer: {tried.problem}"
+    can = {"calls": " and calls tools", "prints": "", "none": "", "untried": ""}[tried.tools]
+    return f"It answers after {tried.first_s:.1f} s{can}. {tried.advice}".strip()
+
+
+def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
+    said = f"{entry.name}: {_result(tried)}\n" if tried is not None else ""
+    return f"{said}{_what_next(home)}"
+
+
+def _what_next(home: Home) -> str:
+    return (
+        f"Written to {home.directory / 'strawberry.toml'}. A hub takes it when it starts: strawberry up\n"
+        "Then try it: strawberry chat 'what can you do?'"
+    )
+
+
+def _ask(question: str, *, default: str = "", needed: bool = False) -> str:
+    """Ask for a line.
+
+    Raises:
+        _Ended: If there will be no more answers.
+    """
+    shown = f"{question} [{default}]: " if default else f"{question}: "
+    while True:
+        print(shown, end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise _Ended
+        if line.strip() or not needed:
+            return line.strip() or default
