@@ -33,8 +33,8 @@ _RENEW_MAX_S: Final = 3600.0
 """Longest wait between two tries to renew; the last third of a token's life has many of them."""
 
 _MEND: Final = (
-    "To let it back in, stop this spoke, run 'strawberry spoke join' here, approve the code on the hub with "
-    "'strawberry devices approve CODE', and start it again"
+    "To let it back in, remove it where the hub is, with 'strawberry devices remove {device}'; "
+    "stop this spoke, run 'strawberry spoke join' here, and start it again"
 )
 
 
@@ -82,6 +82,7 @@ class Membership:
             client_id=f"strawberry-{device}" if login else device,
             username=login.username if login else device,
             password=_secret(login.password) if login else self._bus_token,
+            ca=enrolment.ca,
             topic_prefix=enrolment.prefix,
             refused_s=self._settings.refused_s,
         )
@@ -218,7 +219,8 @@ class Membership:
             link.use(self.link_settings())
         if was_rejected:
             link.resume()
-        elif self._is_refused and found.token != before.token:
+        elif self._is_refused:
+            # The hub has just seen the token in use, and the broker may know it only now.
             link.reconnect()
 
     def _rejected(self, error: Unauthorized) -> None:
@@ -228,7 +230,8 @@ class Membership:
             return
         self._is_rejected = True
         device, url = self.enrolment.device, self.enrolment.hub_url
-        self.problem = f"the hub {url} no longer lets {device} in: {error.message}. {_MEND}"
+        mend = _MEND.format(device=device)
+        self.problem = f"the hub {url} no longer lets {device} in: {error.message}. {mend}"
         _LOG.error("%s", self.problem)
         if self._link is not None:
             self._link.pause()
