@@ -339,7 +339,8 @@ class Link:
             reason = await connection.drive()
             ready.cancel()
         self.last_error = Disconnected(f"the connection to {self._url} was lost: {reason}")
-        _logger.warning("%s", self.last_error)
+        # Who was asked to leave did not lose it.
+        _logger.log(logging.INFO if self._hurry.is_set() else logging.WARNING, "%s", self.last_error)
 
     async def _get_ready(self, connection: Connection) -> None:
         # Both steps may fail by a connection that ends meanwhile; the next one does them again.
