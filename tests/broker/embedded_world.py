@@ -59,7 +59,8 @@ class Client:
             reconnect_on_failure=False,
             **options,
         )
-        self.paho.on_socket_open = without_delay
+        # paho hides the socket under a WebSocket.
+        self.paho.on_socket_open = lambda c, u, sock: without_delay(c, u, getattr(sock, "_socket", sock))
         if token is not None:
             self.paho.username_pw_set(name, token)
         self.paho.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._set, reason.value)
