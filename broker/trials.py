@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -24,6 +24,9 @@ from contracts.errors import ConfigError, Disconnected
 __all__ = ["Received", "Trial", "TrialLogin", "open_trial"]
 
 _PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+
+_UNKNOWN_VERSION: Final = frozenset({1, 132})
+"""Reason codes of MQTT 3.1.1 and 5. Some brokers hang up instead."""
 
 
 class Received(NamedTuple):
@@ -43,7 +46,7 @@ class TrialLogin:
         url: With the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``.
         tls: For the encrypted ones.
         will: The Last Will, with QoS 1.
-        protocol: 5, or 4 for MQTT 3.1.1.
+        protocol: 5, or 4 for MQTT 3.1.1; None tries 5 and, where that is not understood, 4.
         timeout_s: How long the broker may take for each answer.
     """
 
@@ -53,7 +56,7 @@ class TrialLogin:
     password: SecretStr | None = None
     tls: ssl.SSLContext | None = None
     will: Message | None = None
-    protocol: Literal[4, 5] = 5
+    protocol: Literal[4, 5] | None = None
     timeout_s: float = 5.0
 
 
@@ -65,8 +68,12 @@ async def open_trial(login: TrialLogin) -> "AsyncIterator[Trial]":
         Disconnected: If the broker cannot be reached, or does not answer.
         ConfigError: If the URL is none of a broker.
     """
-    trial = Trial(login)
+    trial = Trial(login if login.protocol else replace(login, protocol=5))
     await trial.connect()
+    if login.protocol is None and trial.is_not_understood:
+        await trial.close()
+        trial = Trial(replace(login, protocol=4))
+        await trial.connect()
     try:
         yield trial
     finally:
@@ -80,12 +87,14 @@ class Trial:
         inbox: What is delivered.
         gone: Set when the connection has ended.
         refusal: Why the broker refused the login, None where it did not.
+        is_not_understood: Whether it was for the version of MQTT.
     """
 
     def __init__(self, login: TrialLogin) -> None:
         self.inbox: asyncio.Queue[Received] = asyncio.Queue()
         self.gone = asyncio.Event()
         self.refusal: str | None = None
+        self.is_not_understood = False
         self._login = login
         self._loop = asyncio.get_running_loop()
         self._answered = asyncio.Event()
@@ -175,7 +184,7 @@ class Trial:
         client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=login.client_id,
-            protocol=MQTTProtocolVersion(login.protocol),
+            protocol=MQTTProtocolVersion(login.protocol or 5),
             transport="websockets" if web else "tcp",
             reconnect_on_failure=False,
         )
@@ -200,11 +209,13 @@ class Trial:
 
     def _judge(self, reason: ReasonCode) -> None:
         self.refusal = reason.getName() if reason.is_failure else None
+        self.is_not_understood = reason.value in _UNKNOWN_VERSION
         self._answered.set()
 
     def _end(self) -> None:
         if not self._answered.is_set():
             self.refusal = "it hung up"
+            self.is_not_understood = True
             self._answered.set()
         self.gone.set()
         for answer in self._answers.values():

@@ -56,7 +56,7 @@ class MosquittoSettings:
         data_dir: For its configuration, its logins and its retained messages; owner-only.
         key: The hub's: the passwords of administrator and hub follow from it.
         instance: Name of the hub process that is to log in.
-        listeners: The first has to be one on loopback without TLS, where our own programs connect.
+        listeners: The first has to be one without TLS or WebSocket, where our own programs connect.
         binary: The program, if it is not to be looked for.
         plugin: The same for the plugin.
     """
@@ -133,7 +133,7 @@ class RunningMosquitto:
     @property
     def url(self) -> str:
         """Where programs on this machine connect to."""
-        host = self._settings.listeners[0].host
+        host = _reachable(self._settings.listeners[0].host)
         return f"mqtt://[{host}]:{self.ports[0]}" if ":" in host else f"mqtt://{host}:{self.ports[0]}"
 
     @property
@@ -286,8 +286,8 @@ def _with_ports(listeners: tuple[MosquittoListener, ...]) -> tuple[MosquittoList
     Mosquitto itself cannot say which program is in its way.
     """
     first = listeners[0] if listeners else None
-    if first is None or not first.is_loopback or first.tls is not None or first.transport != "tcp":
-        raise ConfigError("Mosquitto's first listener has to be one on loopback, without TLS or WebSocket")
+    if first is None or first.tls is not None or first.transport != "tcp":
+        raise ConfigError("Mosquitto's first listener has to be one without TLS or WebSocket")
     with contextlib.ExitStack() as held:
         # All are held until the last one is known: no two may get the same.
         sockets = [held.enter_context(listen(each.host, each.port, purpose="MQTT")) for each in listeners]

@@ -180,12 +180,15 @@ async def test_an_error_of_the_body_comes_out_as_it_is(settings: MosquittoSettin
 
 
 async def test_the_first_listener_has_to_be_one_that_our_programs_can_use(
-    settings: MosquittoSettings,
+    settings: MosquittoSettings, certificate: ServerCertificate
 ) -> None:
-    for first in (MosquittoListener(transport="websocket"), MosquittoListener(host="0.0.0.0", insecure=True)):
+    for first in (MosquittoListener(transport="websocket"), MosquittoListener(tls=certificate)):
         with pytest.raises(ConfigError, match="first listener"):
             async with open_mosquitto(replace(settings, listeners=(first,))):
                 pass
+    everywhere = MosquittoListener(host="0.0.0.0", port=0, insecure=True)
+    async with open_mosquitto(replace(settings, listeners=(everywhere,))) as broker, hub_link(broker):
+        assert broker.url.startswith("mqtt://127.0.0.1:")
 
 
 async def test_its_files_are_for_the_owner_only_and_hold_no_password(settings: MosquittoSettings) -> None:

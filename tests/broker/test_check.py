@@ -1,0 +1,166 @@
+"""``broker check``: right about brokers that are right, and about those that are not."""
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from broker.check import Finding, OurBroker, SharedBroker, check
+from broker.check.rights import try_ours
+from broker.keys import KeyPair
+from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
+from broker.mosquitto.installation import find_installation
+from broker.mosquitto.logins import admin_login, hub_login
+from broker.mosquitto.provisioning import open_security, provision
+from broker.mosquitto.security_file import keep_admin
+from contracts.joining import Login
+from tests.broker.embedded_world import stock_house
+from tests.broker.mosquitto_world import start_mosquitto
+from tests.brokers import HUB_ID, INSTANCE, Bus, open_bus
+from tests.mosquitto import Mosquitto, free_port
+
+
+def ours(bus: Bus) -> OurBroker:
+    kind = "embedded" if bus.kind == "embedded" else "mosquitto"
+    return OurBroker(kind, bus.url, HUB_ID, bus.hub, INSTANCE)  # type: ignore[arg-type]
+
+
+def wrong(findings: list[Finding]) -> list[str]:
+    return [finding.name for finding in findings if not finding.ok]
+
+
+async def test_a_broker_that_is_as_it_should_be_has_nothing_wrong(any_bus: Bus) -> None:
+    findings = await check(ours(any_bus))
+    assert wrong(findings) == []
+    assert {finding.name for finding in findings} == {
+        "login of the hub",
+        "login of a device",
+        "login of a reader",
+        "without a name",
+        "without a password",
+        "wrong password of the hub",
+        "token by another key",
+        "token that was cut",
+        "token that has expired",
+        "token of another device",
+        "reader in the place of a device",
+        "a device's own topics",
+        "another device's topics",
+        "what a reader sees",
+        "MQTT versions",
+        "QoS 1",
+        "retained messages",
+        "message size",
+        "shutting out",
+    }
+
+
+async def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    async with (
+        open_bus("mosquitto", tmp_path) as bus,
+        open_security(bus.url, hub_login(bus.hub, INSTANCE)) as security,
+    ):
+        before = await security.read()
+        await check(ours(bus))
+        assert await security.read() == before
+
+
+async def test_nothing_is_left_behind_when_it_is_interrupted(tmp_path: Path) -> None:
+    async with (
+        open_bus("mosquitto", tmp_path) as bus,
+        open_security(bus.url, hub_login(bus.hub, INSTANCE)) as security,
+    ):
+        before = await security.read()
+        begun = asyncio.Event()
+
+        async def look() -> None:
+            async with aclosing(try_ours(ours(bus))) as findings:
+                async for finding in findings:
+                    if finding.name == "login of a device":
+                        begun.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(look())
+            await begun.wait()
+            assert await security.read() != before
+            looking.cancel()
+        assert await security.read() == before
+
+
+async def test_a_hub_of_another_home_is_told_that_it_does_not_get_in(any_bus: Bus) -> None:
+    (finding,) = await check(OurBroker(ours(any_bus).kind, any_bus.url, HUB_ID, KeyPair.generate()))
+    assert not finding.ok
+    assert "refuses the login" in finding.detail
+
+
+async def test_a_broker_that_is_down_is_told_so() -> None:
+    (finding,) = await check(
+        OurBroker("mosquitto", f"mqtt://127.0.0.1:{free_port()}", HUB_ID, KeyPair.generate())
+    )
+    assert not finding.ok
+    assert finding.hint
+
+
+async def test_a_broker_that_lets_everybody_do_everything_is_found_out(tmp_path: Path) -> None:
+    anybody = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+    async with stock_house(tmp_path, plugins=anybody) as house:
+        url = f"mqtt://127.0.0.1:{house.port}"
+        broker = OurBroker("embedded", url, HUB_ID, house.key, patience_s=1)
+        findings = await check(broker)
+    assert wrong(findings) == [
+        "without a name",
+        "without a password",
+        "wrong password of the hub",
+        "token by another key",
+        "token that was cut",
+        "token that has expired",
+        "token of another device",
+        "reader in the place of a device",
+        "another device's topics",
+        "what a reader sees",
+        "shutting out",
+    ]
+
+
+@pytest.fixture
+async def odd(tmp_path: Path) -> AsyncIterator[OurBroker]:
+    """A provisioned Mosquitto that lets in whoever comes, and takes only small messages."""
+    hub, port, file = KeyPair.generate(), free_port(), tmp_path / "dynsec.json"
+    keep_admin(file, admin_login(hub))
+    config = MosquittoConfig(
+        listeners=(MosquittoListener(port=port),),
+        plugin=find_installation().plugin,
+        security_file=file,
+        data_dir=tmp_path,
+        user=getpass.getuser(),
+        max_packet_bytes=100_000,
+    )
+    text = render(config).replace("allow_anonymous false", "allow_anonymous true\nretain_available false")
+    with start_mosquitto(tmp_path, text, port):
+        url = f"mqtt://127.0.0.1:{port}"
+        await provision(url, admin_login(hub), hub_id=HUB_ID, key=hub)
+        yield OurBroker("mosquitto", url, HUB_ID, hub)
+
+
+async def test_what_a_broker_cannot_do_is_found_out(odd: OurBroker) -> None:
+    assert wrong(await check(odd)) == ["without a name", "retained messages", "message size"]
+
+
+async def test_on_a_shared_broker_it_says_what_nobody_protects(mosquitto: Mosquitto) -> None:
+    findings = {each.name: each for each in await check(SharedBroker(mosquitto.url, Login()))}
+    assert wrong(list(findings.values())) == ["without a name"]
+    assert "anybody gets in" in findings["without a name"].detail
+    assert "invent heartbeats" in findings["what nobody protects here"].detail
+
+
+async def test_a_shared_broker_with_logins_has_nothing_wrong(tmp_path: Path) -> None:
+    async with open_bus("mosquitto", tmp_path) as bus:
+        login = hub_login(bus.hub, INSTANCE)
+        # The hub's login, which may publish below devices/, stands for any that may.
+        shared = SharedBroker(bus.url, login, prefix="")
+        assert wrong(await check(shared)) == []
+        (refused,) = await check(SharedBroker(bus.url, Login(username="x", password="y")))
+    assert (refused.name, refused.ok) == ("login", False)
