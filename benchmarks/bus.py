@@ -3,7 +3,6 @@
 import asyncio
 import json
 import statistics
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -13,20 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import MQTTProtocolVersion
-from pydantic import SecretStr
 
+from benchmarks.brokers import Bus, embedded_bus, mosquitto_bus, peer
 from benchmarks.bus_peer import DEVICE, ECHO_ANSWERED, ECHO_ASKED, HUB, INSTANCE, make_echo_client
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
-from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair
-from broker.link import LinkSettings, open_link
+from broker.link import open_link
 from broker.rpc import Caller, CallRequest
-from contracts.claims import PrincipalKind
 from contracts.rpc import Actor
-from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.mosquitto import HINT, find_mosquitto
 
 _ONE_BY_ONE: Final = 600
 _IN_FLIGHT: Final = 32
@@ -45,40 +41,16 @@ class Measured:
     per_s: float
 
 
-@dataclass(frozen=True)
-class Bus:
-    """A broker under test and how to log in to it."""
-
-    name: str
-    port: int
-    protocol: MQTTProtocolVersion
-    hub: KeyPair
-    with_tokens: bool
-
-    def token(self, name: str, kind: PrincipalKind) -> str | None:
-        """A login for the embedded broker; Mosquitto here asks for none."""
-        if not self.with_tokens:
-            return None
-        claims = tokens.make_claims(
-            hub_id=HUB, subject=name, kind=kind, owner="bench", scopes=("register",), lifetime_s=3600
-        )
-        return tokens.issue(self.hub, claims)
-
-
 async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; brokers keep their files in the directory."""
-    hub = KeyPair.generate()
-    hub.save(directory / "hub.pem")
     measured: list[Row] = []
     if find_mosquitto() is None:
         measured.append(not_measured("signed skill calls over Mosquitto", HINT))
     else:
-        with Mosquitto(directory) as mosquitto:
-            bus = Bus("Mosquitto", mosquitto.port, MQTTProtocolVersion.MQTTv5, hub, with_tokens=False)
+        async with mosquitto_bus(directory) as bus:
             one, many = Reach(ratio_most=2.5), Reach(ratio_least=0.3, least=3_000)
             measured += await _compare(bus, directory, effort, one=one, many=many)
-    async with _peer("broker", {"directory": str(directory)}) as ready:
-        bus = Bus("the embedded broker", int(ready), MQTTProtocolVersion.MQTTv311, hub, with_tokens=True)
+    async with embedded_bus(directory) as bus:
         one, many = Reach(ratio_most=2), Reach(ratio_least=0.5)
         measured += await _compare(bus, directory, effort, one=one, many=many)
     return measured
@@ -111,7 +83,7 @@ async def _compare(bus: Bus, directory: Path, effort: Effort, *, one: Reach, man
 async def echoing(bus: Bus) -> AsyncIterator[None]:
     """Run the echo that the reference asks."""
     settings = {"port": bus.port, "protocol": int(bus.protocol), "token": bus.token("echo", "hub")}
-    async with _peer("echo", settings):
+    async with peer("echo", settings):
         yield
 
 
@@ -119,15 +91,9 @@ async def echoing(bus: Bus) -> AsyncIterator[None]:
 async def _open_caller(bus: Bus, directory: Path) -> AsyncIterator[Caller]:
     device_key = KeyPair.generate()
     device_key.save(directory / "device.pem")
-    token = bus.token(INSTANCE, "hub")
-    settings = LinkSettings(
-        urls=(f"mqtt://127.0.0.1:{bus.port}",),
-        client_id=INSTANCE,
-        username=INSTANCE,
-        password=SecretStr(token) if token else None,
-    )
+    settings = bus.link(INSTANCE)
     spoke = {
-        "url": settings.urls[0],
+        "url": bus.url,
         "token": bus.token(DEVICE, "device"),
         "key": str(directory / "device.pem"),
         "hub_jwk": bus.hub.public.jwk(),
@@ -135,32 +101,10 @@ async def _open_caller(bus: Bus, directory: Path) -> AsyncIterator[Caller]:
     async with (
         open_link(settings) as link,
         Caller(link, Seal(HUB, bus.hub), instance=INSTANCE, keys=lambda _: device_key.public) as caller,
-        _peer("spoke", spoke),
+        peer("spoke", spoke),
     ):
         caller.device_online(DEVICE, 1, 1)
         yield caller
-
-
-@asynccontextmanager
-async def _peer(role: str, settings: dict[str, Any]) -> AsyncIterator[str]:
-    """Run the other side in a process of its own; give the line it writes when it is ready."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.bus_peer",
-        role,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(settings).encode() + b"\n")
-        await process.stdin.drain()
-        yield (await process.stdout.readline()).decode().strip()
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def _call(caller: Caller, in_flight: int, count: int) -> Measured:

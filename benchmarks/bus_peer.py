@@ -1,11 +1,13 @@
-"""The other side of the bus benchmarks, in a process of its own: echo, spoke or broker.
+"""The other side of the bus benchmarks, in a process of its own: echo, spoke, heartbeats or broker.
 
-Reads one line of JSON with its settings, writes one line when it is ready, and runs until it is killed.
+Reads one line of JSON with its settings, writes one line when it is ready, and runs until its work is
+done or it is killed.
 """
 
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from broker.keys import KeyPair, PublicKey
 from broker.link import LinkSettings, open_link
 from broker.rpc import ProgressSink, Responder
 from contracts import topics
+from contracts.presence import Heartbeat
 from contracts.rpc import Call
 from contracts.wire import Json
 
@@ -85,6 +88,25 @@ async def spoke(settings: dict[str, Any]) -> None:
         await asyncio.Event().wait()
 
 
+async def heartbeats(settings: dict[str, Any]) -> None:
+    """Send every spoke's heartbeat once a second, spread over the second."""
+    token, spokes = settings["token"], settings["spokes"]
+    link_settings = LinkSettings(
+        urls=(settings["url"],),
+        client_id="heartbeats",
+        username="heartbeats",
+        password=SecretStr(token) if token else None,
+    )
+    async with open_link(link_settings) as link:
+        print("ready", flush=True)
+        start = time.perf_counter()
+        for number in range(spokes * settings["seconds"]):
+            payload = Heartbeat(seq=number, uptime_s=number).model_dump_json().encode()
+            topic = topics.HEARTBEAT.build(device=f"spoke{number % spokes}")
+            await link.publish(topic, payload, qos=0, retain=True)
+            await asyncio.sleep(max(0.0, start + number / spokes - time.perf_counter()))
+
+
 async def broker(settings: dict[str, Any]) -> None:
     """Run the embedded broker."""
     directory = Path(settings["directory"])
@@ -104,7 +126,7 @@ def main() -> None:
     if role == "echo":
         echo(settings)
     else:
-        asyncio.run({"spoke": spoke, "broker": broker}[role](settings))
+        asyncio.run({"spoke": spoke, "broker": broker, "heartbeats": heartbeats}[role](settings))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 from agent_core.testing import Says, ScriptedModel, text_of
 from benchmarks import crowd
-from benchmarks.bus import Bus, echoing, run_echo
+from benchmarks.brokers import Bus
+from benchmarks.bus import echoing, run_echo
 from benchmarks.measure import Effort, sandbox_directory
 from benchmarks.table import Reach, Row, not_measured
 from broker.keys import KeyPair
