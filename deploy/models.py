@@ -39,7 +39,7 @@ class ConfiguredModel:
         if self.problem:
             made["answers"] = False
         elif self.tried is not None:
-            made["detail"] = self.tried.problem or f"{self.tried.first_s:.1f} s"
+            made["detail"] = self.tried.problem or f"{self.tried.first_s:.2g} s"
         return made
 
 

@@ -12,7 +12,7 @@ from broker.files import write_private
 from contracts.errors import ConfigError
 from deploy.home import Home
 
-_HEAD: Final = "# Settings of Strawberry. The models are asked in this order.\n"
+_HEAD: Final = "# Settings of Strawberry. The models are asked in this order.\n\n"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:+=@%,~-]+\Z")
 """A value that needs no quotes in ``.env``."""
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from agent_core.models import Model, ModelEntry, choose, read_entries, read_keys
 from agent_core.ollama import LocalModel
-from agent_core.ollama_address import ollama_address
+from agent_core.ollama_address import DEFAULT_ADDRESS, ollama_address
 from agent_core.probe import Probe, probe
 from contracts.errors import ConfigError
 from deploy.cli.asking import agreed
@@ -54,7 +54,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
             "name": name,
             "provider": options.provider,
             "model": options.model,
-            "base_url": options.base_url,
+            "base_url": options.base_url or _ollama_elsewhere(options.provider, variables),
             "api_key_env": options.key_env or _variable_for(options, name),
             "tools": options.tools,
         }
@@ -113,6 +113,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
     variables = read_keys(home.directory, os.environ)
     base_url, local = None, None
     if provider == "ollama":
+        base_url = _ollama_elsewhere(provider, variables)
         local = _choose_local(ollama_at(ollama_address(variables)))
         if local is None:
             return None
@@ -137,7 +138,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
     except ConfigError as error:
         note(f"  {error.message}. {error.hint}")
         return None
-    key = _ask_key(entry, variables, needed=base_url is None)
+    key = _ask_key(entry, variables, needed=provider != "openai" or base_url is None)
     if key is None:
         entry = entry.model_copy(update={"api_key_env": None})
     tried = _try(_located(entry, key, home, variables))
@@ -165,6 +166,15 @@ def _choose_local(server: Model) -> LocalModel | None:
         (found,) = asyncio.run(ask_ollamas([server]))
         chosen = _named(found.models, name)
     return chosen
+
+
+def _ollama_elsewhere(provider: str, variables: dict[str, str]) -> str | None:
+    """Give the address of an Ollama that is not where it is by default.
+
+    It goes into the entry: a hub that starts as a service does not see this terminal's variables.
+    """
+    address = ollama_address(variables) if provider == "ollama" else DEFAULT_ADDRESS
+    return address if address != DEFAULT_ADDRESS else None
 
 
 def _look_up(model: Model) -> LocalModel | None:
@@ -255,7 +265,7 @@ def _result(tried: Probe) -> str:
     if tried.problem:
         return f"It does not answer: {tried.problem}"
     can = {"calls": " and calls tools", "prints": "", "none": "", "untried": ""}[tried.tools]
-    return f"It answers after {tried.first_s:.1f} s{can}. {tried.advice}".strip()
+    return f"It answers after {tried.first_s:.2g} s{can}. {tried.advice}".strip()
 
 
 def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:

@@ -127,7 +127,7 @@ def test_a_small_model_gets_skills_as_tools(
     assert run(environment, "models", "pull", "qwen3:4b").returncode == 0
     assert run(environment, "setup", "--provider", "ollama", "--model", name).returncode == 0
     (entry,) = read_entries(tmp_path)
-    assert (entry.name, entry.tools, entry.base_url) == (name.replace(":", "-"), tools, None)
+    assert (entry.name, entry.tools, entry.base_url) == (name.replace(":", "-"), tools, ollama.origin)
 
 
 @pytest.mark.parametrize(
