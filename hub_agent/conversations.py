@@ -5,11 +5,8 @@ writes a tombstone in its place, so that a request that arrives late finds its i
 not run. Both are one transaction on one primary key: exactly one of them wins.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Final, cast
 
 from sqlalchemy import func
@@ -18,10 +15,8 @@ from sqlmodel import Session, col, delete, select
 from contracts.errors import Conflict
 from contracts.events import Mode
 from hub_agent.tables import TurnRow, TurnState
-from hub_registry.store import Schema, Store, open_store
+from hub_registry.store import Store
 from hub_registry.tables import now
-
-_SCHEMA: Final = Schema(scripts=Path(__file__).parent / "migrations", version_table="agent_version")
 
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
@@ -176,16 +171,3 @@ class Conversations:
             question=question,
             started_at=now(),
         )
-
-
-@asynccontextmanager
-async def open_conversations(database: Path, *, instance: str) -> AsyncIterator[Conversations]:
-    """Open the agent's tables in the hub's database and close what an earlier process left running.
-
-    Raises:
-        ConfigError: If the database cannot be used.
-    """
-    async with open_store(database, schema=_SCHEMA) as store:
-        conversations = Conversations(store, instance=instance)
-        await conversations.clean_up()
-        yield conversations

@@ -20,8 +20,10 @@ from hub_agent.bus import Bus, open_bus
 from hub_agent.bus_chat import open_bus_chat
 from hub_agent.chat import Chat
 from hub_agent.confirmations import Questions
-from hub_agent.conversations import open_conversations
+from hub_agent.conversations import Conversations
 from hub_agent.device_manager import DeviceManager
+from hub_agent.home_ledger import HomeLedger
+from hub_agent.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import open_lan
 from hub_agent.http.server import serve
@@ -31,6 +33,7 @@ from hub_agent.sandbox import Sandbox
 from hub_agent.sentences import Sentences
 from hub_agent.settings import HubSettings
 from hub_agent.standby import Standby
+from hub_agent.store import open_agent_store
 from hub_agent.tasks import open_tasks
 from hub_agent.turns import Turns
 from hub_registry.audit import Audit
@@ -73,12 +76,21 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         key = KeyPair.load_or_create(settings.directory / "key.pem")
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings), key=key))
         await provide_token(settings.directory, registry)
-        conversations = await stack.enter_async_context(
-            open_conversations(settings.database, instance=settings.instance)
-        )
+        store = await stack.enter_async_context(open_agent_store(settings.database))
+        conversations = Conversations(store, instance=settings.instance)
+        await conversations.clean_up()
+        ledger = HomeLedger(store)
+        home = None
+        if settings.home_link is not None:
+            home = await stack.enter_async_context(
+                open_home_link(settings.home_link, ledger, instance=settings.instance)
+            )
         trail = AuditTrail(Audit(registry.store))
         stack.push_async_callback(trail.flush)
-        bus = await stack.enter_async_context(open_bus(settings, registry, trail, version=_version()))
+        purgers = (partial(purge_home, ledger, home),)
+        bus = await stack.enter_async_context(
+            open_bus(settings, registry, trail, version=_version(), purgers=purgers)
+        )
         manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
         sentences = Sentences(registry.directory)
         stack.callback(sentences.close)
@@ -111,7 +123,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             chat=chat,
             gate=Gate(registry.authority, registry.accounts),
             remover=bus.service,
-            health=partial(_health, settings, bus),
+            health=partial(_health, settings, bus, home),
             connections=connections,
         )
         port = listener.getsockname()[1]
@@ -151,13 +163,15 @@ def _pool_settings(settings: HubSettings) -> PoolSettings:
     return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
-def _health(settings: HubSettings, bus: Bus) -> dict[str, Json]:
+def _health(settings: HubSettings, bus: Bus, home: HomeLink | None) -> dict[str, Json]:
     names = [model.entry.name for model in settings.models.usable]
+    connected = bus.link.connected and (home is None or home.link.connected)
     return {
-        "status": "ok" if bus.link.connected else "degraded",
+        "status": "ok" if connected else "degraded",
         "version": _version(),
         "instance": settings.instance,
         "broker": bus.health(),
+        "home_broker": home.health() if home is not None else None,
         "model": names[0] if names else None,
     }
 

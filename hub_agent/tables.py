@@ -1,4 +1,4 @@
-"""The agent's table; it lives in the hub's database, with migrations of its own."""
+"""The agent's tables; they live in the hub's database, with migrations of their own."""
 
 from datetime import datetime
 from typing import Literal
@@ -39,3 +39,12 @@ class TurnRow(Table, table=True):
     untrusted: bool = False
     started_at: datetime = Field(sa_type=Moment)
     ended_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class HomeTopicRow(Table, table=True):
+    """A topic that the hub has published retained on a broker beside the bus, and may have to empty."""
+
+    __tablename__ = "home_topic"
+
+    broker: str = Field(primary_key=True)
+    topic: str = Field(primary_key=True)

@@ -8,11 +8,20 @@ import pytest
 
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
-from hub_agent.conversations import Conversations, Ending, Exchange, TurnKey, open_conversations
+from hub_agent.conversations import Conversations, Ending, Exchange, TurnKey
+from hub_agent.store import open_agent_store
 from hub_agent.tasks import open_tasks
 from hub_agent.turns import Turn, TurnRequest, Turns
 
 ANN, BOB = "ann", "bob"
+
+
+@asynccontextmanager
+async def open_conversations(database: Path, *, instance: str) -> AsyncIterator[Conversations]:
+    async with open_agent_store(database) as store:
+        opened = Conversations(store, instance=instance)
+        await opened.clean_up()
+        yield opened
 
 
 @pytest.fixture

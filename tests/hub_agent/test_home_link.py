@@ -1,0 +1,199 @@
+"""The broker that stands in the house beside the bus, as whoever watches it sees the hub there."""
+
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from broker.link import Link, LinkSettings, Message, open_link
+from contracts import home as house
+from contracts.errors import InvalidTopic
+from contracts.joining import Login
+from hub_agent.home_ledger import HomeLedger, Published
+from hub_agent.home_link import open_home_link, purge_home
+from hub_agent.settings import HomeLinkSettings
+from hub_agent.store import open_agent_store
+from hub_registry.retained import Purged
+from tests.conftest import require
+from tests.hub_agent.home import open_home
+from tests.hub_registry.spokes import eventually
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto, free_port
+
+TOPIC = "strawberry/main/availability"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A broker of the house with ordinary logins."""
+    require(find_mosquitto() is not None, HINT)
+    directory = tmp_path / "there"
+    directory.mkdir()
+    passwords = directory / "passwords"
+    for name in ("strawberry", "ann"):
+        add = ["mosquitto_passwd", "-b", *(() if passwords.exists() else ("-c",)), passwords, name, "secret"]
+        subprocess.run(add, check=True, capture_output=True)
+    with Mosquitto(directory, password_file=passwords) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[HomeLedger]:
+    async with open_agent_store(tmp_path / "hub.db") as store:
+        yield HomeLedger(store)
+
+
+def login_at(broker: Mosquitto) -> HomeLinkSettings:
+    return HomeLinkSettings(url=broker.url, login=Login(username="strawberry", password="secret"))
+
+
+class Watcher:
+    """Somebody else on that broker: what it is sent, and what the broker retains."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.retained: dict[str, bytes] = {}
+
+    def hear(self, message: Message) -> None:
+        self.retained[message.topic] = message.payload
+
+    @property
+    def kept(self) -> dict[str, bytes]:
+        """The retained topics that are not empty."""
+        return {topic: payload for topic, payload in self.retained.items() if payload}
+
+
+@asynccontextmanager
+async def watching(broker: Mosquitto) -> AsyncIterator[Watcher]:
+    async with open_link(login_of_ann(broker, "ann")) as link:
+        watcher = Watcher(link)
+        await link.subscribe("#", watcher.hear)
+        yield watcher
+
+
+def login_of_ann(broker: Mosquitto, client_id: str) -> LinkSettings:
+    password = SecretStr("secret")
+    return LinkSettings(urls=(broker.url,), client_id=client_id, username="ann", password=password)
+
+
+@asynccontextmanager
+async def taking_its_place(broker: Mosquitto) -> AsyncIterator[Link]:
+    """Cut the hub's connection: a broker lets a client id in once, and ends the first connection."""
+    async with open_link(login_of_ann(broker, "strawberry-home-main")) as link:
+        yield link
+
+
+async def kept_by(broker: Mosquitto) -> dict[str, bytes]:
+    """What a newcomer is sent: all that is retained, once a message of its own has come back."""
+    async with watching(broker) as watcher:
+        await watcher.link.publish("ann/asks", b"?")
+        await eventually(lambda: "ann/asks" in watcher.retained)
+        return {topic: payload for topic, payload in watcher.kept.items() if topic != "ann/asks"}
+
+
+async def test_the_hub_says_there_that_it_is_there(tmp_path: Path, there: Mosquitto) -> None:
+    async with watching(there) as watcher:
+        async with open_home(tmp_path / "home", home_link=login_at(there)) as home:
+            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            async with home.client() as client:
+                health = (await client.get("/api/health")).json()
+            assert health["home_broker"] == {"connected": True, "mqtt": "5"}
+            assert health["status"] == "ok"
+        await eventually(lambda: watcher.kept == {TOPIC: house.OFFLINE})
+    assert await kept_by(there) == {TOPIC: house.OFFLINE}
+
+
+async def test_when_the_hub_dies_its_last_will_says_so(there: Mosquitto, ledger: HomeLedger) -> None:
+    async with watching(there) as watcher, open_home_link(login_at(there), ledger, instance="main") as link:
+        await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+        async with taking_its_place(there) as other:
+            await eventually(lambda: not link.link.connected)
+            await eventually(lambda: watcher.kept == {TOPIC: house.OFFLINE})
+            other.pause()
+            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+
+
+async def test_the_hub_runs_while_that_broker_is_away_and_is_there_when_it_comes(
+    tmp_path: Path, there: Mosquitto
+) -> None:
+    there.stop()
+    async with open_home(tmp_path / "home", home_link=login_at(there)) as home, home.client() as client:
+        health = (await client.get("/api/health")).json()
+        assert health["home_broker"]["connected"] is False
+        assert health["home_broker"]["error"]
+        assert (health["status"], health["broker"]["connected"]) == ("degraded", True)
+        there.start()
+        async with watching(there) as watcher, asyncio.timeout(20):
+            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+
+
+async def test_nothing_of_the_bus_and_no_token_gets_there(tmp_path: Path, there: Mosquitto) -> None:
+    async with watching(there) as watcher, open_home(tmp_path / "home", home_link=login_at(there)):
+        await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+    assert set(watcher.retained) == {TOPIC}
+
+
+async def test_purging_empties_both_brokers_and_the_hub_is_silent_until_it_starts_again(
+    tmp_path: Path, there: Mosquitto
+) -> None:
+    directory = tmp_path / "home"
+    async with watching(there) as watcher:
+        async with open_home(directory, home_link=login_at(there)) as home, home.client() as client:
+            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            answer = (await client.post("/api/purge")).json()
+            assert answer["left"] == []
+            assert answer["emptied"] >= 2
+            assert await kept_by(there) == {}
+            async with taking_its_place(there):
+                # Its connection was cut, and there is no will that would be published now.
+                assert await kept_by(there) == {}
+        assert await kept_by(there) == {}
+        async with open_home(directory, home_link=login_at(there)):
+            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+
+
+async def test_what_an_earlier_process_published_is_purged_too(there: Mosquitto, ledger: HomeLedger) -> None:
+    old = ("homeassistant/light/old/config", "strawberry/attic/availability")
+    async with open_home_link(login_at(there), ledger, instance="main") as link:
+        for topic in old:
+            await link.publish(topic, b"{}", confirmed=True)
+        await link.link.publish("zigbee2mqtt/lamp", b"on", retain=True, confirmed=True)
+    later = HomeLedger(ledger._store)
+    async with open_home_link(login_at(there), later, instance="main") as link:
+        assert set(await kept_by(there)) == {*old, TOPIC, "zigbee2mqtt/lamp"}
+        assert await link.purge() == Purged(3)
+        # What was not ours stays.
+        assert set(await kept_by(there)) == {"zigbee2mqtt/lamp"}
+        await link.publish("homeassistant/light/old/config", b"{}")
+    assert set(await kept_by(there)) == {"zigbee2mqtt/lamp"}
+    assert await later.list() == []
+
+
+async def test_what_could_not_be_emptied_is_named_and_not_forgotten(
+    there: Mosquitto, ledger: HomeLedger
+) -> None:
+    gone = f"mqtt://127.0.0.1:{free_port()}"
+    await ledger.record(Published(gone, "strawberry/old/availability"))
+    nobody = await purge_home(ledger, None)
+    assert nobody == Purged(0, (f"strawberry/old/availability on {gone}, which is not used any more",))
+    async with open_home_link(login_at(there), ledger, instance="main") as link:
+        there.stop()
+        await eventually(lambda: not link.link.connected)
+        purged = await purge_home(ledger, link)
+        assert purged.emptied == 0
+        assert purged.left[0] == f"{TOPIC} on {there.url}"
+        assert len(purged.left) == 2
+        assert len(await ledger.list()) == 2
+        # Half purged is not purged: the hub goes on there as before.
+        there.start()
+        async with watching(there) as watcher:
+            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+
+
+def test_only_names_of_hub_processes_stand_in_the_topic() -> None:
+    assert house.availability("main") == TOPIC
+    for wrong in ("a/b", "#", "Main", ""):
+        with pytest.raises(InvalidTopic):
+            house.availability(wrong)
