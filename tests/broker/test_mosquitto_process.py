@@ -23,7 +23,7 @@ from broker.link import Link, LinkSettings, Message, open_link
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.logins import admin_login, hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
-from broker.mosquitto.provisioning import open_security
+from broker.mosquitto.provisioning import open_security, provision
 from broker.trials import TrialLogin, open_trial
 from contracts import topics
 from contracts.errors import ConfigError, Disconnected, PortTaken
@@ -120,6 +120,15 @@ async def test_one_that_is_frozen_is_ended_all_the_same(settings: MosquittoSetti
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit is left alone")
+async def test_it_may_hold_more_connections_than_a_system_gives_by_itself(
+    settings: MosquittoSettings,
+) -> None:
+    async with open_mosquitto(settings) as broker:
+        allowed, most = psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE)
+    assert allowed == min(8192, most)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
@@ -264,6 +273,21 @@ async def test_others_connect_by_tls_and_by_websocket(
                 with pytest.raises(Disconnected):
                     async with open_trial(replace(known, tls=suspicious)):
                         pass
+
+
+async def test_it_can_be_provisioned_over_tls_by_who_trusts_its_authority(
+    settings: MosquittoSettings, certificate: ServerCertificate, tmp_path: Path
+) -> None:
+    listeners = (MosquittoListener(port=0), MosquittoListener(port=0, tls=certificate))
+    ca = Authority.load_or_create(tmp_path / "certs").pem
+    async with open_mosquitto(replace(settings, listeners=listeners)) as broker:
+        url, admin = f"mqtts://localhost:{broker.ports[1]}", admin_login(KEY)
+        done = await provision(url, admin, ca=ca, hub_id="home-1", key=KEY, instance="second")
+        assert done.changed
+        async with open_security(url, hub_login(KEY, "second"), ca=ca) as security:
+            assert "strawberry-hub-second" in (await security.read()).clients
+        with pytest.raises(Disconnected, match="authority that is not trusted"):
+            await provision(url, admin, hub_id="home-1", key=KEY)
 
 
 def _shown(port: int) -> bytes:
