@@ -1,6 +1,7 @@
 """What the broker retains: gathered, emptied, and read back."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -10,10 +11,16 @@ from broker.link import Link, Message
 from contracts.errors import Disconnected
 from hub_registry.hub_presence import HubPresence
 
+_log = logging.getLogger(__name__)
+
 _LOOK_S: Final = 30.0
 """How long a broker may take to send all that it retains: tens of thousands of topics."""
-_ROUNDS: Final = 4
-"""How often is looked again: a broker with a short queue gives only the first thousand at a time."""
+_ASK_S: Final = 2.0
+"""How long is waited for the marker before it is asked for again: a full queue may have dropped it."""
+_ROUNDS: Final = 1_000
+"""How often is looked again at most: a broker with a short queue gives only a thousand topics at a time."""
+_STUBBORN: Final = 3
+"""How often a topic may come back before it counts as left."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +86,26 @@ class RetainedTopics:
             await stack.enter_async_context(self._marked())
             for filter_ in filters:
                 stack.push_async_callback(await self._link.subscribe(filter_, collect))
-            stack.push_async_callback(await self._link.subscribe(self._presence.topic, finish))
             try:
                 async with asyncio.timeout(_LOOK_S):
-                    await done.wait()
+                    while not done.is_set():
+                        await self._ask_for_marker(finish, done)
             except TimeoutError:
                 raise Disconnected("the broker does not send all that it retains in time") from None
             if lost.is_set():
                 raise Disconnected("the connection was lost while the broker sent what it retains")
         found.discard(self._presence.topic)
         return found
+
+    async def _ask_for_marker(self, finish: Callable[[Message], None], done: asyncio.Event) -> None:
+        stop = await self._link.subscribe(self._presence.topic, finish)
+        try:
+            async with asyncio.timeout(_ASK_S):
+                await done.wait()
+        except TimeoutError:
+            _log.debug("the broker has not sent all that it retains yet")
+        finally:
+            await stop()
 
     @asynccontextmanager
     async def _marked(self) -> AsyncIterator[None]:
@@ -128,11 +145,13 @@ class RetainedTopics:
             Disconnected: If the connection is lost.
         """
         emptied: set[str] = set()
+        left: set[str] = set()
+        stubborn = 0
         for _ in range(_ROUNDS):
-            found = {topic for topic in await self.gather(*filters) if not spare(topic)}
-            if not found:
-                return emptied, found
-            await self.empty(found)
-            emptied |= found
-        left = {topic for topic in await self.gather(*filters) if not spare(topic)}
+            left = {topic for topic in await self.gather(*filters) if not spare(topic)}
+            stubborn = stubborn + 1 if left <= emptied else 0
+            if not left or stubborn > _STUBBORN:
+                break
+            await self.empty(left)
+            emptied |= left
         return emptied - left, left

@@ -30,10 +30,13 @@ class Mosquitto:
         *,
         password_file: Path | None = None,
         certificate: ServerCertificate | None = None,
+        in_flight: int = 0,
+        queued: int = 0,
     ) -> None:
         self.directory = directory
         self.port = free_port()
         self._password_file = password_file
+        self._queues = f"max_inflight_messages {in_flight}\nmax_queued_messages {queued}\n"
         self._certificate = certificate
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -68,8 +71,8 @@ class Mosquitto:
         # As root it would become the user mosquitto, who may not enter a test's directory.
         config.write_text(
             f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\n{login}\n"
-            "persistence false\nset_tcp_nodelay true\nmax_inflight_messages 0\n"
-            "max_queued_messages 0\nmax_packet_size 1048576\nlog_dest none\n"
+            f"persistence false\nset_tcp_nodelay true\n{self._queues}"
+            "max_packet_size 1048576\nlog_dest none\n"
         )
         self._process = subprocess.Popen([binary, "-c", str(config)])
         deadline = time.monotonic() + 10

@@ -15,10 +15,12 @@ from hub_registry.presence import State
 from hub_registry.registry import Registry, open_registry
 from hub_registry.retained import Purged
 from hub_registry.settings import RegistrySettings
+from tests.conftest import require
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
 from tests.hub_registry.retained import retained, settled
 from tests.hub_registry.spokes import FakeSpoke, eventually, registration
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
 OWN = topics.HUB_STATUS.build(instance="main")
 
@@ -155,7 +157,7 @@ async def test_removing_a_device_that_is_talking_empties_all_that_it_ever_had(ow
         request = topics.CHAT_REQUEST.build(principal="tv", request="1")
         for topic in (event, request):
             await tv.spoke.send(topic, b"{}")
-        for number in range(50):
+        for number in range(300):
             await state(tv.spoke, "GoneSkill", f"value{number}")
         await own.service.remove_device("tv")
         assert await retained(own.outside) == {OWN}
@@ -215,6 +217,17 @@ async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_sil
             assert await hub.service.purge() == Purged(1)
             hub.link.reconnect()
             await eventually(lambda hub=hub: hub.link.connected)
+            assert await retained(hub.outside) == set()
+
+
+async def test_a_purge_reaches_all_of_a_broker_that_drops_what_does_not_fit_its_queue(tmp_path, hub_key):
+    require(find_mosquitto() is not None, HINT)
+    with Mosquitto(tmp_path, in_flight=5, queued=20) as short:
+        async with open_hub(tmp_path / "hub", short.url, key=hub_key) as hub:
+            for number in range(500):
+                topic = topics.STATE.build(device="unknown", skill="X", property=f"value{number}")
+                await hub.outside.publish(topic, b"{}", retain=True, confirmed=True)
+            assert await hub.service.purge() == Purged(501)
             assert await retained(hub.outside) == set()
 
 
