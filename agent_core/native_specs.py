@@ -72,11 +72,7 @@ def native_tool(found: FoundMethod, target: Target, *, taken: Collection[str]) -
     if several:
         argument = next((name for name in _DEVICE_ARGUMENTS if name not in properties), "")
     if argument:
-        properties[argument] = {
-            "type": "string",
-            "enum": list(several),
-            "description": f"Which device; {first} where the user names none",
-        }
+        properties[argument] = _which_device(several, found.more_devices)
     parameters["properties"] = properties
     return NativeTool(
         spec=ToolSpec(_name(found.path, taken), _description(found, target, several), parameters),
@@ -84,6 +80,21 @@ def native_tool(found: FoundMethod, target: Target, *, taken: Collection[str]) -
         paths={key: _on(found.path, key) for key in several} if argument else {},
         device_argument=argument,
     )
+
+
+def _which_device(keys: tuple[str, ...], more: int) -> dict[str, Json]:
+    made: dict[str, Json] = {
+        "type": "string",
+        "description": f"Which device; {keys[0]} where the user names none",
+    }
+    if more:
+        # An enum would forbid those that are not listed.
+        made["description"] = (
+            f"{made['description']}. The key of any that has it: {', '.join(keys)} and {more} more"
+        )
+    else:
+        made["enum"] = list(keys)
+    return made
 
 
 def _on(path: str, key: str) -> str:

@@ -167,7 +167,7 @@ class Assistant:
             request,
             gateway=await self.gateway.get(),
             toolset=toolset,
-            native=await self._native(asking, household, catalogue, toolset),
+            native=await self._native(asking, history, catalogue, toolset),
             limits=self.settings.turns.limits,
         )
         try:
@@ -178,14 +178,16 @@ class Assistant:
             turn.untrusted = toolset.untrusted
 
     async def _native(
-        self, asking: Asking, household: Household, catalogue: HubCatalogue, toolset: SkillToolset
+        self, asking: Asking, history: list[Exchange], catalogue: HubCatalogue, toolset: SkillToolset
     ) -> NativeStyle | None:
         """Make what small models get, where one of the models is such."""
         if all(model.entry.tools == "code" for model in self.settings.models.usable):
             return None
         tools = NativeToolset(catalogue, toolset)
-        await tools.offer(asking.message)
-        return NativeStyle(system_prompt(household, "native"), tools)
+        # "And in the hall?" is about what the message before was about.
+        for text in (*(exchange.question for exchange in history[-1:]), asking.message):
+            await tools.offer(text)
+        return NativeStyle(system_prompt(self._household(asking.user), "native"), tools)
 
     def _actor(self, asking: Asking) -> Actor:
         return Actor(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,13 @@ class House:
         self.called: list[tuple[str, dict[str, Json], bool]] = []
         self.result: Json = None
         self.asked = 0
+        self.page: SearchPage | None = None
         self.yes = yes
 
     async def search(self, query: str) -> SearchPage:
         """Find by whole words of the names; a method that several devices have is found once."""
+        if self.page is not None:
+            return self.page
         found: dict[str, FoundMethod] = {}
         for path, each in self.methods.items():
             _, device, skill, name = path.split(".")
@@ -165,6 +169,19 @@ async def test_a_call_goes_to_the_device_that_is_named_and_else_to_the_first() -
     ]
     assert not lost.ok
     assert "there is no devices.cellar.LampSkill.dim" in lost.text
+
+
+async def test_a_device_that_is_not_listed_can_still_be_named() -> None:
+    house = House(*LAMPS, ("cellar.LampSkill", DIM))
+    page = await house.search("lamp")
+    house.page = SearchPage((replace(page.results[0], devices=("hall", "attic"), more_devices=1),), 1)
+    acting = Acting(house)
+    await acting.toolset.offer("lamp")
+    argument = acting.spec("LampSkill_dim").parameters["properties"]["device"]
+    assert "enum" not in argument
+    assert "hall, attic and 1 more" in argument["description"]
+    assert (await acting.run("LampSkill_dim", level=10, device="cellar")).ok
+    assert house.called == [("devices.cellar.LampSkill.dim", {"level": 10}, False)]
 
 
 async def test_what_a_search_finds_can_be_called_in_the_next_step() -> None:
