@@ -11,16 +11,17 @@ from deploy.home import Home
 from deploy.known import running_broker
 
 _CLIENTS: Final = "/api/clients"
-_COLUMNS: Final = ("name", "chat", "issued_at", "expires_at")
+_COLUMNS: Final = ("name", "chat", "created_at", "expires_at")
 _PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 
 
 def login(options: argparse.Namespace) -> None:
     """Make a login and print what goes into the programs that use it."""
     home = Home.find()
-    answer: dict[str, Any] = HubClient.find(home, url=options.hub).request(
-        "POST", _CLIENTS, {"name": options.name, "chat": options.chat}
-    )
+    client = HubClient.find(home, url=options.hub)
+    body = {"name": options.name, "chat": options.chat}
+    answer: dict[str, Any] = client.request("POST", _CLIENTS, body)
+    kind = client.request("GET", "/api/health")["broker"].get("kind")
     running = running_broker(home) if options.hub is None else None
     websocket = running.websocket if running is not None else None
     ca = home.certs / "ca.pem"
@@ -32,8 +33,10 @@ def login(options: argparse.Namespace) -> None:
             address=_Address.of(answer["brokers"][0]),
             websocket=None if websocket is None else _Address.of(websocket),
             ca_file=str(ca) if ca.exists() else "ca.pem (from 'strawberry certs' where the hub is)",
-            prefix=str(answer.get("prefix") or ""),
+            prefix=answer["prefix"],
             chat=options.chat,
+            # Mosquitto knows no prefixes: a free client id could push a device off the bus.
+            several=kind == "embedded",
         ).describe(),
     )
 
@@ -80,6 +83,7 @@ class _Login:
     ca_file: str
     prefix: str
     chat: bool
+    several: bool
 
     def describe(self) -> str:
         what = "presence and values, and may chat" if self.chat else "presence and values, nothing of calls"
@@ -96,27 +100,33 @@ class _Login:
             lines.append(f"  WebSocket  {path}")
         if at.secure:
             lines.append(f"  authority  {self.ca_file}")
+        more = f", or {self.name}-… for each program" if self.several else ", so one program at a time"
+        programs = "mosquitto_sub and mosquitto_pub" if self.several else "mosquitto_sub and mosquitto_rr"
         lines += [
-            f"  client id  {self.name}, or {self.name}-… for a second program of the same login",
+            f"  client id  {self.name}{more}",
             "",
             f"In MQTT Explorer: these values, protocol {at.scheme}://, and the client id under Advanced.",
             "",
-            "For mosquitto_sub and mosquitto_pub, put these lines into ~/.config/mosquitto_sub and",
-            "~/.config/mosquitto_pub, readable by you alone, so that the password is on no command line:",
+            f"For {programs}, put these lines into the file of that name in",
+            "~/.config, readable by you alone, so that the password is on no command line:",
             "",
             f"  -h {at.host}",
             f"  -p {at.port}",
             f"  -u {self.name}",
             f"  -P {self.password}",
-            # The client id has to begin with the name; the process id makes the rest of it.
-            f"  -I {self.name}-",
+            # With -I the process id follows.
+            f"  -I {self.name}-" if self.several else f"  -i {self.name}",
         ]
         if at.secure:
             lines.append(f"  --cafile {self.ca_file}")
         lines += ["", f"and then:  mosquitto_sub -t '{self.prefix}#' -v"]
         if self.chat:
-            topic = f"{self.prefix}hub/chat/{self.name}"
-            lines.append(
-                f"to chat:   mosquitto_sub -t '{topic}/reply/#' -v, and publish to {topic}/request/1"
-            )
+            lines.append(f"to chat:   {self._chat()}")
         return "\n".join(lines)
+
+    def _chat(self) -> str:
+        topic = f"{self.prefix}hub/chat/{self.name}"
+        if not self.several:
+            # Two programs at a time would push each other off; this one asks and hears the answer.
+            return f"mosquitto_rr -t {topic}/request/1 -e {topic}/reply/1 -m 'turn on the lamp'"
+        return f"mosquitto_sub -t '{topic}/reply/#' -v, and publish the message to {topic}/request/1"
