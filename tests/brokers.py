@@ -61,7 +61,12 @@ class Credentials:
 
 @dataclass
 class Bus:
-    """A broker that runs, and knows the rights of `contracts.access`."""
+    """A broker that runs, and knows the rights of `contracts.access`.
+
+    Attributes:
+        admit: Lets one in.
+        web: Where it listens for WebSockets, if it does.
+    """
 
     kind: str
     url: str
@@ -127,11 +132,10 @@ async def open_bus(kind: str, directory: Path) -> AsyncIterator[Bus]:
 
 @asynccontextmanager
 async def _embedded(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
-    settings = EmbeddedSettings(
-        data_dir=directory, hub_id=HUB_ID, hub_key=hub.public, listeners=(Listener(port=0),)
-    )
+    listeners = (Listener(port=0), Listener(port=0, transport="websocket"))
+    settings = EmbeddedSettings(data_dir=directory, hub_id=HUB_ID, hub_key=hub.public, listeners=listeners)
     async with open_embedded(settings) as broker:
-        yield Bus("embedded", broker.url, hub, _nothing_to_do)
+        yield Bus("embedded", broker.url, hub, _nothing_to_do, broker.urls[1])
 
 
 async def _nothing_to_do(_login: BusLogin) -> None:

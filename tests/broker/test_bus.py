@@ -1,18 +1,25 @@
 """What spokes and hub count on, on each broker that can be the bus."""
 
 import asyncio
+import shutil
+from urllib.parse import urlsplit
 
 import pytest
 
 from broker.link import Message, open_link
+from broker.trials import TrialLogin, open_trial
 from contracts import topics
 from contracts.access import Principal
 from tests.brokers import INSTANCE, Bus, has_engine
+from tests.conftest import require
 
 LAMP = Principal("device", "lamp_pi", "anna")
 HUB = Principal("hub", INSTANCE)
 STATUS = topics.STATUS.build(device="lamp_pi")
 EVENT = topics.EVENT.build(device="lamp_pi", name="pressed")
+STATE = topics.STATE.build(device="lamp_pi", skill="LampSkill", property="on")
+CALL = topics.CALL.build(device="lamp_pi", skill="LampSkill", method="turn_on")
+READER = Principal("client", "explorer", "anna")
 
 
 def test_a_container_engine_answers_so_that_mosquittos_image_is_tried_too() -> None:
@@ -77,3 +84,37 @@ async def test_two_hundred_publications_in_flight_all_arrive_in_order(any_bus: B
         for number in range(200):
             await lamp.publish(EVENT, str(number).encode())
         assert [int((await inbox.get()).payload) for _ in range(200)] == list(range(200))
+
+
+async def test_mosquitto_sub_sees_the_house_and_no_calls(any_bus: Bus) -> None:
+    program = shutil.which("mosquitto_sub")
+    require(program is not None, "mosquitto_sub is not installed: apt-get install mosquitto-clients")
+    assert program is not None
+    where, login = urlsplit(any_bus.url), await any_bus.credentials(READER)
+    options = ["-h", where.hostname, "-p", where.port, "-i", login.client_id, "-u", login.username]
+    async with open_link(await any_bus.link_settings(HUB)) as hub:
+        await hub.publish(CALL, b"kept, which no call should be", retain=True, confirmed=True)
+        await hub.publish(STATE, b"true", retain=True, confirmed=True)
+        everything = [*map(str, options), "-P", login.password.get_secret_value(), "-t", "#", "-v"]
+        watching = await asyncio.create_subprocess_exec(program, *everything, stdout=asyncio.subprocess.PIPE)
+        assert watching.stdout is not None
+        # What is retained comes first, and says that it listens.
+        assert await watching.stdout.readline() == f"{STATE} true\n".encode()
+        await hub.publish(CALL, b"secret arguments")
+        await hub.publish(EVENT, b"pressed")
+        assert await watching.stdout.readline() == f"{EVENT} pressed\n".encode()
+        watching.terminate()
+        await watching.communicate()
+
+
+async def test_a_reader_sees_the_same_over_a_websocket(any_bus: Bus) -> None:
+    if any_bus.web is None:
+        pytest.skip(f"{any_bus.kind} has no listener for WebSockets here")
+    login = await any_bus.credentials(READER)
+    trial = TrialLogin(any_bus.web, login.client_id, login.username, login.password)
+    async with open_link(await any_bus.link_settings(HUB)) as hub, open_trial(trial) as reader:
+        assert reader.accepted
+        assert await reader.subscribe("#")
+        await hub.publish(CALL, b"secret arguments")
+        await hub.publish(EVENT, b"pressed")
+        assert (await reader.next())[:2] == (EVENT, b"pressed")
