@@ -12,18 +12,15 @@ Policy for what cannot be handled at once:
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Self
 
-from broker.certificates import client_context
-from broker.connection import Answer, Connection, Login, Protocol, Verdict
-from broker.drivers import make_driver
-from broker.link_settings import Address, LinkSettings, parse_addresses
+from broker.connection import Connection, Protocol
+from broker.link_settings import LinkSettings
 from broker.message import Message
+from broker.reconnection import Reconnection
 from broker.subscriptions import Handler, Subscription, Subscriptions
-from contracts.errors import Disconnected, Forbidden, LinkError, LoginRefused, StrawberryError
+from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
 
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
 
@@ -47,42 +44,34 @@ def open_link(
 
 
 class Link:
-    """A connection to a broker that comes back by itself. Made by `open_link`.
-
-    Attributes:
-        last_error: Why there is no connection, or None.
-    """
+    """A connection to a broker that comes back by itself. Made by `open_link`."""
 
     def __init__(
         self, settings: LinkSettings, *, will: Callable[[], Message | None] | None, wait_s: float
     ) -> None:
-        self.last_error: LinkError | None = None
-        self._settings = settings
-        self._addresses = parse_addresses(settings.urls)
         self._will = will
         self._wait_s = wait_s
-        self._protocols: dict[str, Protocol] = {}
-        self._url: str | None = None
-        self._told = ""
+        self._reconnection = Reconnection(
+            settings, will=self._make_will, on_message=self._arrived, stay=self._stay, left=self._lost
+        )
         self._connection: Connection | None = None
         self._subscriptions = Subscriptions()
         self._connected: list[Callable[[], Awaitable[None]]] = []
         self._disconnected: list[Callable[[], None]] = []
         self._first = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._wanted = asyncio.Event()
-        self._wanted.set()
         self._tasks = asyncio.TaskGroup()
         self._runner: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
-        self._runner = self._tasks.create_task(self._run(), name=f"link {self._settings.client_id}")
+        self._runner = self._tasks.create_task(
+            self._reconnection.run(), name=f"link {self._reconnection.settings.client_id}"
+        )
         try:
             async with asyncio.timeout(self._wait_s):
                 await self._first.wait()
         except TimeoutError:
-            reason = self.last_error or f"{self._settings.urls[0]} does not answer"
+            reason = self.last_error or f"{self._reconnection.settings.urls[0]} does not answer"
             _logger.warning("going on without the broker, which is tried again: %s", reason)
         except BaseException:
             await self.__aexit__()
@@ -101,14 +90,19 @@ class Link:
         return self._connection is not None and not self._connection.closed.done()
 
     @property
+    def last_error(self) -> LinkError | None:
+        """Why there is no connection, or None."""
+        return self._reconnection.last_error
+
+    @property
     def url(self) -> str | None:
         """Which of its URLs the link has its connection to, or had its last; None before the first."""
-        return self._url
+        return self._reconnection.url
 
     @property
     def protocol(self) -> Protocol | None:
         """The MQTT version that the broker speaks: 5, or 4 for 3.1.1; None before it said so."""
-        return self._protocols.get(self._url) if self._url else None
+        return self._reconnection.protocol
 
     async def wait_connected(self) -> None:
         """Wait for the first connection."""
@@ -174,7 +168,7 @@ class Link:
         connection = self._connection
         if connection is not None and is_new:
             try:
-                await connection.subscribe([(self._settings.topic_prefix + filter_, qos)])
+                await connection.subscribe([(self._prefix + filter_, qos)])
             except Disconnected:
                 _logger.debug("the subscription to %s waits for the next connection", filter_)
             except Forbidden:
@@ -187,7 +181,7 @@ class Link:
             if connection is None or not was_last:
                 return
             try:
-                await connection.unsubscribe(self._settings.topic_prefix + filter_)
+                await connection.unsubscribe(self._prefix + filter_)
             except Disconnected:
                 _logger.debug("the connection that held the subscription to %s is gone", filter_)
 
@@ -198,7 +192,7 @@ class Link:
 
         Where there is none, the next attempt is made at once.
         """
-        self._hurry.set()
+        self._reconnection.hurry()
         if self._connection is not None:
             self._connection.leave()
 
@@ -208,19 +202,17 @@ class Link:
         Raises:
             ConfigError: If a URL is not one of a broker.
         """
-        self._addresses = parse_addresses(settings.urls)
-        self._settings = settings
+        self._reconnection.use(settings)
         self.reconnect()
 
     def pause(self) -> None:
         """Leave the present connection in good order, and make none until `resume`."""
-        self._wanted.clear()
+        self._reconnection.pause()
         self.reconnect()
 
     def resume(self) -> None:
         """Connect again, at once."""
-        self._hurry.set()
-        self._wanted.set()
+        self._reconnection.resume()
 
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         """Have a coroutine function run after each connect, once all is subscribed again.
@@ -236,6 +228,10 @@ class Link:
         self._disconnected.append(callback)
         return lambda: self._disconnected.remove(callback)
 
+    @property
+    def _prefix(self) -> str:
+        return self._reconnection.settings.topic_prefix
+
     def _live(self) -> Connection:
         connection = self._connection
         if connection is None:
@@ -244,7 +240,7 @@ class Link:
         return connection
 
     def _outgoing(self, message: Message) -> Message:
-        prefix = self._settings.topic_prefix
+        prefix = self._prefix
         if not prefix:
             return message
         response = message.response_topic
@@ -252,95 +248,16 @@ class Link:
             topic=prefix + message.topic, response_topic=prefix + response if response else None
         )
 
-    async def _run(self) -> None:
-        failures = 0
-        while True:
-            await self._wanted.wait()
-            self._hurry.clear()
-            refused = await self._round()
-            if not refused:
-                failures = 0
-            elif all(isinstance(error, LoginRefused) for error in refused):
-                await self._rest(self._settings.refused_s)
-                continue
-            delay = min(self._settings.backoff_s * 2**failures, self._settings.backoff_max_s)
-            failures = min(failures + 1, 16)
-            await self._rest(delay)
+    def _make_will(self) -> Message | None:
+        will = self._will() if self._will else None
+        return self._outgoing(will) if will else None
 
-    async def _round(self) -> list[LinkError]:
-        """Try each address until one lets in, and stay there while it lasts.
-
-        Returns:
-            Why each of them failed; nothing where one did not.
-        """
-        errors: list[LinkError] = []
-        for address in self._addresses:
-            answer = await self._connect(address)
-            if answer.verdict is Verdict.ACCEPTED:
-                return []
-            errors.append(_explained(address, answer, self._settings.client_id))
-            self.last_error = _combined(errors)
-            if self._hurry.is_set():
-                # It was paused, or shall go by other settings.
-                return errors
-        # What was said already is as true at each further try, and not worth a person's eye again.
-        level = logging.DEBUG if str(self.last_error) == self._told else logging.WARNING
-        self._told = str(self.last_error)
-        _logger.log(level, "%s", self._told)
-        return errors
-
-    async def _rest(self, seconds: float) -> None:
-        """Wait before the next attempt, unless somebody is in a hurry."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_jittered(seconds)):
-                await self._hurry.wait()
-
-    async def _connect(self, address: Address) -> Answer:
-        """Connect, with the other MQTT version where one is not understood, and stay while it lasts."""
-        answer = Answer(Verdict.CLOSED, "")
-        versions: tuple[Protocol, ...] = (5, 4) if self._protocols.get(address.url, 5) == 5 else (4, 5)
-        for version in versions:
-            answer = await self._attempt(address, version)
-            # A refused login is an answer in a version that was understood: it stays refused.
-            if answer.verdict not in (Verdict.VERSION_REFUSED, Verdict.CLOSED):
-                break
-        return answer
-
-    async def _attempt(self, address: Address, version: Protocol) -> Answer:
-        try:
-            login = await self._login(address)
-        except StrawberryError as error:
-            return Answer(Verdict.UNREACHABLE, error.message, error.hint)
-        connection = Connection(
-            login,
-            make_driver(self._settings.driver),
-            protocol=version,
-            limit=self._settings.max_in_flight,
-            on_message=self._arrived,
-        )
-        try:
-            answer = await connection.open()
-            if answer.verdict is Verdict.ACCEPTED:
-                self._protocols[address.url] = version
-                self._url = address.url
-                await self._stay(connection)
-            return answer
-        except asyncio.CancelledError:
-            self._lost(connection)
-            await connection.close(politely=True)
-            raise
-        finally:
-            self._lost(connection)
-            await connection.close(politely=False)
-
-    async def _stay(self, connection: Connection) -> None:
+    async def _stay(self, connection: Connection) -> str:
         async with asyncio.TaskGroup() as tasks:
             ready = tasks.create_task(self._get_ready(connection), name="link: subscribe again")
             reason = await connection.drive()
             ready.cancel()
-        self.last_error = Disconnected(f"the connection to {self._url} was lost: {reason}")
-        # Who was asked to leave did not lose it.
-        _logger.log(logging.INFO if self._hurry.is_set() else logging.WARNING, "%s", self.last_error)
+        return reason
 
     async def _get_ready(self, connection: Connection) -> None:
         # Both steps may fail by a connection that ends meanwhile; the next one does them again.
@@ -349,15 +266,14 @@ class Link:
         except Disconnected as error:
             _logger.warning("could not subscribe: %s", error)
             return
-        if self._hurry.is_set():
+        if self._reconnection.interrupted:
             # Meanwhile it was paused, or shall go by other settings.
             connection.leave()
             return
         self._connection = connection
-        self.last_error = None
+        self._reconnection.established()
         self._first.set()
-        self._told = ""
-        _logger.info("connected to %s with MQTT %s", self._url, "5" if self.protocol == 5 else "3.1.1")
+        _logger.info("connected to %s with MQTT %s", self.url, "5" if self.protocol == 5 else "3.1.1")
         for callback in list(self._connected):
             try:
                 await callback()
@@ -367,7 +283,7 @@ class Link:
                 _logger.exception("a callback failed after connecting")
 
     async def _subscribe_all(self, connection: Connection) -> None:
-        prefix = self._settings.topic_prefix
+        prefix = self._prefix
         wanted = [(prefix + filter_, qos) for filter_, qos in self._subscriptions.wanted().items()]
         if not wanted:
             return
@@ -386,53 +302,10 @@ class Link:
             except Exception:
                 _logger.exception("a callback failed after the connection was lost")
 
-    async def _login(self, address: Address) -> Login:
-        settings = self._settings
-        password = settings.password() if callable(settings.password) else settings.password
-        will = self._will() if self._will else None
-        context = None
-        if address.tls:
-            ca = settings.ca() if callable(settings.ca) else settings.ca
-            # The system's authorities are read from many files.
-            context = await asyncio.to_thread(client_context, ca)
-        return Login(
-            host=address.host,
-            port=address.port,
-            tls=context,
-            client_id=settings.client_id,
-            username=settings.username,
-            password=password.get_secret_value() if password else None,
-            keepalive=settings.keepalive,
-            will=self._outgoing(will) if will else None,
-            timeout_s=settings.connect_timeout_s,
-        )
-
     def _arrived(self, message: Message) -> None:
-        prefix = self._settings.topic_prefix
+        prefix = self._prefix
         if not message.topic.startswith(prefix):
             return
         if prefix:
             message = message._replace(topic=message.topic[len(prefix) :])
         self._subscriptions.dispatch(message)
-
-
-def _explained(address: Address, answer: Answer, client_id: str) -> LinkError:
-    if answer.verdict is Verdict.LOGIN_REFUSED:
-        return LoginRefused(
-            f"{address.url} refuses the login of {client_id}: {answer.reason}",
-            hint="Check the token or the password.",
-        )
-    hint = answer.hint or "Check that the broker runs."
-    return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
-
-
-def _combined(errors: list[LinkError]) -> LinkError:
-    """Make one error of those of all addresses; a refused login tells more than an address without answer."""
-    if len(errors) == 1:
-        return errors[0]
-    first = next((error for error in errors if isinstance(error, LoginRefused)), errors[0])
-    return type(first)("; ".join(error.message for error in errors), hint=first.hint)
-
-
-def _jittered(delay: float) -> float:
-    return delay * random.uniform(0.5, 1.0)  # noqa: S311

@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+from pydantic import SecretStr
+
 from broker.link import LinkSettings, Message, open_link
 from tests.mosquitto import Mosquitto
 
@@ -41,3 +43,33 @@ async def test_other_settings_count_at_once_also_while_a_refusal_is_waited_out(m
         link.use(replace(nowhere, urls=(mosquitto.url,)))
         await asyncio.wait_for(link.wait_connected(), 10)
         assert link.connected
+
+
+async def test_a_new_password_never_goes_to_the_old_broker() -> None:
+    # Settings change between the two versions in which a broker is tried.
+    at_old: list[bytes] = []
+    at_new: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at_old.append(await reader.read(1000))
+        link.use(replace(before, urls=(url_of(second),), username="two", password=SecretStr("new")))
+        writer.close()
+
+    async def new(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at_new.put_nowait(await reader.read(1000))
+        writer.close()
+
+    first = await asyncio.start_server(old, "127.0.0.1", 0)
+    second = await asyncio.start_server(new, "127.0.0.1", 0)
+    before = LinkSettings(urls=(url_of(first),), client_id="a", username="one", password=SecretStr("old"))
+    async with first, second:
+        link = open_link(before, wait_s=0)
+        async with link, asyncio.timeout(10):
+            assert b"new" in await at_new.get()
+    assert len(at_old) == 1
+    assert b"old" in at_old[0]
+    assert b"new" not in at_old[0]
+
+
+def url_of(server: asyncio.Server) -> str:
+    return f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
