@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from broker.door import BusLogin, Door
@@ -25,11 +26,17 @@ class Doorkeeper:
 
     Whatever the broker could not be told is made up for by telling it everything: at the next connect, and
     by itself after a failure.
+
+    Args:
+        on_out: Told whom the broker has disconnected and lets in no longer.
     """
 
-    def __init__(self, authority: TokenAuthority, door: Door) -> None:
+    def __init__(
+        self, authority: TokenAuthority, door: Door, *, on_out: Callable[[Principal], None] = lambda _: None
+    ) -> None:
         self._authority = authority
         self._door = door
+        self._on_out = on_out
         self._in_doubt = asyncio.Event()
 
     async def admit(self, login: BusLogin) -> None:
@@ -51,6 +58,7 @@ class Doorkeeper:
         """
         try:
             await self._door.shut_out(principal, revocation)
+            self._on_out(principal)
         except Disconnected as error:
             self._put_off(f"{principal.id} is shut out", error)
         except StrawberryError as error:

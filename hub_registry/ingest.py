@@ -98,6 +98,13 @@ class Ingest:
             if entry.presence.expire(at=self._clock()):
                 self._announce(entry)
 
+    def cut(self, entry: Entry) -> None:
+        """Count a device as gone that the broker has disconnected: Mosquitto then publishes no will."""
+        key = entry.device.public_key
+        if entry.presence.end() and key is not None:
+            self._journal.high_water(entry.id, key.kid, entry.presence.high)
+            self._announce(entry)
+
     def shut_out(self, entry: Entry) -> None:
         """Tell the listeners that a device is gone because it was revoked or removed."""
         high = entry.presence.high

@@ -1,6 +1,6 @@
 """Whether a device is there: what each status means, given all that came before it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
@@ -100,6 +100,14 @@ class Presence:
             self.high.connection,
             self.high.seq,
         )
+
+    def end(self) -> bool:
+        """Count its connection as ended, because the broker has cut it; returns whether that is news."""
+        if not self.connected:
+            return False
+        self.high = replace(self.high, ended=True)
+        self.state = State.OFFLINE
+        return True
 
     def doubt(self, *, at: float) -> None:
         """Ask for a confirmation: the hub was away from the broker and may have missed a will."""

@@ -9,6 +9,7 @@ from typing import Final
 from broker.door import Door
 from broker.link import Link, Message
 from contracts import topics
+from contracts.access import Principal
 from contracts.errors import Disconnected, NotFound, StrawberryError
 from contracts.presence import CONFIRM_ONLINE_S
 from hub_registry.doorkeeper import Doorkeeper
@@ -53,7 +54,7 @@ class RegistryService:
         self._registry = registry
         self._link = link
         self._presence = presence
-        self._keeper = Doorkeeper(registry.authority, door) if door is not None else None
+        self._keeper = Doorkeeper(registry.authority, door, on_out=self._out) if door is not None else None
         self._purgers = purgers
         self._retained = RetainedTopics(link, presence)
         self._ingest = Ingest(
@@ -96,7 +97,7 @@ class RegistryService:
                 tasks.create_task(self._keeper.run(), name="registry: door")
 
     async def remove_device(self, device: str) -> None:
-        """Remove a device: disconnect it, wait for its will, forget it, empty its topics.
+        """Remove a device: disconnect it, or wait until it leaves, forget it, empty its topics.
 
         What cannot be emptied while the broker is away is emptied when it is back.
 
@@ -114,7 +115,8 @@ class RegistryService:
         try:
             try:
                 await self._registry.authority.revoke_subject("device", device)
-                if entry.presence.connected and self._link.connected:
+                # Without a door the device leaves by itself, when it hears that it is no longer let in.
+                if self._keeper is None and entry.presence.connected and self._link.connected:
                     await _wait(gone, self._registry.settings.removal_wait_s)
             finally:
                 await self.revoke_device(device)
@@ -256,6 +258,12 @@ class RegistryService:
                 await asyncio.sleep(CONFIRM_ONLINE_S)
             if self._link.connected:
                 await self.check_retained()
+
+    def _out(self, principal: Principal) -> None:
+        entry = self._registry.directory.get(principal.id) if principal.kind == "device" else None
+        if entry is not None:
+            self._ingest.cut(entry)
+            self._sweeper.cut(entry.id)
 
     async def _clear_up(self, principal: str) -> None:
         self._sweeper.retire(principal)

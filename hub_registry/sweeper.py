@@ -44,11 +44,17 @@ class Sweeper:
         self._states = states
         self._complain = complain
         self._suspects: dict[str, None] = {}
+        self._cut: set[str] = set()
 
     def suspect(self, device: str) -> None:
         """Have it looked at what the broker retains of a device, when it is known what it should."""
         if len(self._suspects) < _MOST:
             self._suspects[device] = None
+
+    def cut(self, device: str) -> None:
+        """Take note that a device was disconnected without a will: its retained ``online`` is false."""
+        self._cut.add(device)
+        self.suspect(device)
 
     def note_retired(self, device: str) -> None:
         """Take note that a device was removed long ago; what is seen of it is emptied."""
@@ -84,8 +90,15 @@ class Sweeper:
         """
         entry = self._directory.get(device)
         if entry is None:
+            self._cut.discard(device)
             if device in self._retired:
                 await self.forget(device)
+            return True
+        if device in self._cut:
+            if not entry.connected:
+                await self._retained.empty([topics.STATUS.build(device=device)])
+            self._cut.discard(device)
+        if entry.device.revoked:
             return True
         if entry.listed is None or entry.presence.state not in (State.ONLINE, State.OFFLINE):
             return False

@@ -11,10 +11,12 @@ from broker.keys import KeyPair
 from broker.link import open_link
 from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
+from hub_registry.presence import State
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.own_brokers import KINDS, log_in_with, logged_in, open_own
+from tests.hub_registry.retained import retained
 from tests.hub_registry.spokes import eventually
 
 
@@ -51,7 +53,19 @@ async def test_a_revoked_device_that_is_invited_anew_comes_back_with_its_new_tok
         await eventually(lambda: tv.link.connected)
 
 
-async def test_removing_a_device_disconnects_it_and_hears_its_will(hub):
+async def test_whoever_looks_on_sees_a_revoked_device_as_gone_and_not_as_online_for_ever(hub):
+    async with logged_in(hub, "TV") as tv:
+        assert tv.spoke.status_topic in await retained(hub.outside)
+        await hub.service.revoke_device("tv")
+        await eventually(lambda: hub.state(tv.spoke) is State.OFFLINE)
+
+        async def is_gone() -> bool:
+            return tv.spoke.status_topic not in await retained(hub.outside)
+
+        await eventually(is_gone)
+
+
+async def test_removing_a_device_disconnects_it_and_all_that_follow_it_hear_so(hub):
     async with logged_in(hub, "TV") as tv:
         await hub.service.remove_device("tv")
         assert [change for change in hub.changes if not change.connected]
@@ -101,6 +115,7 @@ async def test_who_expires_is_disconnected_and_kept_out_until_it_has_another_tok
         await authority.authenticate(short)
         tv.token = short
         await eventually(lambda: is_refused(tv.link))
+        await eventually(lambda: not hub.registry.directory.get("tv").connected)
         invitation = await hub.registry.invite("tv")
         tv.token = (await hub.registry.enrol(invitation.token, tv.spoke.key.public.jwk())).token
         await eventually(lambda: tv.link.connected)
