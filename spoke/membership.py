@@ -161,8 +161,9 @@ class Membership:
     async def _renew(self) -> None:
         """Get the next token and store it; `ask` then uses it."""
         try:
-            hub = await find_hub(self.enrolment)
-            found = await renewed(self.enrolment, hub, clock=self._clock)
+            async with self._asking:
+                hub = await find_hub(self.enrolment)
+                self._keep(await renewed(self.enrolment, hub, clock=self._clock))
         except Unauthorized as error:
             self._rejected(error)
             return
@@ -171,11 +172,9 @@ class Membership:
             self._renew_from = time.monotonic() + _jittered(self._renew_delay)
             self._renew_delay = min(self._renew_delay * 2, _RENEW_MAX_S)
             return
-        self._keep(found)
         self._renew_delay = self._settings.retry_s
         # Whatever the clocks say: no token is renewed in less than a tenth of its life.
-        assert found.renewed is not None
-        claims = found.claims(found.renewed)
+        claims = self.enrolment.claims(self.enrolment.bearers[0])
         self._renew_from = time.monotonic() + (claims.exp - claims.iat) / 10
         await self.ask()
 

@@ -1,17 +1,26 @@
 """A spoke and the genuine registry, over HTTPS and a broker with TLS."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from pydantic import SecretStr
 
-from broker.certificates import Authority
+from broker.certificates import Authority, ServerCertificate
+from broker.door import Door
 from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded_door import EmbeddedDoor
 from broker.keys import KeyPair
+from broker.link import Link, LinkSettings
+from broker.mosquitto.config import MosquittoListener
+from broker.mosquitto.door import MosquittoDoor
+from broker.mosquitto.logins import hub_login as mosquitto_login
+from broker.mosquitto.process import MosquittoSettings, open_mosquitto
+from broker.mosquitto.provisioning import open_security
 from broker.ports import listen
 from contracts.errors import ConfigError
 from hub_agent.http import errors
@@ -23,7 +32,9 @@ from hub_registry.settings import JoiningBounds, RegistrySettings, TokenLifetime
 from spoke.app import open_spoke
 from spoke.joining import JoinCode, join_by_code
 from spoke.settings import SpokeSettings
+from tests.conftest import require
 from tests.hub_registry.hubs import Hub, hub_login, serve
+from tests.mosquitto import HINT, find_mosquitto
 from tests.spoke.home import Place, wait_for
 from tests.spoke.hub import StandInHub
 
@@ -60,40 +71,73 @@ class House:
         return entry is not None and entry.connected and "JournalSkill" in entry.skills
 
 
-@pytest.fixture
-async def house(tmp_path: Path, hub_key: KeyPair, place: Place) -> AsyncIterator[House]:
+@dataclass
+class Bus:
+    """A broker of our own, with the hub's way in, and the devices' by TLS."""
+
+    url: str
+    tls_url: str
+    login: Callable[[Registry, str, str], LinkSettings]
+    door: Callable[[Link], Door]
+
+
+@asynccontextmanager
+async def open_bus(
+    kind: str, directory: Path, certificate: ServerCertificate, *, hub_id: str, key: KeyPair
+) -> AsyncIterator[Bus]:
+    if kind == "embedded":
+        listeners = (Listener(port=0), Listener(port=0, tls=certificate.context()))
+        settings = EmbeddedSettings(
+            data_dir=directory, hub_id=hub_id, hub_key=key.public, listeners=listeners
+        )
+        async with open_embedded(settings) as broker:
+            yield Bus(broker.urls[0], broker.urls[1], hub_login, EmbeddedDoor)
+        return
+    require(find_mosquitto() is not None, HINT)
+    plain, secure = MosquittoListener(port=0), MosquittoListener(port=0, tls=certificate)
+    mosquitto = MosquittoSettings(data_dir=directory, hub_id=hub_id, key=key, listeners=(plain, secure))
+    login = mosquitto_login(key, "main")
+
+    def log_in(_: Registry, url: str, client_id: str) -> LinkSettings:
+        password = SecretStr(login.password or "")
+        client_id = f"{login.username}-{client_id}"
+        return LinkSettings(urls=(url,), client_id=client_id, username=login.username, password=password)
+
+    async with open_mosquitto(mosquitto) as running, open_security(running.url, login) as security:
+        tls_url = f"mqtts://127.0.0.1:{running.ports[1]}"
+        yield Bus(running.url, tls_url, log_in, lambda _: MosquittoDoor(security))
+
+
+@pytest.fixture(params=["embedded", "mosquitto"])
+async def house(
+    request: pytest.FixtureRequest, tmp_path: Path, hub_key: KeyPair, place: Place
+) -> AsyncIterator[House]:
     authority = Authority.load_or_create(tmp_path / "certs")
-    tls = authority.issue(["localhost"], ["127.0.0.1"], directory=tmp_path / "certs").context()
-    lifetimes, joining = TokenLifetimes(device_s=LIFETIME_S), JoiningBounds(interval_s=0.1)
+    certificate = authority.issue(["localhost"], ["127.0.0.1"], directory=tmp_path / "certs")
+    # The broker needs the hub's id, which the database has, and the hub the broker's address.
+    database = tmp_path / "hub" / "hub.db"
+    async with open_registry(RegistrySettings(database=database), key=hub_key) as registry:
+        hub_id = registry.hub_id
     async with AsyncExitStack() as stack:
-        # The broker needs the hub's id, which the database has, and the hub the broker's address.
-        database = tmp_path / "hub" / "hub.db"
-        async with open_registry(RegistrySettings(database=database), key=hub_key) as registry:
-            hub_id = registry.hub_id
-        broker = await stack.enter_async_context(
-            open_embedded(
-                EmbeddedSettings(
-                    data_dir=tmp_path / "broker",
-                    hub_id=hub_id,
-                    hub_key=hub_key.public,
-                    listeners=(Listener(port=0), Listener(port=0, tls=tls)),
-                )
-            )
+        bus = await stack.enter_async_context(
+            open_bus(request.param, tmp_path / "broker", certificate, hub_id=hub_id, key=hub_key)
         )
         settings = RegistrySettings(
             database=database,
-            brokers=(broker.urls[1],),
+            brokers=(bus.tls_url,),
             ca=authority.pem,
-            lifetimes=lifetimes,
-            joining=joining,
+            removal_wait_s=0.2,
+            lifetimes=TokenLifetimes(device_s=LIFETIME_S),
+            joining=JoiningBounds(interval_s=0.1),
         )
         registry = await stack.enter_async_context(open_registry(settings, key=hub_key))
-        hub = await stack.enter_async_context(serve(registry, broker.url, login=hub_login))
+        hub = await stack.enter_async_context(serve(registry, bus.url, login=bus.login, door=bus.door))
         app = FastAPI()
         errors.install(app)
         gate = Gate(registry.authority, registry.accounts)
         app.include_router(make_router(registry, gate=gate, remover=hub.service))
         listener = stack.enter_context(listen("127.0.0.1", 0, purpose="HTTPS"))
+        tls = certificate.context()
         await stack.enter_async_context(serve_http(app, listener, tls=tls))
         address = StandInHub(brokers=[], tls=tls, port=listener.getsockname()[1])
         yield House(registry, hub, place.settings(address))
@@ -111,6 +155,8 @@ async def test_a_device_joins_by_code_over_tls_and_renews_its_token_without_leav
         )
         await wait_for(lambda: house.connected(device) and spoke.connected, "the spoke to be back")
         assert spoke.problem is None
+        # Nobody heard that it was away, so no call of anybody ended by that.
+        assert all(change.connected for change in house.hub.changes)
     with pytest.raises(ConfigError, match=r"has joined .* as garage_pc already"):
         await join_by_code(house.settings, name="Garage PC", show=lambda _: None)
 
