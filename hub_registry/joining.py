@@ -159,14 +159,15 @@ class Joining:
             NotFound: If nobody waits with this secret, or no longer.
             TooManyRequests: If it asks more often than it was told, or guesses.
         """
-        if self._wrong_secrets.exceeded(source):
-            raise TooManyRequests("too many wrong secrets", hint="Wait a minute and try again.")
         self._forget_expired()
         given, found = _digest(secret), None
         for request in self._requests:
             if hmac.compare_digest(request.secret, given):
                 found = request
         if found is None:
+            # Only who is wrong is kept waiting: nobody guesses 128 bits, and a flood must not hold up others.
+            if self._wrong_secrets.exceeded(source):
+                raise TooManyRequests("too many wrong secrets", hint="Wait a minute and try again.")
             self._wrong_secrets.count(source)
             raise NotFound("no device waits with this secret", hint="Ask to join anew.")
         present = self._clock()

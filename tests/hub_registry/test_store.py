@@ -5,14 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 from sqlmodel import select
 
 from contracts.errors import ConfigError
 from hub_registry.accounts import Accounts
-from hub_registry.store import open_store
+from hub_registry.store import Schema, open_store
 from hub_registry.tables import Table, UserRow, now
 
 
@@ -24,6 +26,39 @@ async def test_the_migrations_make_exactly_the_tables_of_the_models(database: Pa
         differences = compare_metadata(MigrationContext.configure(connection), Table.metadata)
     engine.dispose()
     assert differences == []
+
+
+async def test_tokens_of_the_first_version_get_the_key_of_their_device(database: Path):
+    database.parent.mkdir(parents=True)
+    config = Config()
+    config.set_main_option("script_location", str(Schema().scripts))
+    config.attributes["version_table"] = Schema().version_table
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.exec_driver_sql(
+            "INSERT INTO user (id, display_name, role, created_at) VALUES ('admin', 'Admin', 'admin', '2026')"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO device (id, owner, display_name, key, aliases, key_id, epoch, connection, seq,"
+            " ended, created_at) VALUES ('tv', 'admin', 'TV', 'tv', '[]', 'thumbprint', 0, 0, 0, 0, '2026')"
+        )
+        for jti, kind, subject in (("1", "device", "tv"), ("2", "device", "gone"), ("3", "user", "tv")):
+            connection.exec_driver_sql(
+                "INSERT INTO token (jti, kind, subject, owner, name, scope, issued_at, expires_at)"
+                f" VALUES ('{jti}', '{kind}', '{subject}', 'admin', '', '', '2026', '2027')"
+            )
+    engine.dispose()
+    async with open_store(database):
+        pass
+    with sqlite3.connect(database) as connection:
+        assert dict(connection.execute("SELECT jti, key_id FROM token")) == {
+            "1": "thumbprint",
+            "2": None,
+            "3": None,
+        }
+    connection.close()
 
 
 async def test_the_skill_table_has_the_columns_of_the_data_contract(database: Path):
