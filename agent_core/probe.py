@@ -63,6 +63,11 @@ class Probe:
         return not self.problem
 
     @property
+    def serves(self) -> bool:
+        """Whether it can be the model of a home: it answers, and can act, however it writes its calls."""
+        return self.answers and self.tools != "none"
+
+    @property
     def advice(self) -> str:
         """What to do about how it calls tools; empty where nothing need be done."""
         return _ADVICE[self.tools]
@@ -77,11 +82,13 @@ async def probe(model: Model, *, tools: bool = True, kind: GatewayKind = "tensor
     async with open_gateway(Models((model,)), kind=kind, retry=RetryPolicy(retries=0)) as gateway:
         if not gateway.available:
             return Probe(problem="; ".join(gateway.problems))
+        started = time.monotonic()
         try:
             return await _try(gateway.stream(_ASK_FOR_CALL if tools else _ASK), tools=tools)
         except GatewayError as error:
             refused = error.message
-        if not tools:
+        # One that let its time run out would do so again.
+        if not tools or time.monotonic() - started >= model.entry.first_token_s:
             return Probe(problem=refused)
         try:
             plain = await _try(gateway.stream(_ASK), tools=False)

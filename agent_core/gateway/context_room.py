@@ -7,8 +7,8 @@ from typing import Final
 from agent_core.gateway.protocol import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from agent_core.models import ModelEntry
 
-_CHARS_PER_TOKEN: Final = 3
-"""On the safe side: a prompt that turns out longer loses its beginning."""
+_BYTES_PER_TOKEN: Final = 3
+"""On the safe side, also where a letter is a token: a prompt that turns out longer loses its beginning."""
 
 _MESSAGE_TOKENS: Final = 8
 """What role and marks of one message cost."""
@@ -79,15 +79,20 @@ def room_for(entry: ModelEntry, trained: int | None) -> ContextRoom:
 def prompt_tokens(request: ModelRequest) -> int:
     """Estimate the tokens of a whole prompt, tools included."""
     tools = sum(
-        len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters)) for tool in request.tools
+        _bytes(tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
+        for tool in request.tools
     )
-    size = len(request.system) + tools + sum(map(_size, request.messages))
-    return size // _CHARS_PER_TOKEN + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools) + 1)
+    size = _bytes(request.system) + tools + sum(map(_size, request.messages))
+    return size // _BYTES_PER_TOKEN + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools) + 1)
 
 
 def _size(message: Message) -> int:
     match message:
         case UserMessage(text) | ToolMessage(_, _, text):
-            return len(text)
+            return _bytes(text)
         case AssistantMessage(text, calls):
-            return len(text) + sum(len(call.name) + len(call.raw) for call in calls)
+            return _bytes(text, *(call.name + call.raw for call in calls))
+
+
+def _bytes(*texts: str) -> int:
+    return sum(len(text.encode()) for text in texts)

@@ -64,10 +64,10 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     if options.tools is None and local is not None and local.is_small:
         entry = entry.model_copy(update={"tools": "native"})
     tried = None if options.no_test else _try(model)
-    problem = "" if tried is None else tried.problem or tried.advice
-    if problem:
+    if tried is not None and not tried.serves:
         raise ConfigError(
-            f"{entry.name}: {problem}", hint="Nothing was written; --no-test writes it all the same."
+            f"{entry.name}: {tried.problem or tried.advice}",
+            hint="Nothing was written; --no-test writes it all the same.",
         )
     _write(home, entry, model.key)
     told = {"name": entry.name, "tools": entry.tools, "tried": asdict(tried) if tried else None}
@@ -143,7 +143,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
         entry = entry.model_copy(update={"api_key_env": None})
     tried = _try(_located(entry, key, home, variables))
     note(f"  {_result(tried)}")
-    if (tried.problem or tried.advice) and not agreed("  Write it all the same?"):
+    if not tried.serves and not agreed("  Write it all the same?"):
         return None
     _write(home, entry, key)
     return entry

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.gateway.fallback import RetryPolicy
+from agent_core.gateway.ollama_wire import chat_tools
 from agent_core.gateway.opening import GatewayKind, open_gateway
 from agent_core.gateway.protocol import (
     AssistantMessage,
@@ -23,12 +24,14 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
+from agent_core.loop import TurnRequest, run_turn
 from agent_core.models import ModelEntry, choose
 from agent_core.ollama import open_ollama
 from agent_core.ollama_address import ollama_address
 from agent_core.testing import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
 from agent_core.testing.ollama import FakeModel, FakeOllama
 from contracts.errors import ConfigError, GatewayError, NotFound
+from contracts.events import Notice, TurnFinal
 
 Serve = Callable[..., FakeOllama]
 QWEN = FakeModel("qwen3:4b")
@@ -227,6 +230,51 @@ async def test_what_cannot_fit_is_told(ollama_with: Serve) -> None:
     assert "small does not see all of this" in events[0].text
     assert "made for 2048" in events[0].text
     assert [request.num_ctx for request in server.requests] == [2048, 2048]
+
+
+async def test_the_person_is_told_what_cannot_fit(ollama_with: Serve) -> None:
+    server = ollama_with([Says(text="What?")], models=[FakeModel("small", context_length=2048)])
+    request = TurnRequest(turn="t1", message="x" * 9_000, system="Be brief.")
+    async with asking(server, "small") as gateway:
+        events = [event async for event in run_turn(request, gateway=gateway, toolset=None)]
+    assert isinstance(events[0], Notice)
+    assert "small does not see all of this" in events[0].text
+    assert isinstance(events[-1], TurnFinal)
+
+
+async def test_letters_that_are_long_count_as_such(ollama_with: Serve) -> None:
+    server = ollama_with([Says(text="ok")], models=[QWEN])
+    async with asking(server) as gateway:
+        await ask(gateway, ModelRequest("s", (UserMessage("灯" * 10_000),)))
+    assert server.requests[0].num_ctx == 16_384
+
+
+def test_a_nested_schema_is_told_in_words() -> None:
+    song = {"type": "object", "properties": {"title": {"type": "string"}, "year": {"type": "integer"}}}
+    parameters = {
+        "type": "object",
+        "properties": {
+            "songs": {"type": "array", "items": {"$ref": "#/$defs/Song"}, "description": "What to play"},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "mode": {"enum": ["once", "again"], "default": "once"},
+            "anything": True,
+        },
+        "$defs": {"Song": song},
+    }
+    (tool,) = chat_tools([ToolSpec("play", "Play.", parameters)])
+    assert tool["function"]["parameters"] == {
+        "type": "object",
+        "required": [],
+        "properties": {
+            "songs": {
+                "type": "array",
+                "description": 'What to play; shape: {"title": "string", "year": "integer"}',
+            },
+            "names": {"type": "array", "items": {"type": "string"}},
+            "mode": {"enum": ["once", "again"], "description": "default once"},
+            "anything": {},
+        },
+    }
 
 
 async def test_the_user_may_bound_the_context(ollama_with: Serve) -> None:

@@ -66,8 +66,13 @@ async def test_why_a_model_gives_no_answer_is_told_without_its_key(serve: Serve,
     assert "bad key ***" in found.problem
     absent = await probe(local(ollama_with(), "qwen3:4b"))
     assert "strawberry models pull qwen3:4b" in absent.problem
-    slow = await probe(model(serve([Hangs(), Hangs()]), first_token_s=0.2))
+
+
+async def test_a_model_that_lets_its_time_run_out_is_asked_once(serve: Serve) -> None:
+    server = serve([Hangs(), Says(text="ready")])
+    slow = await probe(model(server, first_token_s=0.2), kind="direct")
     assert "no answer within 0.2 s" in slow.problem
+    assert len(server.requests) == 1
 
 
 async def test_a_short_question_needs_no_tool(serve: Serve) -> None:

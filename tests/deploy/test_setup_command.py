@@ -108,6 +108,16 @@ def test_a_model_that_does_not_answer_is_not_written(tmp_path: Path) -> None:
     assert [entry.name for entry in read_entries(tmp_path)] == ["m"]
 
 
+def test_a_model_that_writes_its_calls_into_text_is_written_with_a_warning(tmp_path: Path) -> None:
+    printed = Says(text='{"name": "report_number", "arguments": {"number": 7}}')
+    with ScriptedModel(lambda _: printed) as server:
+        words = ["setup", "--provider", "openai", "--model", "m", "--base-url", server.base_url]
+        done = run(environment_of(tmp_path), *words)
+    assert done.returncode == 0
+    assert "fails more often" in done.stdout
+    assert [entry.name for entry in read_entries(tmp_path)] == ["m"]
+
+
 def test_a_model_of_ollama_that_cannot_call_tools_is_recognised(tmp_path: Path, ollama: FakeOllama) -> None:
     environment = environment_of(tmp_path, OLLAMA_HOST=ollama.origin)
     done = run(environment, "setup", "--provider", "ollama", "--model", "mute")
