@@ -254,6 +254,15 @@ async def test_what_the_broker_keeps_for_itself_is_not_delivered(
 
 
 @pytest.mark.parametrize("principal", [DEVICE, READER, CHATTER], ids=_name)
+@pytest.mark.parametrize("filter_", ["$SYS/#", "$CONTROL/#", "$share/g/#", "$share/g/devices/#"])
+async def test_asking_for_what_the_broker_keeps_for_itself_is_refused(
+    home: Home, principal: Principal, filter_: str
+) -> None:
+    async with home.log_in(principal) as trial:
+        assert not await trial.subscribe(filter_)
+
+
+@pytest.mark.parametrize("principal", [DEVICE, READER, CHATTER], ids=_name)
 async def test_nobody_but_the_hub_lets_others_in(home: Home, principal: Principal) -> None:
     intruder = b'{"commands":[{"command":"createClient","username":"mallory","password":"x"}]}'
     async with home.log_in(principal) as trial:
