@@ -158,10 +158,9 @@ class _Joining:
 
     async def run(self, show: Callable[[JoinCode], None]) -> tuple[Enrolment, Hub]:
         """Wait until the hub's people decided; give the answer, and the hub whose fingerprint was shown."""
+        hub = await _meet(self._url, self._settings)
+        asked = await self._ask(hub)
         for _ in range(_CODES):
-            # Each time anew: what is compared must be what is trusted afterwards.
-            hub = await _meet(self._url, self._settings)
-            asked = await self._ask(hub)
             ends_at = time.monotonic() + asked.expires_in_s
             fingerprint = join_fingerprint(hub_key=hub.card.key, device_key=self._key.kid, ca=hub.ca)
             show(JoinCode(asked.code, fingerprint, hub.http.url, asked.expires_in_s))
@@ -169,7 +168,21 @@ class _Joining:
                 return await self._decision(hub, asked, ends_at), hub
             except _Forgotten:
                 _LOG.info("the hub does not know the code %s any more; asking for another", asked.code)
+            hub, asked = await self._ask_anew()
         raise HubUnreachable(f"the hub {self._url} forgets every code", hint="See what its log says.")
+
+    async def _ask_anew(self) -> tuple[Hub, JoinAsked]:
+        """Ask a hub that was there before, for as long as it takes to start."""
+        while True:
+            try:
+                # Met anew: what is compared must be what is trusted afterwards.
+                hub = await _meet(self._url, self._settings)
+                return hub, await self._ask(hub)
+            except HubUntrusted:
+                raise
+            except HubUnreachable as error:
+                _LOG.info("waiting for the hub: %s", error)
+                await asyncio.sleep(self._settings.retry_max_s)
 
     async def _ask(self, hub: Hub) -> JoinAsked:
         delay = self._settings.retry_s

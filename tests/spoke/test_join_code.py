@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,19 @@ async def test_a_hub_that_was_started_anew_is_asked_anew_and_its_code_shown(
         assert first.fingerprint == second.fingerprint
         hub.joining(second.code).state = "approved"
         assert (await screen.task).device == DEVICE
+
+
+async def test_a_hub_that_stops_and_starts_again_is_waited_for(place: Place) -> None:
+    hub = StandInHub(brokers=["mqtt://127.0.0.1:1883"])
+    with ExitStack() as first:
+        first.enter_context(serving(hub))
+        async with joining(place.settings(hub)) as screen:
+            await screen.code()
+            first.close()
+            hub.waiting.clear()
+            with serving(hub, port=hub.port):
+                hub.joining((await screen.code(2)).code).state = "approved"
+                assert (await screen.task).device == DEVICE
 
 
 async def test_a_hub_that_is_away_for_a_moment_loses_no_code(

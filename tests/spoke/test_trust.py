@@ -1,7 +1,10 @@
 """Who is given a token: the hub whose key is known, over a connection that only it can hold."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +21,7 @@ from spoke.enrolment import Enrolment
 from spoke.hub_http import HubHttp, HubUntrusted
 from spoke.joining import Identity, join
 from tests.spoke.certificates import Authority
-from tests.spoke.home import Place
+from tests.spoke.home import Place, wait_for
 from tests.spoke.hub import BUS, CARD, DEVICE, ENROL, StandInHub, serving
 
 BROKER = "mqtts://127.0.0.1:8883"
@@ -114,6 +117,21 @@ async def test_a_connection_that_is_not_verified_carries_no_secret(hub: StandInH
     with pytest.raises(RuntimeError, match="not verified"):
         await http.post(ENROL, {"token": "token"})
     assert hub.requests == []
+
+
+async def test_a_question_that_is_given_up_leaves_no_thread_behind(hub: StandInHub) -> None:
+    fault = hub.fault(CARD)
+    fault.hold = threading.Event()
+    # The one thread there is: who comes next has to wait for it.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=1))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(HubHttp(hub.url, verify=False).get(CARD, timeout_s=3600))
+            await wait_for(fault.held.is_set, "the hub to hang")
+            asking.cancel()
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 10) == "free"
+    finally:
+        fault.hold.set()
 
 
 async def test_plain_http_to_another_machine_is_refused_until_it_is_asked_for(place: Place) -> None:
