@@ -14,6 +14,7 @@ from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
 from hub_agent.address import announced, provide_token
+from hub_agent.advertising import Advertisement, advertise
 from hub_agent.assistant import Assistant
 from hub_agent.audit import AuditTrail
 from hub_agent.bus import Bus, open_bus
@@ -135,6 +136,15 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             await stack.enter_async_context(
                 serve(guarded(app, settings.http, names=lan.names), lan.listener, tls=lan.context)
             )
+            advertisement = Advertisement(
+                hub_id=registry.hub_id,
+                key=key.kid,
+                host=lan.host,
+                port=lan.port,
+                tls=lan.context is not None,
+                path=settings.http.base_path,
+            )
+            tasks.create_task(advertise(advertisement), name="announcement")
         # Streams end with their turns; the server waits for them when it is closed, after this.
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))

@@ -30,14 +30,14 @@ class Lan:
         self._shown = shown
 
     @property
+    def host(self) -> str:
+        """Where it listens, as it was set."""
+        return self._settings.host
+
+    @property
     def port(self) -> int:
         """The port that it really has."""
         return int(self.listener.getsockname()[1])
-
-    @property
-    def scheme(self) -> str:
-        """``https``, or ``http`` in the clear."""
-        return "https" if self.context else "http"
 
     def names(self) -> frozenset[str]:
         """Give the host names by which this machine may be called, in small letters."""

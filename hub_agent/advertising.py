@@ -1,0 +1,131 @@
+"""The hub says in the local network where it is (DNS-SD over multicast DNS); whoever hears it checks the key.
+
+It is a convenience: where multicast does not work, one line in the log says so, and nothing else changes.
+"""
+
+import asyncio
+import logging
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from zeroconf import Error, InterfaceChoice
+from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
+
+from broker.certificates import own_names
+from contracts import discovery
+
+_log = logging.getLogger(__name__)
+
+_GOODBYE_S: Final = 2.0
+"""How long taking it back may take; what is not taken back is forgotten by itself."""
+_SHOWN: Final = 8
+"""Characters of the hub's id by which two homes in one network are told apart."""
+_ELSEWHERE: Final = "192.0.2.1"
+"""An address of nobody (RFC 5737), to ask the system by which of its own it would go out."""
+
+
+@dataclass(frozen=True)
+class Advertisement:
+    """What is said.
+
+    Attributes:
+        host: Where it listens; the addresses that stand for all are told as those of this machine.
+        key: Fingerprint of the hub's key.
+        path: Base path of the API.
+    """
+
+    hub_id: str
+    key: str
+    host: str
+    port: int
+    tls: bool
+    path: str = ""
+
+
+async def advertise(advertisement: Advertisement) -> None:
+    """Say it until cancelled, then take it back."""
+    try:
+        network = AsyncZeroconf(interfaces=_interfaces(advertisement.host))
+    except (OSError, Error) as error:
+        _warn(error)
+        return
+    try:
+        announced = await network.async_register_service(_info(advertisement), allow_name_change=True)
+        await announced
+        _log.info("announced in the local network as %s", discovery.SERVICE)
+        await asyncio.Event().wait()
+    except (OSError, Error, TimeoutError) as error:
+        _warn(error)
+    finally:
+        await asyncio.shield(_leave(network))
+
+
+def primary_address() -> str | None:
+    """Give the address by which this machine goes out to others; None where it has no way out.
+
+    Nothing is sent.
+    """
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect((_ELSEWHERE, 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+async def _leave(network: AsyncZeroconf) -> None:
+    try:
+        async with asyncio.timeout(_GOODBYE_S):
+            await network.async_unregister_all_services()
+            await network.async_close()
+    except (OSError, Error, TimeoutError) as error:
+        _log.debug("the announcement could not be taken back: %s", error)
+
+
+def _warn(error: Exception) -> None:
+    _log.warning(
+        "the hub cannot be announced in the local network, so it is joined by its address: %s",
+        error or type(error).__name__,
+    )
+
+
+def _info(advertisement: Advertisement) -> AsyncServiceInfo:
+    return AsyncServiceInfo(
+        discovery.SERVICE,
+        f"Strawberry {advertisement.hub_id[:_SHOWN]}.{discovery.SERVICE}",
+        port=advertisement.port,
+        parsed_addresses=_addresses(advertisement.host),
+        properties={
+            discovery.HUB_ID: advertisement.hub_id,
+            discovery.KEY: advertisement.key,
+            discovery.PATH: advertisement.path,
+            discovery.TLS: "1" if advertisement.tls else "0",
+        },
+        # A name of its own: that of the machine is often announced by the system already.
+        server=f"strawberry-{advertisement.hub_id[:_SHOWN]}.local.",
+    )
+
+
+def _addresses(host: str) -> list[str]:
+    """List where it is reached, the best first: those who look take the first one."""
+    if not _is_every(host):
+        return [host]
+    primary = primary_address()
+    others = [each for each in own_names()[1] if not ip_address(each).is_loopback and each != primary]
+    # A listener on all addresses of IPv4 is not reached by one of IPv6.
+    usable = [each for each in others if ":" not in each or host == "::"]
+    return [primary, *usable] if primary else usable
+
+
+def _interfaces(host: str) -> list[str] | InterfaceChoice:
+    return InterfaceChoice.All if _is_every(host) else [host]
+
+
+def _is_every(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return True
