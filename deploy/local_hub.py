@@ -70,22 +70,22 @@ async def enter_hub(
         # A port that is taken is told before the sandbox is fetched, not after.
         listen(settings.http.host, http_port, purpose="HTTP").close()
     await prepare_sandbox(home, say=say)
-    with chosen_by("--http-port"):
+    with chosen_by("--http-port or --https-port"):
         hub = await stack.enter_async_context(open_hub(settings))
-    for line in _describe(hub, lan, options.lan):
+    for line in _describe(hub, lan):
         say(line)
     for line in describe_models(models):
         say(f"  model    {line}")
     return hub
 
 
-def _describe(hub: Hub, lan: Lan | None, options: LanOptions) -> Iterator[str]:
+def _describe(hub: Hub, lan: Lan | None) -> Iterator[str]:
     """Say where it is, and how other machines join it."""
     yield f"  hub      {hub.url}"
-    if lan is None:
+    if lan is None or hub.lan_port is None:
         return
     secure = lan.context is not None
-    urls = lan.urls("https" if secure else "http", options.https_port)
+    urls = lan.urls("https" if secure else "http", hub.lan_port)
     for url in urls:
         yield f"           {url} (from other machines)"
     yield f"  key      {hub.registry.key.kid} (fingerprint of the hub's key)"
