@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -125,6 +126,7 @@ async def open_home(
     kind: BusKind = "embedded",
     model_url: str | None = None,
     sandbox: Path | None = None,
+    bus: Mapping[str, Any] = MappingProxyType({}),
     **settings: Any,
 ) -> AsyncIterator[Home]:
     """Run a home.
@@ -133,6 +135,7 @@ async def open_home(
         kind: Of its bus.
         model_url: Base URL of a model server, if the home has one.
         sandbox: Where the sandbox is installed, if programs are to run.
+        bus: Settings of the bus, beyond its kind.
         settings: Of the hub, beyond where things are.
     """
     directory.mkdir(exist_ok=True)
@@ -150,8 +153,9 @@ async def open_home(
     }
     async with AsyncExitStack() as stack:
         url = await _enter_broker(stack, kind, directory / "broker", hub_id, key)
-        bus = BusSettings(url=url, kind=kind, topic_prefix=SHARED_PREFIX if kind == "shared" else "")
-        hub = await stack.enter_async_context(open_hub(HubSettings(home=directory, bus=bus, **given)))
+        prefix = SHARED_PREFIX if kind == "shared" else ""
+        on_bus = BusSettings.model_validate({"url": url, "kind": kind, "topic_prefix": prefix, **bus})
+        hub = await stack.enter_async_context(open_hub(HubSettings(home=directory, bus=on_bus, **given)))
         devices = await stack.enter_async_context(AsyncExitStack())
         yield Home(directory, hub, url, devices, kind)
 
