@@ -46,11 +46,29 @@ class Secured:
         """Where clients connect to."""
         return f"mqtt://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of its latest process."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """How its latest process ended; None while it runs."""
+        return self._process.poll()
+
     def start(self) -> None:
         """Start it, and wait until it listens."""
+        self.begin()
+        wait_for(self._listens, what="Mosquitto")
+
+    def begin(self) -> None:
+        """Start it and go on at once."""
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        wait_for(self._listens, what="Mosquitto")
+
+    def log(self) -> str:
+        """The end of what it has said."""
+        return (self.directory / "log").read_text(errors="replace")[-4000:]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; after SIGTERM it writes down what is retained."""

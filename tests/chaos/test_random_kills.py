@@ -1,0 +1,108 @@
+"""Broker, hub and spokes killed and frozen at random under load: every answer is true, and all is back."""
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.home import Home
+from tests.chaos.household import (
+    OBSERVED,
+    Command,
+    Foreign,
+    Forked,
+    Household,
+    Victim,
+    add_spokes,
+    eventually,
+    write_skills,
+)
+from tests.chaos.load import KINDS, Load, judge, read_journals
+from tests.chaos.schedule import draw
+from tests.chaos.spokes import Nursery
+from tests.conftest import require
+from tests.e2e.house import House
+from tests.e2e.secured import ADMIN_PASSWORD, Secured
+from tests.mosquitto import HINT, find_mosquitto
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot freeze a process")
+
+SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "120"))
+SEED = int(os.environ.get("STRAWBERRY_CHAOS_SEED", random.SystemRandom().randrange(2**32)))
+SPOKES = 20
+IN_FLIGHT = 32
+
+
+@pytest.fixture(params=["embedded", "mosquitto"])
+def household(request: pytest.FixtureRequest, tmp_path: Path, sandbox_files: Path) -> Iterator[Household]:
+    """A hub with twenty spokes on a broker of each kind."""
+    with ExitStack() as stack:
+        house = stack.enter_context(House(tmp_path / "house", sandbox=sandbox_files))
+        house.program = (sys.executable, *OBSERVED)
+        broker: Victim
+        if request.param == "embedded":
+            house.start_broker()
+            broker = Command(house, "broker")
+        else:
+            require(find_mosquitto() is not None, HINT)
+            secured = stack.enter_context(Secured(tmp_path / "mosquitto"))
+            done = house.cli("broker", "provision", secured.url, STRAWBERRY_BROKER_PASSWORD=ADMIN_PASSWORD)
+            assert done.returncode == 0, done.stderr
+            house.broker_url = secured.url
+            broker = Foreign(secured)
+        house.start_hub()
+        skills = write_skills(tmp_path / "skills")
+        nursery = stack.enter_context(Nursery(hub_url=house.url, skills=skills))
+        spokes = add_spokes(house, nursery, SPOKES)
+        victims = {name: Forked(nursery, spoke) for name, spoke in spokes.items()}
+        yield Household(house, nursery, {"broker": broker, "hub": Command(house, "hub"), **victims}, spokes)
+
+
+async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_twice(
+    household: Household,
+) -> None:
+    blows = draw(SEED, seconds=SECONDS, spokes=list(household.spokes))
+    again = f"STRAWBERRY_CHAOS_SEED={SEED} STRAWBERRY_CHAOS_SECONDS={SECONDS:g} strikes again:"
+    _tell(again, *blows)
+    load = Load(
+        port=household.house.http_port,
+        token=Home(household.house.home).token_file.read_text().strip(),
+        devices=list(household.spokes),
+        seed=SEED,
+    )
+    await household.all_online()
+    await call_each_once(load)
+    before = household.look()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(load.run(IN_FLIGHT), name="load")
+        await household.suffer(blows)
+        load.stop()
+
+    _tell(Counter(f"{call.kind.skill}.{call.kind.method} {call.code}" for call in load.answered))
+    await household.all_online()
+    await call_each_once(load)
+    journal = read_journals(spoke.home for spoke in household.spokes.values())
+    assert judge(load.answered, journal) == []
+    assert household.tracebacks() == []
+    await eventually(lambda: household.growth(before), what="every process to be as small as it was")
+
+
+async def call_each_once(load: Load) -> None:
+    """Call every method on every device; all must answer."""
+    for device in load.devices:
+        for kind in KINDS:
+            answered = await load.call(device, kind, 0.0)
+            load.answered.append(answered)
+            assert answered.code == "result", str(answered)
+
+
+def _tell(*lines: object) -> None:
+    """Say what is shown where the test fails."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)

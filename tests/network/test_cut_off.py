@@ -1,0 +1,209 @@
+"""Two spokes on machines of their own, cut off, with delay and loss, and back: every call is right.
+
+Everything goes over TLS, as between the machines of a home.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.home import Home
+from tests.conftest import require
+from tests.e2e.house import House, Spoke, free_port, wait_for
+from tests.network.wires import Machine, Network, has_netem, why_not
+
+SKILL = '''
+"""Writes down what really ran."""
+import os
+import time
+from pathlib import Path
+
+from spoke import Skill
+
+FILE = Path(__file__).with_name("journal.txt")
+
+
+class JournalSkill(Skill):
+    """Keeps a journal."""
+
+    def write(self, text: str, seconds: float = 0) -> str:
+        """Write a line, and wait."""
+        file = os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(file, f"{text}\\n".encode())
+        os.close(file)
+        time.sleep(seconds)
+        return f"wrote {text}"
+'''
+BACK_S = 120.0
+"""How long a machine may take to be back; never what is asserted."""
+
+
+@dataclass
+class Town:
+    """The hub on its machine, and spokes on theirs."""
+
+    network: Network
+    house: House
+    https_port: int
+    machines: dict[str, Machine] = field(default_factory=dict)
+
+    def start(self, name: str, machine: Machine) -> Spoke:
+        """Start a spoke on a machine; does not wait for it."""
+        added: dict[str, Any] = self.house.json("devices", "add", name)
+        home = self.house.directory / added["id"]
+        skills = home / "skills"
+        skills.mkdir(parents=True)
+        (skills / "journal.py").write_text(SKILL)
+        spoke = Spoke(id=added["id"], name=name, home=home, skills=skills, token=added["token"])
+        self.machines[spoke.id] = machine
+        url = f"https://{self.network.hub.address}:{self.https_port}"
+        with self.network.inside(machine):
+            self.house.start(
+                spoke.id,
+                *("spoke", "run", "--hub", url, "--hub-key", added["hub_key"], "--skills", str(skills)),
+                home=home,
+                HUB_DEVICE_TOKEN=spoke.token,
+            )
+        return spoke
+
+    def call(self, spoke: Spoke, text: str, seconds: float = 0) -> str:
+        """Call and give the answer: the value, or the error's code."""
+        body = {
+            "device": spoke.id,
+            "skill": "JournalSkill",
+            "method": "write",
+            "kwargs": {"text": text, "seconds": seconds},
+        }
+        request = urllib.request.Request(
+            f"{self.house.url}/api/skills/call",
+            json.dumps(body).encode(),
+            {
+                "Authorization": f"Bearer {Home(self.house.home).token_file.read_text().strip()}",
+                "Content-Type": "application/json",
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=BACK_S) as answer:
+                return str(json.load(answer)["result"])
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(json.load(error)["error"]["code"])
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path
+) -> Iterator[tuple[Town, Spoke, Spoke]]:
+    """A hub and two spokes; made once, since each test leaves it as it was."""
+    reason = why_not()
+    require(reason is None, reason or "")
+    with ExitStack() as stack:
+        network = stack.enter_context(Network(netem=has_netem()))
+        house = stack.enter_context(House(tmp_path_factory.mktemp("town") / "house", sandbox=sandbox_files))
+        with network.inside(network.hub):
+            https, mqtts = free_port(), free_port()
+            house.start_up("--lan", "--https-port", str(https), "--mqtts-port", str(mqtts), "--no-spoke")
+            town = Town(network, house, https)
+            one, two = (town.start(name, network.plug_in(name)) for name in ("attic", "cellar"))
+            for spoke in (one, two):
+                house.wait_until_online(spoke)
+        yield town, one, two
+
+
+@pytest.fixture
+def town(built: tuple[Town, Spoke, Spoke]) -> Iterator[Town]:
+    """The town, seen from the hub's machine."""
+    with built[0].network.inside(built[0].network.hub):
+        yield built[0]
+
+
+@pytest.fixture
+def spokes(built: tuple[Town, Spoke, Spoke]) -> tuple[Spoke, Spoke]:
+    """Its two spokes, which are online."""
+    return built[1], built[2]
+
+
+@pytest.mark.parametrize("how", ["cut off", "unplugged"])
+def test_calls_that_are_open_while_both_machines_are_away_for_a_moment_are_answered(
+    town: Town, spokes: tuple[Spoke, Spoke], how: str
+) -> None:
+    away = town.network.cut_off if how == "cut off" else town.network.unplugged
+    with ThreadPoolExecutor() as threads:
+        calls = [threads.submit(town.call, spoke, how, 1.5) for spoke in spokes]
+        with ExitStack() as stack:
+            for spoke in spokes:
+                wait_for(partial(_has_written, spoke, how), what="the call to begin")
+                stack.enter_context(away(town.machines[spoke.id]))
+            # The method ends meanwhile; its result has no way to the hub yet.
+            for call in calls:
+                with pytest.raises(TimeoutError):
+                    call.result(timeout=2)
+        assert [call.result(timeout=BACK_S) for call in calls] == [f"wrote {how}"] * 2
+    assert [spoke.journal().count(how) for spoke in spokes] == [1, 1]
+    _works(town, *spokes)
+
+
+def test_a_machine_that_stays_cut_off_counts_as_gone_and_comes_back_by_itself(
+    town: Town, spokes: tuple[Spoke, Spoke]
+) -> None:
+    lost, other = spokes
+    with ThreadPoolExecutor() as threads, town.network.cut_off(town.machines[lost.id]):
+        # Sent to a machine that no packet reaches, and none tells that: only the keepalive does.
+        call = threads.submit(town.call, lost, "half open")
+        wait_for(lambda: town.house.state_of(lost) == "offline", what="the loss to show", patience=BACK_S)
+        assert town.call(lost, "never") == "offline"
+        assert town.call(other, "meanwhile") == "wrote meanwhile"
+        assert call.result(timeout=BACK_S) == "outcome_unknown"
+    wait_for(lambda: town.house.state_of(lost) == "online", what="it to be back", patience=BACK_S)
+    _works(town, *spokes)
+    assert lost.journal().count("half open") <= 1
+    assert "never" not in lost.journal()
+
+
+def test_delay_and_loss_slow_calls_down_and_double_none(town: Town, spokes: tuple[Spoke, Spoke]) -> None:
+    asked = [(spoke, f"bad wire {number}") for number in range(20) for spoke in spokes]
+    with ExitStack() as stack:
+        for spoke in spokes:
+            machine = town.machines[spoke.id]
+            stack.enter_context(town.network.bad_wire(machine, delay_s=0.05, loss=0.1))
+        threads = stack.enter_context(ThreadPoolExecutor())
+        said = list(threads.map(lambda each: town.call(*each), asked))
+    assert said == [f"wrote {text}" for _, text in asked]
+    for spoke in spokes:
+        lines = [line for line in spoke.journal() if line.startswith("bad wire")]
+        assert sorted(lines) == sorted(f"bad wire {number}" for number in range(20))
+    _works(town, *spokes)
+
+
+def test_a_machine_that_is_cut_off_while_it_registers_registers_when_it_is_back(town: Town) -> None:
+    machine = town.network.plug_in("shed")
+    # Slow enough that logging in and registering take seconds, and not so slow that joining fails.
+    with town.network.bad_wire(machine, delay_s=0.3, loss=0):
+        spoke = town.start("shed", machine)
+        wait_for((spoke.home / "spoke" / "enrolment.json").exists, what="it to join", patience=BACK_S)
+        with town.network.cut_off(machine):
+            assert town.call(spoke, "too early") in ("offline", "unknown_skill")
+    town.house.wait_until_online(spoke)
+    _works(town, spoke)
+    assert "too early" not in spoke.journal()
+
+
+def _has_written(spoke: Spoke, text: str) -> bool:
+    return text in spoke.journal()
+
+
+def _works(town: Town, *spokes: Spoke) -> None:
+    """All answer, and what they write stands there once."""
+    for spoke in spokes:
+        text = f"again {len(spoke.journal())}"
+        assert town.call(spoke, text) == f"wrote {text}"
+        assert spoke.journal().count(text) == 1

@@ -1,0 +1,203 @@
+"""Machines in network namespaces of their own, on one switch, with wires that can be cut or made bad.
+
+All addresses and interfaces live in namespaces made here; nothing of the machine itself is touched.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.network.hand_wire import HandWire, make_tap
+
+_NEW_NETWORK = 0x40000000
+"""``CLONE_NEWNET`` of Linux' <sched.h>."""
+_NET = "10.77.0"
+_SWITCH = "switch"
+
+
+def why_not() -> str | None:
+    """Say why this machine cannot make network namespaces; None where it can."""
+    if sys.platform != "linux":
+        return "network namespaces are Linux"
+    if os.geteuid() != 0:
+        return "only root makes network namespaces"
+    name = f"try{os.getpid()}"
+    try:
+        _ip("netns", "add", name)
+        try:
+            _ip("-n", name, "link", "add", "one", "type", "veth", "peer", "name", "two")
+            _ip("-n", name, "link", "add", _SWITCH, "type", "bridge")
+        finally:
+            _ip("netns", "delete", name)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no network namespace with a bridge and veth can be made: {error}"
+    if not has_netem() and not Path("/dev/net/tun").exists():
+        return "the kernel has neither netem nor TAP devices"
+    return None
+
+
+def has_netem() -> bool:
+    """Whether this kernel can delay and lose packets by itself; to be asked where `why_not` is None."""
+    name = f"try{os.getpid()}"
+    _ip("netns", "add", name)
+    try:
+        _ip("-n", name, "link", "set", "lo", "up")
+        done = subprocess.run(
+            ["tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
+            capture_output=True,
+            check=False,
+        )
+        return done.returncode == 0
+    except FileNotFoundError:
+        return False
+    finally:
+        _ip("netns", "delete", name)
+
+
+@dataclass
+class Machine:
+    """One namespace.
+
+    Attributes:
+        wire: Its end at the switch.
+        by_hand: Carries its frames where the kernel cannot make a wire bad.
+    """
+
+    name: str
+    namespace: str
+    address: str
+    wire: str = ""
+    by_hand: HandWire | None = None
+
+
+@dataclass
+class Network:
+    """A switch in the namespace of the hub, and machines around it; a context manager.
+
+    Attributes:
+        netem: Whether the kernel makes wires bad; else they are carried by hand.
+    """
+
+    netem: bool
+    machines: dict[str, Machine] = field(default_factory=dict)
+    _made: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        self.hub = self._add("hub")
+        in_hub = ("-n", self.hub.namespace)
+        _ip(*in_hub, "link", "add", _SWITCH, "type", "bridge")
+        _ip(*in_hub, "address", "add", f"{self.hub.address}/24", "dev", _SWITCH)
+        _ip(*in_hub, "link", "set", _SWITCH, "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._made.close()
+
+    def plug_in(self, name: str) -> Machine:
+        """Make a machine and connect it to the switch."""
+        machine = self._add(name)
+        machine.wire = f"to_{name}"
+        inside = ("-n", machine.namespace)
+        if self.netem:
+            _ip(*inside, "link", "add", "eth0", "type", "veth", "peer", "name", machine.wire)
+            _ip(*inside, "link", "set", machine.wire, "netns", self.hub.namespace)
+        else:
+            with self.inside(machine):
+                outer = make_tap("eth0")
+            with self.inside(self.hub):
+                inner = make_tap(machine.wire)
+            machine.by_hand = self._made.enter_context(HandWire(outer, inner))
+        _ip("-n", self.hub.namespace, "link", "set", machine.wire, "master", _SWITCH, "up")
+        _ip(*inside, "address", "add", f"{machine.address}/24", "dev", "eth0")
+        _ip(*inside, "link", "set", "eth0", "up")
+        return machine
+
+    @contextmanager
+    def cut_off(self, machine: Machine) -> Iterator[None]:
+        """Lose every packet from and to a machine, which sees its own interface as it was.
+
+        No end gets a reset, as where a switch loses its power.
+        """
+        link = ("-n", self.hub.namespace, "link", "set", machine.wire)
+        _ip(*link, "nomaster")
+        try:
+            yield
+        finally:
+            _ip(*link, "master", _SWITCH)
+
+    @contextmanager
+    def unplugged(self, machine: Machine) -> Iterator[None]:
+        """Take the machine's own interface down, as by a hand that pulls the plug."""
+        link = ("-n", machine.namespace, "link", "set", "eth0")
+        _ip(*link, "down")
+        try:
+            yield
+        finally:
+            _ip(*link, "up")
+
+    @contextmanager
+    def bad_wire(self, machine: Machine, *, delay_s: float, loss: float) -> Iterator[None]:
+        """Delay and lose packets in both directions."""
+        if machine.by_hand is not None:
+            machine.by_hand.delay_s, machine.by_hand.loss = delay_s, loss
+            try:
+                yield
+            finally:
+                machine.by_hand.delay_s = machine.by_hand.loss = 0.0
+            return
+        ends = ((machine.namespace, "eth0"), (self.hub.namespace, machine.wire))
+        milliseconds = round(delay_s * 1000)
+        words = ("delay", f"{milliseconds}ms", f"{milliseconds // 4}ms", "loss", f"{loss:.2%}")
+        for namespace, device in ends:
+            _run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "netem", *words)
+        try:
+            yield
+        finally:
+            for namespace, device in ends:
+                _run("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
+
+    @contextmanager
+    def inside(self, machine: Machine) -> Iterator[None]:
+        """Be in a machine's namespace, with this thread and all that it starts."""
+        with Path("/proc/thread-self/ns/net").open() as before:
+            with Path("/run/netns", machine.namespace).open() as there:
+                _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(before.fileno())
+
+    def _add(self, name: str) -> Machine:
+        number = len(self.machines) + 1
+        machine = Machine(name, f"sb{os.getpid()}{name}", f"{_NET}.{number}")
+        _ip("netns", "add", machine.namespace)
+        self._made.callback(_remove, machine.namespace)
+        _ip("-n", machine.namespace, "link", "set", "lo", "up")
+        self.machines[name] = machine
+        return machine
+
+
+def _remove(namespace: str) -> None:
+    left = _run("ip", "netns", "pids", namespace).split()
+    assert not left, f"processes were left in {namespace}: {left}"
+    _ip("netns", "delete", namespace)
+
+
+def _enter(descriptor: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(descriptor, _NEW_NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), "cannot enter the namespace")
+
+
+def _ip(*words: str) -> str:
+    return _run("ip", *words)
+
+
+def _run(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
