@@ -123,6 +123,8 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         await presence.listen()
         # Before the link connects, so that one SUBSCRIBE carries everything.
         await stack.enter_async_context(responder)
+        # It already looks on while the link waits for the broker: the first login may be refused.
+        await stack.enter_async_context(_running({"stay let in": membership.run(link)}))
         await stack.enter_async_context(link)
         spoke = Spoke(
             device=device,
@@ -139,7 +141,6 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 {
                     "presence": presence.run(),
                     "what skills publish": outlet.run(link),
-                    "stay let in": membership.run(link),
                 }
             )
         )

@@ -99,7 +99,7 @@ async def test_a_spoke_that_is_let_in_again_comes_back_by_itself(
     embedded: str, hub_key: KeyPair, place: Place
 ) -> None:
     with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
-        settings = place.settings(hub, rejected_s=0.1)
+        settings = place.settings(hub, rejected_s=0.1, broker_wait_s=0.1)
         token = (await join(settings, token=hub.invite(), clock=HubClock())).enrolment.token
         hub.revoke(token)
         async with open_spoke(settings) as spoke:
