@@ -2,20 +2,25 @@
 
 ::
 
-    caller     the hub's side: open calls, presence, what happens to a call when something dies
-    open_call  one call that waits for its outcome
-    composer   the messages that the caller sends
-    failover   one call over several devices
-    responder  the spoke's side: checks, reservations, running, repetition
-    memory     what the responder remembers of calls
-    request    what the hub's code asks for
-    clock      the hub's time on a spoke
+    caller       the hub's side: open calls, and what happens to them when something dies
+    open_call    one call that waits for its outcome
+    reservation  one that a device has accepted and not run
+    whereabouts  which devices are there
+    composer     the messages that the caller sends
+    dispatch     how they get onto the bus
+    failover     one call over several devices
+    responder    the spoke's side: checks, reservations, running, repetition
+    replies      what it answers
+    memory       what it remembers of calls
+    request      what the hub's code asks for
+    clock        the hub's time on a spoke
 """
 
-from broker.rpc.caller import Caller, Reservation
+from broker.rpc.caller import Caller
 from broker.rpc.clock import EpochClock
 from broker.rpc.failover import Served, call_any
 from broker.rpc.request import CallerSettings, CallRequest, OnProgress
+from broker.rpc.reservation import Reservation
 from broker.rpc.responder import Executor, ProgressSink, Responder, ResponderSettings, StillRunning
 
 __all__ = [

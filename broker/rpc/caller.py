@@ -10,15 +10,17 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Self
 
 from broker.envelope import Seal, unseal
 from broker.keys import PublicKey
 from broker.link import Link, Message
 from broker.rpc.composer import Composer
+from broker.rpc.dispatch import Dispatch
 from broker.rpc.open_call import OpenCall, Phase, offline
 from broker.rpc.request import CallerSettings, CallRequest, OnProgress
+from broker.rpc.reservation import Reservation
+from broker.rpc.whereabouts import Whereabouts
 from contracts import topics
 from contracts.errors import CallError, Disconnected, ErrorCode, InvalidMessage, InvalidTopic
 from contracts.rpc import Accepted, Call, Failure, Progress, Result
@@ -28,9 +30,6 @@ _logger = logging.getLogger(__name__)
 
 _GIVEN_UP = 1_024
 """Calls given up before they were accepted, whose late ``accepted`` is answered with a cancel."""
-
-_ROOM_S = 0.02
-"""When a control message that found too much in flight is tried again."""
 
 _AMBIGUOUS = frozenset({ErrorCode.STALE_EPOCH, ErrorCode.EXPIRED})
 """Answers to a repetition that do not say whether the first delivery ran."""
@@ -43,13 +42,6 @@ _NOT_BEGUN = _AMBIGUOUS | {
     ErrorCode.UNKNOWN_SKILL,
 }
 """Answers to a call made anew that do not say whether the one before it ran."""
-
-
-@dataclass(slots=True)
-class _Presence:
-    epoch: int
-    connection: int
-    online: bool
 
 
 class Caller:
@@ -85,7 +77,8 @@ class Caller:
         self.settings = settings or CallerSettings()
         self._composer = Composer(seal, instance, max_payload=self.settings.max_payload)
         self._on_unconfirmed = on_unconfirmed
-        self._presence: dict[str, _Presence] = {}
+        self._dispatch = Dispatch(link, self._composer)
+        self._whereabouts = Whereabouts()
         self._open: dict[str, OpenCall] = {}
         self._given_up: OrderedDict[str, tuple[str, Call]] = OrderedDict()
         self._undo: list[Callable[[], None]] = []
@@ -126,12 +119,12 @@ class Caller:
             loop = asyncio.get_running_loop()
             open_call.silence = loop.call_later(silence_s, self._silent, open_call, silence_s)
         try:
-            await self._publish(open_call)
+            await self._dispatch.publish(open_call)
             return await self._result(open_call)
         finally:
             self._close(open_call)
 
-    async def reserve(self, request: CallRequest) -> "Reservation":
+    async def reserve(self, request: CallRequest) -> Reservation:
         """Have a device reserve a call without running it.
 
         Raises:
@@ -141,13 +134,13 @@ class Caller:
         open_call = self._make(request, Phase.RESERVING, None)
         reserved = False
         try:
-            await self._publish(open_call)
+            await self._dispatch.publish(open_call)
             outcome = await open_call.outcome
             if isinstance(outcome, CallError):
                 raise outcome
             open_call.outcome = asyncio.get_running_loop().create_future()
             # A will that came with the acceptance, in the same turn of the loop, was for nobody yet.
-            if not self._is_online(request.device, open_call.call.epoch):
+            if self._whereabouts.epoch(request.device) != open_call.call.epoch:
                 raise offline(request, "went away before the call began")
             reserved = True
             return Reservation(self, open_call)
@@ -167,7 +160,7 @@ class Caller:
             if not open_call.outcome.done():
                 open_call.outgoing = self._composer.control(open_call.request.device, open_call.call, "start")
                 open_call.phase, open_call.sent = Phase.STARTED, 0
-                await self._publish(open_call)
+                await self._dispatch.publish(open_call)
             return await self._result(open_call)
         except CallError as error:
             if error.code is ErrorCode.OFFLINE:
@@ -181,31 +174,21 @@ class Caller:
         self._give_up(open_call)
 
     def device_online(self, device: str, epoch: int, connection: int) -> None:
-        """Take in that a device is there, by a status that the registry has verified.
-
-        A connection that counted as offline because nobody confirmed it may turn out to be there after
-        all; that one which said goodbye does not, the registry has seen to already.
-        """
-        known = self._presence.get(device)
-        if known is not None:
-            order, before = (epoch, connection), (known.epoch, known.connection)
-            if order < before or (order == before and known.online):
-                return
-        self._presence[device] = _Presence(epoch, connection, online=True)
+        """Take in that a device is there, by a status that the registry has verified."""
+        if not self._whereabouts.come(device, epoch, connection):
+            return
         for open_call in self._calls_of(device):
             if open_call.call.epoch < epoch:
                 self._epoch_ended(open_call, epoch)
             elif open_call.call.epoch == epoch:
                 if open_call.may_have_run:
                     self._arm(open_call, open_call.deadline)
-                self._publish_once_more(open_call)
+                self._dispatch.publish_once_more(open_call)
 
     def device_offline(self, device: str, epoch: int, connection: int) -> None:
         """Take in that a connection of a device has ended, by its will or its own word."""
-        known = self._presence.get(device)
-        if known is not None and (epoch, connection) < (known.epoch, known.connection):
+        if not self._whereabouts.go(device, epoch, connection):
             return
-        self._presence[device] = _Presence(epoch, connection, online=False)
         for open_call in self._calls_of(device):
             request = open_call.request
             if not open_call.may_have_run or request.read_only:
@@ -217,14 +200,14 @@ class Caller:
     # Opening and closing
 
     def _make(self, request: CallRequest, phase: Phase, on_progress: OnProgress | None) -> OpenCall:
-        presence = self._presence.get(request.device)
-        if presence is None or not presence.online:
+        epoch = self._whereabouts.epoch(request.device)
+        if epoch is None:
             raise offline(request, "is not connected")
         if self._keys(request.device) is None:
             raise offline(request, "has no key bound to it")
         if len(self._open) >= self.settings.max_open:
             raise CallError(ErrorCode.BUSY, "too many calls are open", hint="Try again in a moment.")
-        open_call = self._composer.compose(request, presence.epoch, request.ttl_ms, phase)
+        open_call = self._composer.compose(request, epoch, request.ttl_ms, phase)
         open_call.on_progress = on_progress
         self._open[open_call.reply_topic] = open_call
         patience = open_call.deadline
@@ -244,52 +227,17 @@ class Caller:
         if len(self._given_up) > _GIVEN_UP:
             self._given_up.popitem(last=False)
         if open_call.sent:
-            self._send_control(open_call.request.device, open_call.call, "cancel")
+            self._dispatch.control(open_call.request.device, open_call.call, "cancel")
 
     # Sending
-
-    async def _publish(self, open_call: OpenCall) -> None:
-        message = open_call.outgoing
-        open_call.sent += 1
-        try:
-            await self._link.publish(
-                message.topic,
-                message.payload,
-                expiry_s=message.expiry_s,
-                response_topic=message.response_topic,
-                correlation=message.correlation,
-            )
-        except Disconnected as error:
-            open_call.sent -= 1
-            # While it waited for room it may have been published again, and then it may run.
-            if not open_call.sent:
-                raise offline(open_call.request, f"cannot be reached: {error.message}") from None
-
-    def _publish_once_more(self, open_call: OpenCall) -> None:
-        if open_call.phase is Phase.RESERVED:
-            return
-        # Without a connection nothing is lost: coming back publishes all that is open.
-        with suppress(Disconnected):
-            self._link.publish_nowait(open_call.outgoing)
-            open_call.sent += 1
 
     async def _publish_again(self) -> None:
         for open_call in list(self._open.values()):
             if not open_call.sent or open_call.phase is Phase.RESERVED or open_call.outcome.done():
                 continue
-            if self._is_online(open_call.request.device, open_call.call.epoch):
+            if self._whereabouts.epoch(open_call.request.device) == open_call.call.epoch:
                 with suppress(CallError):
-                    await self._publish(open_call)
-
-    def _send_control(self, device: str, call: Call, kind: str) -> None:
-        try:
-            self._link.publish_nowait(self._composer.control(device, call, kind))
-        except Disconnected as error:
-            if self._link.connected:
-                # Too much is in flight. A cancel that is dropped lets a device act that was told not to.
-                asyncio.get_running_loop().call_later(_ROOM_S, self._send_control, device, call, kind)
-                return
-            _logger.info("the %s of call %s was not sent: %s", kind, call.id, error)
+                    await self._dispatch.publish(open_call)
 
     # Waiting
 
@@ -306,7 +254,7 @@ class Caller:
     async def _cancel(self, open_call: OpenCall) -> None:
         """Cancel on the device and wait shortly for its word."""
         open_call.outcome = asyncio.get_running_loop().create_future()
-        self._send_control(open_call.request.device, open_call.call, "cancel")
+        self._dispatch.control(open_call.request.device, open_call.call, "cancel")
         try:
             async with asyncio.timeout(self.settings.cancel_s):
                 outcome = await open_call.outcome
@@ -335,11 +283,11 @@ class Caller:
         elif request.read_only:
             self._silent(open_call, request.ttl_ms / 1000)
         else:
-            self._send_control(request.device, open_call.call, "cancel")
+            self._dispatch.control(request.device, open_call.call, "cancel")
             self._unknown(open_call, "the device did not answer before the deadline")
 
     def _silent(self, open_call: OpenCall, seconds: float) -> None:
-        self._send_control(open_call.request.device, open_call.call, "cancel")
+        self._dispatch.control(open_call.request.device, open_call.call, "cancel")
         message = f"{open_call.request.device} did not answer within {seconds:g} s"
         open_call.conclude(CallError(ErrorCode.TIMEOUT, message, device=open_call.request.device))
 
@@ -376,7 +324,7 @@ class Caller:
         if open_call is None:
             _logger.info("%s answered call %s too late (%s): ignored", device, call.id, reply.kind)
             if isinstance(reply, Accepted):
-                self._send_control(device, call, "cancel")
+                self._dispatch.control(device, call, "cancel")
         elif isinstance(reply, Failure):
             self._failed(open_call, reply)
         else:
@@ -414,10 +362,6 @@ class Caller:
 
     def _calls_of(self, device: str) -> list[OpenCall]:
         return [call for call in self._open.values() if call.request.device == device]
-
-    def _is_online(self, device: str, epoch: int) -> bool:
-        presence = self._presence.get(device)
-        return presence is not None and presence.online and presence.epoch == epoch
 
     def _epoch_ended(self, open_call: OpenCall, epoch: int) -> None:
         request = open_call.request
@@ -457,33 +401,3 @@ def _parse(document: bytes) -> Accepted | Progress | Result | Failure:
     reply = topics.RESULT.parse(document)
     assert isinstance(reply, Accepted | Progress | Result | Failure)
     return reply
-
-
-class Reservation:
-    """A call that a device has reserved and not run. Made by `Caller.reserve`."""
-
-    def __init__(self, caller: Caller, open_call: OpenCall) -> None:
-        self._caller = caller
-        self._open_call = open_call
-
-    @property
-    def device(self) -> str:
-        """Id of the device that holds it."""
-        return self._open_call.request.device
-
-    @property
-    def id(self) -> str:
-        """Id of the call."""
-        return self._open_call.call.id
-
-    async def start(self, on_progress: OnProgress | None = None) -> Json:
-        """Run it and give its result; from here on it never goes to another device.
-
-        Raises:
-            CallError: With the code that says why there is no result.
-        """
-        return await self._caller.start(self._open_call, on_progress)
-
-    async def release(self) -> None:
-        """Give it back without running it."""
-        self._caller.release(self._open_call)
