@@ -14,17 +14,15 @@ from agent_core.gateway.protocol import (
     FellBack,
     Gateway,
     Message,
-    ModelRequest,
-    Offer,
     Remark,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
 from agent_core.history import told, trimmed
 from agent_core.models import ToolStyle
+from agent_core.styles import NativeStyle, Offered, Styles
 from agent_core.text_tools import Screen, printed_calls
 from agent_core.toolset import ToolOutcome, Toolset
 from agent_core.turn import Emit, TurnContext, streamed
@@ -90,14 +88,6 @@ class TurnRequest:
     mode: Mode = "online"
 
 
-@dataclass(frozen=True)
-class NativeStyle:
-    """What models with ``tools = "native"`` get in place of the request's prompt and the turn's tools."""
-
-    system: str
-    toolset: Toolset
-
-
 async def run_turn(
     request: TurnRequest,
     *,
@@ -117,14 +107,8 @@ async def run_turn(
     """
 
     async def work(emit: Emit) -> None:
-        turn = _Turn(
-            request,
-            gateway=gateway,
-            toolset=toolset,
-            native=native if toolset is not None else None,
-            limits=limits or TurnLimits(),
-            emit=emit,
-        )
+        styles = Styles(request.system, toolset, native)
+        turn = _Turn(request, gateway=gateway, styles=styles, limits=limits or TurnLimits(), emit=emit)
         await turn.run()
 
     async with aclosing(streamed(work, name=f"turn {request.turn}")) as events:
@@ -155,15 +139,13 @@ class _Turn:
         request: TurnRequest,
         *,
         gateway: Gateway,
-        toolset: Toolset | None,
-        native: NativeStyle | None,
+        styles: Styles,
         limits: TurnLimits,
         emit: Emit,
     ) -> None:
         self._request = request
         self._gateway = gateway
-        self._toolset = toolset
-        self._native = native
+        self._styles = styles
         self._style: ToolStyle = "code"
         self._limits = limits
         self._emit = emit
@@ -230,14 +212,13 @@ class _Turn:
 
     async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
-        own, native = self._specs("code"), self._specs("native")
-        both = (*own, *(spec for spec in native if spec not in own))
+        offered = self._styles.offered()
         kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
         if len(kept) < len(self._request.history) + len(messages):
             self._notice("The beginning of a long conversation is not sent to the model any more.")
-        screen, texts, calls = Screen(both), list[str](), list[ToolCall]()
+        screen, texts, calls = Screen(offered.all), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None
-        request = self._question(kept, own if with_tools else (), native if with_tools else ())
+        request = self._styles.question(kept, offered if with_tools else Offered())
         async with aclosing(self._gateway.stream(request)) as events:
             async for event in events:
                 match event:
@@ -256,28 +237,16 @@ class _Turn:
         assert completed is not None, "a gateway ends with Completed or an error"
         self._count(completed)
         text = "".join(texts)
-        offered = own if completed.style == "code" else native
-        printed = printed_calls(text, offered, prefix=f"printed_{iteration}") if not calls else None
+        printed = (
+            printed_calls(text, offered.to(completed.style), prefix=f"printed_{iteration}")
+            if not calls
+            else None
+        )
         if printed is not None:
             return _Answer(AssistantMessage(printed.text, printed.calls), printed.calls, completed)
         self._show(screen.rest(), new_paragraph=fresh_answer)
         made = _with_own_ids(calls, iteration)
         return _Answer(AssistantMessage(text, tuple(map(_acceptable, made))), made, completed)
-
-    def _specs(self, style: ToolStyle) -> tuple[ToolSpec, ...]:
-        toolset = self._toolset_of(style)
-        return toolset.specs if toolset is not None else ()
-
-    def _toolset_of(self, style: ToolStyle) -> Toolset | None:
-        if style == "native":
-            return self._native.toolset if self._native is not None else None
-        return self._toolset
-
-    def _question(
-        self, kept: tuple[Message, ...], own: tuple[ToolSpec, ...], native: tuple[ToolSpec, ...]
-    ) -> ModelRequest:
-        other = Offer(self._native.system, native) if self._native is not None else None
-        return ModelRequest(self._request.system, kept, own, native=other)
 
     def _show(self, text: str, *, new_paragraph: bool) -> bool:
         """Show a piece of text; says whether the next one still begins a paragraph."""
@@ -314,7 +283,7 @@ class _Turn:
         return ToolMessage(call.id, _acceptable(call).name, outcome.text)
 
     async def _outcome(self, call: ToolCall) -> ToolOutcome:
-        toolset = self._toolset_of(self._style)
+        toolset = self._styles.toolset(self._style)
         if toolset is None:
             # None were offered; a model that calls one all the same must not make anything happen.
             return ToolOutcome(

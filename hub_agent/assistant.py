@@ -7,12 +7,13 @@ from functools import partial
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Gateway, Message, UserMessage
-from agent_core.loop import NativeStyle, run_turn
 from agent_core.loop import TurnRequest as ModelTurn
+from agent_core.loop import run_turn
 from agent_core.native_tools import NativeToolset
 from agent_core.prompt import Household, Presence, context_block, system_prompt
 from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
+from agent_core.styles import NativeStyle
 from agent_core.toolset import SkillToolset
 from contracts.errors import NoModel, NotFound
 from contracts.events import TurnEvent

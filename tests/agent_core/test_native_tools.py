@@ -12,10 +12,11 @@ from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_targe
 from agent_core.gateway.fallback import RetryPolicy
 from agent_core.gateway.opening import GatewayKind, open_gateway
 from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
-from agent_core.loop import NativeStyle, TurnRequest, run_turn
+from agent_core.loop import TurnRequest, run_turn
 from agent_core.models import ModelEntry, choose
 from agent_core.native_tools import NativeLimits, NativeToolset
 from agent_core.prompt import Household, system_prompt
+from agent_core.styles import NativeStyle
 from agent_core.testing import Fails, Says, ScriptedCall, ScriptedModel, calls
 from agent_core.testing.ollama import FakeModel, FakeOllama
 from agent_core.toolset import SkillToolset, ToolOutcome
