@@ -125,7 +125,4 @@ def _interfaces(host: str) -> list[str] | InterfaceChoice:
 
 
 def _is_every(host: str) -> bool:
-    try:
-        return ip_address(host).is_unspecified
-    except ValueError:
-        return True
+    return ip_address(host).is_unspecified

@@ -26,7 +26,7 @@ from hub_agent.device_manager import DeviceManager
 from hub_agent.home_ledger import HomeLedger
 from hub_agent.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.http.app import Services, guarded, make_app
-from hub_agent.http.lan import open_lan
+from hub_agent.http.lan import Lan, open_lan
 from hub_agent.http.server import serve
 from hub_agent.http.streams import Connections
 from hub_agent.rate import RateLimit
@@ -75,7 +75,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, purpose="HTTP"))
         lan = stack.enter_context(open_lan(settings.http.lan)) if settings.http.lan else None
         key = KeyPair.load_or_create(settings.directory / "key.pem")
-        registry = await stack.enter_async_context(open_registry(_registry_settings(settings), key=key))
+        registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
         store = await stack.enter_async_context(open_agent_store(settings.database))
         conversations = Conversations(store, instance=settings.instance)
@@ -158,7 +158,7 @@ async def _shut_out(turns: Turns, connections: Connections, revocation: Revocati
     connections.revoke(revocation.tokens)
 
 
-def _registry_settings(settings: HubSettings) -> RegistrySettings:
+def _registry_settings(settings: HubSettings, lan: Lan | None) -> RegistrySettings:
     return RegistrySettings(
         database=settings.database,
         instance=settings.instance,
@@ -166,6 +166,7 @@ def _registry_settings(settings: HubSettings) -> RegistrySettings:
         topic_prefix=settings.bus.topic_prefix,
         login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
         ca=settings.ca,
+        url=lan.url + settings.http.base_path if lan else None,
     )
 
 

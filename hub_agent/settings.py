@@ -1,10 +1,11 @@
 """What can be set about a hub; frozen, and passed in by whoever starts it."""
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from agent_core.gateway.opening import GatewayKind
 from agent_core.loop import TurnLimits
@@ -22,11 +23,15 @@ class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _address(text: str) -> str:
+    return str(ip_address(text))
+
+
 class LanSettings(_Settings):
     """The second listener of the HTTP server, for other machines.
 
     Attributes:
-        host: All addresses of this machine where nothing else is said.
+        host: An address of this machine; all of IPv4 where nothing else is said.
         port: 0 takes any free one.
         certificates: Directory with the server certificate of this home; a renewed one counts from the
             next connection on.
@@ -35,7 +40,8 @@ class LanSettings(_Settings):
         look_s: How often is looked for a renewed certificate.
     """
 
-    host: str = "0.0.0.0"  # noqa: S104  there is such a listener only where a person asked for it
+    # There is such a listener only where a person asked for it.
+    host: Annotated[str, AfterValidator(_address)] = "0.0.0.0"  # noqa: S104
     port: Annotated[int, Field(ge=0, le=65_535)] = 8443
     certificates: Path | None = None
     insecure: bool = False

@@ -80,6 +80,7 @@ class RegistrySettings(_Settings):
         topic_prefix: Stands in front of every topic of the bus.
         login: The ordinary login of a broker that is shared with others; None on one of our own.
         ca: PEM of the certificate authority of this home, None where none was made.
+        url: Where other machines reach the hub over HTTP, None where they cannot.
         skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
         removal_wait_s: How long removing a connected device waits for its last will.
         heartbeat_flush_s: How often signs of life are written to the database.
@@ -93,6 +94,7 @@ class RegistrySettings(_Settings):
     topic_prefix: str = ""
     login: Login | None = None
     ca: str | None = None
+    url: str | None = None
     skill_expiry_s: Annotated[float, Field(gt=0)] = 30 * 60
     removal_wait_s: Annotated[float, Field(ge=0)] = 5
     # Only expiry after a restart reads them, and that counts in half hours.

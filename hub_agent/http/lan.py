@@ -6,12 +6,17 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from broker.certificates import ServerCertificate
 from broker.ports import listen
 from contracts.errors import ConfigError
+from hub_agent.advertising import primary_address
 from hub_agent.settings import LanSettings
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +43,20 @@ class Lan:
     def port(self) -> int:
         """The port that it really has."""
         return int(self.listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """The best address for other machines, without a path: one that the certificate is for."""
+        certified = (
+            (*self._shown.certificate.addresses, *self._shown.certificate.names) if self._shown else ()
+        )
+        host = self.host
+        if ip_address(host).is_unspecified:
+            found = (primary_address(), *certified, *self._settings.names)
+            usable = [each for each in found if each and (not self._shown or each in certified)]
+            host = next((each for each in usable if each not in _LOOPBACK), host)
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._shown else 'http'}://{shown}:{self.port}"
 
     def names(self) -> frozenset[str]:
         """Give the host names by which this machine may be called, in small letters."""

@@ -1,7 +1,7 @@
 """Devices: adding, inviting, changing, shutting out, removing."""
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Request
 
@@ -11,6 +11,8 @@ from hub_registry.devices import Change
 from hub_registry.directory import Entry
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class DeviceBody(Body):
@@ -92,7 +94,7 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
 
     async def _invitation(device: str, lifetime_s: int | None, request: Request) -> InvitationAnswer:
         invitation = await registry.invite(device, lifetime_s=lifetime_s)
-        url, key = str(request.base_url).rstrip("/"), registry.key.kid
+        url, key = _address(request, registry.settings.url), registry.key.kid
         return InvitationAnswer(
             id=device,
             key=find(device).key,
@@ -122,6 +124,13 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
         entry = find(name)
         await remover.remove_device(entry.id)
         return {"id": entry.id, "name": entry.device.display_name, "state": "removed"}
+
+
+def _address(request: Request, for_others: str | None) -> str:
+    """Give where a device finds the hub: where the request came in, unless only this machine does there."""
+    if for_others is not None and request.url.hostname in _LOOPBACK:
+        return for_others
+    return str(request.base_url).rstrip("/")
 
 
 def _device(entry: Entry) -> DeviceAnswer:

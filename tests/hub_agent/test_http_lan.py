@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from broker.certificates import Authority, client_context
 from contracts.errors import ConfigError
 from contracts.joining import HubCard, ca_document
+from hub_agent.http.lan import open_lan
 from hub_agent.settings import HttpSettings, LanSettings
 from tests.hub_agent.home import Home, chunks, open_home, says, wait_for
 from tests.hub_agent.skills import LampSkill, SlowSkill
@@ -119,6 +120,10 @@ async def test_what_a_device_is_told_is_good_from_where_it_asks(lan: tuple[Home,
             f"strawberry spoke run --hub https://{NAME}:8443 --hub-key {registry.key.kid}"
         )
         card = HubCard.model_validate((await client.get("/.well-known/strawberry")).json())
+    async with home.client() as local:
+        # Whoever asks on the machine itself wants it for another one.
+        invited = (await local.post("/api/devices/attic/invitations")).json()
+        assert f"--hub https://127.0.0.1:{home.hub.lan_port} " in invited["command"]
     assert card.ca == authority.pem
     assert card.ca_signature is not None
     document = ca_document(hub_id=card.hub_id, ca=card.ca)
@@ -182,6 +187,18 @@ async def test_in_the_clear_only_where_that_was_spelled_out(tmp_path: Path) -> N
         async with httpx.AsyncClient(base_url=url, headers=headers) as client:
             assert (await client.get("/api/skills")).status_code == 200
         assert home.hub.lan_port != home.hub.http_port
+
+
+@pytest.mark.parametrize(
+    ("names", "addresses", "host"),
+    [(("localhost", "hub.lan"), ("127.0.0.1",), "hub.lan"), (("hub.lan",), ("192.0.2.9",), "192.0.2.9")],
+)
+def test_the_address_for_others_is_one_that_the_certificate_is_for(
+    tmp_path: Path, names: tuple[str, ...], addresses: tuple[str, ...], host: str
+) -> None:
+    Authority.load_or_create(tmp_path).issue(names, addresses, directory=tmp_path)
+    with open_lan(LanSettings(port=0, certificates=tmp_path)) as opened:
+        assert opened.url == f"https://{host}:{opened.port}"
 
 
 async def test_without_certificates_it_does_not_listen(tmp_path: Path) -> None:
