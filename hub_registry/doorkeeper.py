@@ -111,7 +111,7 @@ class Doorkeeper:
             await asyncio.sleep(_LOOK_S)
 
     async def _set_right(self) -> None:
-        delay = _AGAIN_S
+        delay, told = _AGAIN_S, ""
         while True:
             await self._in_doubt.wait()
             await asyncio.sleep(delay)
@@ -120,8 +120,10 @@ class Doorkeeper:
             try:
                 await self.settle()
             except StrawberryError as error:
-                if not isinstance(error, Disconnected):
-                    _log.error("the broker does not agree on who may log in: %s", error)
+                # Once is enough: somebody has to do something about it, and it is tried every minute.
+                if not isinstance(error, Disconnected) and error.message != told:
+                    _log.error("the broker does not agree on who may log in: %s. %s", error, error.hint)
+                    told = error.message
                 delay = min(2 * delay, _AGAIN_MAX_S)
             else:
-                delay = _AGAIN_S
+                delay, told = _AGAIN_S, ""

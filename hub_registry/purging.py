@@ -43,6 +43,7 @@ async def purge_bus(
     """
     if not link.connected:
         raise Disconnected("there is no broker to empty topics of", hint="Try again when it is back.")
+    own = 0 if presence.silent else 1
     presence.silence()
     try:
         await _connect_anew(link)
@@ -57,7 +58,7 @@ async def purge_bus(
         presence.speak()
         link.reconnect()
         raise
-    purged = [Purged(len((emptied | more) - left) + 1, tuple(sorted(left)), tuple(sorted(connected)))]
+    purged = [Purged(len((emptied | more) - left) + own, tuple(sorted(left)), tuple(sorted(connected)))]
     purged += [await purger() for purger in further]
     total = Purged(
         sum(each.emptied for each in purged),

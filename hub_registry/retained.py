@@ -61,6 +61,10 @@ class RetainedTopics:
     async def gather(self, *filters: str) -> set[str]:
         """List the retained topics that match; the hub's own status is not among them.
 
+        Args:
+            filters: None of which is subscribed to on the link by this very name: a broker sends what it
+                retains once for each subscription.
+
         Raises:
             Disconnected: If the connection is lost, or the broker does not send all of them in time.
         """

@@ -11,10 +11,12 @@ from broker.link import LinkSettings, open_link
 from contracts import topics
 from contracts.errors import Disconnected
 from hub_registry.devices import Change
+from hub_registry.directory import Directory
 from hub_registry.presence import State
 from hub_registry.registry import Registry, open_registry
 from hub_registry.retained import Purged
 from hub_registry.settings import RegistrySettings
+from hub_registry.sweeper import Sweeper
 from tests.conftest import require
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
@@ -106,6 +108,18 @@ async def test_nothing_is_swept_as_long_as_it_is_unknown_what_a_device_has(tmp_p
         await eventually(lambda: hub.state(spoke) is State.OFFLINE)
         await hub.service.check_retained()
         assert await retained(hub.outside) == before
+
+
+async def test_a_device_that_has_not_spoken_to_this_hub_is_left_for_later(house):
+    class Nowhere:
+        """A broker that must not be touched."""
+
+    directory = Directory()
+    entry = directory.put(await house.devices.add("TV", owner="admin"))
+    sweeper = Sweeper(Nowhere(), directory, retired=set(), states=1, complain=print)
+    for listed, state_ in ((None, State.OFFLINE), ({}, State.UNKNOWN), ({}, State.UNCONFIRMED)):
+        entry.listed, entry.presence.state = listed, state_
+        assert await sweeper.sweep("tv") is False
 
 
 async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub_key):
@@ -214,7 +228,7 @@ async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_sil
             assert await hub.service.purge() == Purged(6)
             assert await retained(hub.outside) == set()
             # Neither a reconnect nor another purge brings its status back.
-            assert await hub.service.purge() == Purged(1)
+            assert await hub.service.purge() == Purged(0)
             hub.link.reconnect()
             await eventually(lambda hub=hub: hub.link.connected)
             assert await retained(hub.outside) == set()
