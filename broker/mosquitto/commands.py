@@ -174,13 +174,6 @@ class EnableClient(Command):
     username: str
 
 
-class SetDefaultAccess(Command):
-    """Change what holds for every client of the broker, ours or not."""
-
-    command: Literal["setDefaultACLAccess"] = "setDefaultACLAccess"
-    acls: tuple[DefaultAccess, ...]
-
-
 class Ask(Command):
     """Any question."""
 

@@ -136,6 +136,13 @@ class DynamicSecurity:
             raise _explained(answer)
         return {each.acltype: each.allow for each in _DEFAULTS.validate_python(answer.data["acls"])}
 
+    async def anonymous_group(self) -> str:
+        """Name the group whose roles those have who log in without a name; empty for none."""
+        (answer,) = await self.ask([Ask(command="getAnonymousGroup")])
+        if answer.error is not None:
+            raise _explained(answer)
+        return str(answer.data["group"]["groupname"])
+
     async def _pages(self, command: str, key: str) -> AsyncIterator[object]:
         offset = 0
         while True:

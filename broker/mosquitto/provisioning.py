@@ -1,5 +1,6 @@
 """Setting up dynamic security on a Mosquitto of our own, also one that others use already."""
 
+import json
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from broker.certificates import client_context
 from broker.keys import KeyPair
 from broker.link import LinkSettings, open_link
 from broker.mosquitto.acls import OURS
-from broker.mosquitto.commands import Acl, Client, DefaultAccess, Group, SetDefaultAccess
+from broker.mosquitto.commands import Acl, Client
 from broker.mosquitto.dynsec import DynamicSecurity, State
 from broker.mosquitto.entries import Entry, make_so
 from broker.mosquitto.logins import ADMIN, HUB, hub_login
@@ -24,8 +25,22 @@ from contracts.joining import Login
 
 __all__ = ["OtherClient", "Provisioned", "open_security", "provision"]
 
-_DENIED: Final = ("publishClientSend", "subscribe")
+_DENIED: Final = {"publishClientSend": "publish", "subscribe": "subscribe"}
 """What nobody may do by default, or others of the broker could speak for our devices and listen to them."""
+
+_FORBID: Final = json.dumps(
+    {
+        "commands": [
+            {
+                "command": "setDefaultACLAccess",
+                "acls": [{"acltype": acltype, "allow": False} for acltype in _DENIED],
+            }
+        ]
+    }
+)
+"""Not ``mosquitto_ctrl dynsec setDefaultACLAccess``: that of version 2.0.11 ends well and changes nothing."""
+
+_NAMELESS: Final = "whoever logs in without a name"
 
 _PATIENCE_S: Final = 5.0
 """A person waits for it; the plugin answers within milliseconds."""
@@ -38,6 +53,7 @@ class OtherClient:
     """A client of the broker that is not ours.
 
     Attributes:
+        username: Empty for those who log in without one.
         reaches_us: Whether a role of it lets it publish or subscribe on our topics.
     """
 
@@ -99,25 +115,22 @@ async def provision(
         ca: PEM that vouches for the broker; None for the system's authorities.
 
     Raises:
-        Conflict: If another hub uses the broker, or clients of it live from rights that everybody has.
+        Conflict: If another hub uses the broker, or everybody may publish or subscribe there by default.
         LoginRefused: If the broker refuses the administrator.
         LinkError: If the broker has no dynamic security, or does not do or keep what it is told.
         Disconnected: If it cannot be reached.
     """
     entry = _hub_entry(hub_id, key, instance)
     async with open_security(url, admin, ca=ca) as security:
-        lenient = [each for each in _DENIED if (await security.default_access())[each]]
-        state, groups = await security.read(), await security.groups()
+        default, state = await security.default_access(), await security.read()
         _refuse_other_hub(state, entry)
-        others = tuple(_others(state, groups, {ADMIN, admin.username or ""}))
+        others = tuple(await _others(security, state, {ADMIN, admin.username or ""}))
+        lenient = [words for acltype, words in _DENIED.items() if default[acltype]]
         if lenient:
-            await _refuse_dependants(url, ca, others)
-        # First what the hub needs, then what others lose: a failure in between takes nothing from anybody.
+            raise _everybody_may(lenient, others)
         changed = await make_so(security, entry)
-        if lenient:
-            await _deny(security, lenient)
     await _try_hub(url, hub_login(key, instance), ca)
-    return Provisioned(entry.username, others, changed or bool(lenient))
+    return Provisioned(entry.username, others, changed)
 
 
 def _hub_entry(hub_id: str, key: KeyPair, instance: str) -> Entry:
@@ -142,32 +155,16 @@ def _refuse_other_hub(state: State, entry: Entry) -> None:
             )
 
 
-async def _refuse_dependants(url: str, ca: str | None, others: Iterable[OtherClient]) -> None:
-    names = [each.username for each in others]
-    if await _anonymous_may_log_in(url, ca):
-        names.append("whoever logs in without a name")
-    if names:
-        raise Conflict(
-            "by default everybody may publish or subscribe on this broker, and some may live from it: "
-            + ", ".join(names),
-            hint="Give each a role with what it needs (mosquitto_ctrl dynsec createRole, addRoleACL and "
-            "addClientRole), forbid the rest (mosquitto_ctrl dynsec setDefaultACLAccess publishClientSend "
-            "deny, and the same with subscribe), see that they still work, and try again.",
-        )
-
-
-async def _anonymous_may_log_in(url: str, ca: str | None) -> bool:
-    login = TrialLogin(url, f"strawberry-{secrets.token_hex(8)}", tls=client_context(ca))
-    async with open_trial(login) as trial:
-        return trial.accepted
-
-
-async def _deny(security: DynamicSecurity, lenient: Iterable[str]) -> None:
-    acls = tuple(DefaultAccess.model_validate({"acltype": each, "allow": False}) for each in lenient)
-    await security.change([SetDefaultAccess(acls=acls)])
-    held = await security.default_access()
-    if any(held[each] for each in lenient):
-        raise LinkError("Mosquitto did not keep that nothing is allowed by default")
+def _everybody_may(lenient: list[str], others: Iterable[OtherClient]) -> Conflict:
+    # Not changed here: logins of a password file live from it too, and nobody could list those.
+    names = ", ".join(each.username or _NAMELESS for each in others)
+    return Conflict(
+        f"on this broker everybody may {' and '.join(lenient)} by default"
+        + (f", and some may live from it: {names}" if names else ""),
+        hint="Give each client a role with what it needs (mosquitto_ctrl dynsec createRole, addRoleACL and "
+        "addClientRole), forbid the rest (as the administrator: mosquitto_pub "
+        f"-t '{topics.DYNAMIC_SECURITY}' -m '{_FORBID}'), see that all still work, and try again.",
+    )
 
 
 async def _try_hub(url: str, login: Login, ca: str | None) -> None:
@@ -178,16 +175,24 @@ async def _try_hub(url: str, login: Login, ca: str | None) -> None:
         raise LinkError(f"the hub's new login does not work: {error.message}") from None
 
 
-def _others(state: State, groups: Iterable[Group], admins: set[str]) -> Iterable[OtherClient]:
-    roles_of_group = {each.groupname: {use.rolename for use in each.roles} for each in groups}
+async def _others(security: DynamicSecurity, state: State, admins: set[str]) -> list[OtherClient]:
+    roles_of = {each.groupname: {use.rolename for use in each.roles} for each in await security.groups()}
+
+    def reaches(rolenames: set[str]) -> bool:
+        acls = (acl for name in rolenames if name in state.roles for acl in state.roles[name].acls)
+        return any(_reaches(acl) for acl in acls)
+
+    others: list[OtherClient] = []
     for client in state.clients.values():
         if client.username in admins or any(use.rolename.startswith(OURS) for use in client.roles):
             continue
-        names = {use.rolename for use in client.roles}
-        for group in client.groups:
-            names |= roles_of_group.get(group.groupname, set())
-        acls = [acl for name in names if name in state.roles for acl in state.roles[name].acls]
-        yield OtherClient(client.username, _name_of(client), any(_reaches(each) for each in acls))
+        rolenames = {use.rolename for use in client.roles}
+        rolenames = rolenames.union(*(roles_of.get(each.groupname, set()) for each in client.groups))
+        others.append(OtherClient(client.username, _name_of(client), reaches(rolenames)))
+    nameless = await security.anonymous_group()
+    if nameless:
+        others.append(OtherClient("", _NAMELESS, reaches(roles_of.get(nameless, set()))))
+    return others
 
 
 def _name_of(client: Client) -> str:

@@ -1,13 +1,16 @@
+import asyncio
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.keys import KeyPair
-from broker.mosquitto.commands import DefaultAccess, SetDefaultAccess
 from broker.mosquitto.logins import hub_login
 from broker.mosquitto.provisioning import open_security, provision
+from contracts import topics
 from contracts.errors import Conflict, Disconnected, LinkError, LoginRefused
 from contracts.joining import Login
 from tests.broker.mosquitto_world import ADMIN, HouseBroker, house_broker
@@ -22,10 +25,22 @@ def house(tmp_path: Path) -> Iterator[HouseBroker]:
         yield broker
 
 
-async def _allow_by_default(house: HouseBroker, *acltypes: str) -> None:
-    acls = [DefaultAccess.model_validate({"acltype": each, "allow": True}) for each in acltypes]
-    async with house.security() as security:
-        await security.change([SetDefaultAccess(acls=tuple(acls))])
+async def _run(house: HouseBroker, program: str, *arguments: str) -> None:
+    """Run a program of Mosquitto's own as the administrator."""
+    port = house.url.rpartition(":")[2]
+    login = ["-h", "127.0.0.1", "-p", port, "-u", str(ADMIN.username), "-P", str(ADMIN.password)]
+    ran = await asyncio.create_subprocess_exec(program, *login, *arguments)
+    assert await ran.wait() == 0
+
+
+async def _control(house: HouseBroker, *command: str) -> None:
+    await _run(house, "mosquitto_ctrl", "dynsec", *command)
+
+
+async def _allow_by_default(house: HouseBroker, acltype: str) -> None:
+    allowed = {"command": "setDefaultACLAccess", "acls": [{"acltype": acltype, "allow": True}]}
+    payload = json.dumps({"commands": [allowed]})
+    await _run(house, "mosquitto_pub", "-t", topics.DYNAMIC_SECURITY, "-m", payload)
 
 
 async def test_clients_that_were_there_publish_and_subscribe_as_before(house: HouseBroker) -> None:
@@ -93,34 +108,47 @@ async def test_a_foreign_client_with_the_hubs_user_name_is_named_and_left_alone(
         assert stranger.accepted
 
 
-@pytest.mark.parametrize("acltype", ["publishClientSend", "subscribe"])
-async def test_clients_that_live_from_what_everybody_may_are_named_and_nothing_is_done(
-    house: HouseBroker, acltype: str
+@pytest.mark.parametrize(("acltype", "said"), [("publishClientSend", "publish"), ("subscribe", "subscribe")])
+async def test_what_everybody_may_is_never_taken_away_but_said_with_those_who_may_live_from_it(
+    house: HouseBroker, acltype: str, said: str
 ) -> None:
     await _allow_by_default(house, acltype)
     await house.add("old_radio", "radio/#")
-    with pytest.raises(Conflict, match="old_radio") as refused:
+    with pytest.raises(Conflict, match=f"everybody may {said}.*old_radio"):
         await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
-    assert "setDefaultACLAccess" in refused.value.hint
     async with house.security() as security:
         assert (await security.default_access())[acltype]
         assert "strawberry-hub-main" not in (await security.read()).clients
 
 
-async def test_where_nobody_lives_from_it_the_default_is_forbidden(house: HouseBroker) -> None:
-    await _allow_by_default(house, "publishClientSend", "subscribe")
-    assert (await provision(house.url, ADMIN, hub_id="home-1", key=KEY)).changed
-    async with house.security() as security:
-        access = await security.default_access()
-    assert not access["publishClientSend"]
-    assert not access["subscribe"]
+async def test_what_the_refusal_tells_to_do_helps(house: HouseBroker) -> None:
+    await _allow_by_default(house, "subscribe")
+    with pytest.raises(Conflict) as refused:
+        await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
+    told = re.search(r"-t '(?P<topic>[^']+)' -m '(?P<payload>[^']+)'", refused.value.hint)
+    assert told is not None
+    await _run(house, "mosquitto_pub", "-t", told["topic"], "-m", told["payload"])
+    await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
 
 
-async def test_those_who_log_in_without_a_name_count_as_living_from_it(tmp_path: Path) -> None:
+async def test_those_who_log_in_without_a_name_are_among_the_others(tmp_path: Path) -> None:
     with house_broker(tmp_path, anonymous=True) as house:
-        await _allow_by_default(house, "publishClientSend")
-        with pytest.raises(Conflict, match="without a name"):
-            await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
+        await house.add("somebody", "devices/#")
+        await _control(house, "createGroup", "guests")
+        await _control(house, "addGroupRole", "guests", "somebody-role")
+        await _control(house, "setAnonymousGroup", "guests")
+        done = await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
+    assert [(each.username, each.reaches_us) for each in done.others] == [("somebody", True), ("", True)]
+
+
+async def test_rights_that_a_client_has_by_a_group_count(house: HouseBroker) -> None:
+    await house.add("somebody", "hub/#")
+    await house.add("member", "radio/#")
+    await _control(house, "createGroup", "family")
+    await _control(house, "addGroupRole", "family", "somebody-role")
+    await _control(house, "addGroupClient", "family", "member")
+    done = await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
+    assert {each.username: each.reaches_us for each in done.others} == {"somebody": True, "member": True}
 
 
 async def test_a_wrong_password_of_the_administrator_is_said_at_once(house: HouseBroker) -> None:
