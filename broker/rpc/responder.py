@@ -19,11 +19,12 @@ from broker.keys import PublicKey
 from broker.link import Link, Message
 from broker.rpc.clock import SKEW_S, EpochClock
 from broker.rpc.memory import Entry, OutcomeMemory, Stage
+from broker.rpc.replies import Replies
 from broker.rpc.request import MAX_PAYLOAD
 from contracts import topics
 from contracts.errors import CallError, Disconnected, ErrorCode, InvalidMessage, InvalidTopic
-from contracts.rpc import Accepted, Call, Control, Failure, Progress, Result
-from contracts.wire import Json, Wire
+from contracts.rpc import Call, Control
+from contracts.wire import Json
 
 _logger = logging.getLogger(__name__)
 
@@ -50,9 +51,6 @@ Admission = Callable[[Call, str, str], None]
 """Refuses, by a CallError, what need not be reserved because it would be refused when it runs."""
 
 Received = TypeVar("Received", Call, Control)
-
-_MESSAGE_LENGTH = 4_000
-_HINT_LENGTH = 1_000
 
 _FAREWELL_S = 2.0
 """How long leaving may wait for the broker."""
@@ -107,7 +105,7 @@ class Responder:
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._link = link
-        self._seal = seal
+        self._hub_id = seal.hub_id
         self._device = device
         self._epoch = epoch
         self._hub_key = hub_key
@@ -117,6 +115,14 @@ class Responder:
         self._settings = settings or ResponderSettings()
         self._memory = OutcomeMemory(entries=self._settings.remembered, size=self._settings.remembered_bytes)
         self._tasks = asyncio.TaskGroup()
+        self._replies = Replies(
+            link,
+            seal,
+            device=device,
+            epoch=epoch,
+            max_payload=self._settings.max_payload,
+            tasks=self._tasks,
+        )
         self._unsubscribe: list[Callable[[], Awaitable[None]]] = []
 
     async def __aenter__(self) -> Self:
@@ -156,7 +162,7 @@ class Responder:
         entry = Entry(
             id=call.id,
             issued_at=call.issued_at.timestamp(),
-            reply_topic=self._reply_topic(call.instance, call.id),
+            reply_topic=self._replies.topic(call.instance, call.id),
             stage=Stage.RESERVED,
             call=call,
             skill=values["skill"],
@@ -165,12 +171,12 @@ class Responder:
         late = self._late(entry, call)
         if late is not None:
             # Not kept: asked again, the answer would be the same.
-            self._send(entry.reply_topic, self._sealed(entry, self._failure(entry, late)), entry.id)
+            self._replies.send(entry, self._replies.failure(entry, late))
             return
         refusal = self._refusal(entry, call)
         if refusal is not None:
             # Kept: a second delivery must not run what the hub was told is refused.
-            self._finish(entry, self._failure(entry, refusal))
+            self._fail(entry, refusal)
         elif call.accept:
             self._reserve(entry, call)
         else:
@@ -195,17 +201,17 @@ class Responder:
         entry = Entry(
             id=control.id,
             issued_at=time_of(control.id),
-            reply_topic=self._reply_topic(control.instance, control.id),
+            reply_topic=self._replies.topic(control.instance, control.id),
             stage=Stage.RESERVED,
         )
         if control.epoch != self._epoch:
-            self._send(entry.reply_topic, self._sealed(entry, self._failure(entry, self._stale())), entry.id)
+            self._replies.send(entry, self._replies.failure(entry, self._stale()))
         elif control.kind == "start":
             missing = CallError(ErrorCode.EXPIRED, f"{self._device} holds no reservation for this call")
-            self._send(entry.reply_topic, self._sealed(entry, self._failure(entry, missing)), entry.id)
+            self._replies.send(entry, self._replies.failure(entry, missing))
         else:
             # The call may still be on its way: this outcome will be waiting for it.
-            self._finish(entry, self._failure(entry, _cancelled_by_hub()))
+            self._fail(entry, _cancelled_by_hub())
 
     def _opened(
         self, row: topics.Topic, model: type[Received], message: Message
@@ -215,7 +221,7 @@ class Responder:
             raise InvalidMessage("it is retained, which a call never is")
         if len(message.payload) > self._settings.max_payload:
             raise InvalidMessage("it is too large")
-        document = unseal(self._seal.hub_id, message.topic, message.payload, self._hub_key)
+        document = unseal(self._hub_id, message.topic, message.payload, self._hub_key)
         values = row.match(message.topic)
         if values is None or values["device"] != self._device:
             raise InvalidTopic("its topic is not one of ours")
@@ -260,16 +266,15 @@ class Responder:
     # Stages
 
     def _reserve(self, entry: Entry, call: Call) -> None:
-        accepted = Accepted(id=call.id, epoch=self._epoch)
-        entry.reply = self._sealed(entry, accepted)
+        entry.reply = self._replies.accepted(entry)
         self._memory.add(entry)
         loop = asyncio.get_running_loop()
         entry.timer = loop.call_later(self._remaining(entry, call), self._lapse, entry)
-        self._send(entry.reply_topic, entry.reply, entry.id)
+        self._replies.send(entry, entry.reply)
 
     def _lapse(self, entry: Entry) -> None:
         error = CallError(ErrorCode.EXPIRED, f"the reservation on {self._device} lapsed")
-        self._finish(entry, self._failure(entry, error))
+        self._fail(entry, error)
 
     def _start(self, entry: Entry, call: Call) -> None:
         _disarm(entry)
@@ -282,24 +287,24 @@ class Responder:
 
     def _still_running(self, entry: Entry) -> None:
         entry.timer = None
-        self._send(entry.reply_topic, self._progress(entry, None), entry.id)
+        self._replies.send(entry, self._replies.progress(entry, None))
 
     def _cancel(self, entry: Entry) -> None:
         if entry.stage is Stage.DONE:
             self._repeat(entry)
         elif entry.task is None:
-            self._finish(entry, self._failure(entry, _cancelled_by_hub()))
+            self._fail(entry, _cancelled_by_hub())
         elif not entry.cancelled:
             entry.cancelled = True
             entry.task.cancel()
             if not entry.begun:
                 # A task that is cancelled before its first step never gets to say so.
-                self._finish(entry, self._failure(entry, _cancelled_by_hub()))
+                self._fail(entry, _cancelled_by_hub())
 
     def _repeat(self, entry: Entry) -> None:
         """Tell again how a call stands; one that runs will tell by itself when it has ended."""
         if entry.reply:
-            self._send(entry.reply_topic, entry.reply, entry.id)
+            self._replies.send(entry, entry.reply)
 
     async def _run(self, entry: Entry, call: Call) -> None:
         entry.begun = True
@@ -308,18 +313,15 @@ class Responder:
             # A report of its own says that it runs; the one by time is then not needed.
             _disarm(entry)
             try:
-                sealed = self._progress(entry, value)
+                sealed = self._replies.progress(entry, value)
                 await self._link.publish(entry.reply_topic, sealed, correlation=entry.id.encode())
             except (Disconnected, PydanticSerializationError) as error:
                 _logger.debug("progress of %s.%s was not sent: %s", entry.skill, entry.method, error)
 
         try:
-            reply = Result(id=entry.id, epoch=self._epoch, value=await self._limited(entry, call, progress))
-            sealed = self._sealed(entry, reply)
-            if len(sealed) > self._settings.max_payload:
-                sealed = self._sealed(entry, self._failure(entry, self._too_large(len(sealed))))
+            sealed = self._replies.result(entry, await self._limited(entry, call, progress))
         except CallError as error:
-            sealed = self._sealed(entry, self._failure(entry, error))
+            sealed = self._replies.failure(entry, error)
         except StillRunning:
             _logger.warning("%s.%s was asked to stop and still runs", entry.skill, entry.method)
             _disarm(entry)
@@ -327,18 +329,18 @@ class Responder:
             return
         except PydanticSerializationError:
             not_json = CallError(ErrorCode.SKILL_ERROR, f"{entry.skill}.{entry.method} gave what is not JSON")
-            sealed = self._sealed(entry, self._failure(entry, not_json))
+            sealed = self._replies.failure(entry, not_json)
         except asyncio.CancelledError:
             if not entry.cancelled:
                 raise
-            sealed = self._sealed(entry, self._failure(entry, _cancelled_by_hub()))
+            sealed = self._replies.failure(entry, _cancelled_by_hub())
         except (Exception, SystemExit) as problem:
             _logger.exception("%s.%s failed", entry.skill, entry.method)
             failed = CallError(ErrorCode.SKILL_ERROR, f"{type(problem).__name__}: {problem}")
-            sealed = self._sealed(entry, self._failure(entry, failed))
+            sealed = self._replies.failure(entry, failed)
         _disarm(entry)
         self._memory.finish(entry, sealed)
-        await self._deliver(entry.reply_topic, sealed, entry.id)
+        await self._replies.deliver(entry, sealed)
 
     async def _limited(self, entry: Entry, call: Call, progress: ProgressSink) -> Json:
         limit = self._remaining(entry, call)
@@ -356,65 +358,16 @@ class Responder:
         ttl = call.ttl_ms / 1000
         return min(ttl, entry.issued_at + ttl + self._settings.skew_s - self._clock.now())
 
-    # Replies
-
-    def _finish(self, entry: Entry, reply: Wire) -> None:
+    def _fail(self, entry: Entry, error: CallError) -> None:
+        """End a call that has not begun."""
         _disarm(entry)
-        sealed = self._sealed(entry, reply)
+        sealed = self._replies.failure(entry, error)
         self._memory.finish(entry, sealed)
-        self._send(entry.reply_topic, sealed, entry.id)
-
-    def _send(self, topic: str, sealed: bytes, call_id: str) -> None:
-        try:
-            self._link.publish_nowait(Message(topic, sealed, correlation=call_id.encode()))
-        except Disconnected:
-            if self._link.connected:
-                self._tasks.create_task(
-                    self._deliver(topic, sealed, call_id), name="reply that waits for room"
-                )
-
-    async def _deliver(self, topic: str, sealed: bytes, call_id: str) -> None:
-        try:
-            await self._link.publish(topic, sealed, correlation=call_id.encode())
-        except Disconnected:
-            # Nothing is lost: it is kept, and the hub asks again when we are back.
-            _logger.info("the reply to call %s waits to be asked for again", call_id)
-
-    def _progress(self, entry: Entry, value: Json) -> bytes:
-        progress = Progress(id=entry.id, epoch=self._epoch, seq=entry.progress_seq, value=value)
-        entry.progress_seq += 1
-        return self._sealed(entry, progress)
-
-    def _failure(self, entry: Entry, error: CallError) -> Failure:
-        return Failure(
-            id=entry.id,
-            epoch=self._epoch,
-            code=error.code,
-            message=_text(error.message, _MESSAGE_LENGTH),
-            hint=_text(error.hint, _HINT_LENGTH),
-        )
-
-    def _too_large(self, size: int) -> CallError:
-        return CallError(
-            ErrorCode.TOO_LARGE,
-            f"the result has {size:,} bytes; {self._settings.max_payload:,} are allowed",
-            hint="Ask for less at once.",
-        )
-
-    def _sealed(self, entry: Entry, reply: Wire) -> bytes:
-        return self._seal.seal(entry.reply_topic, reply)
-
-    def _reply_topic(self, instance: str, call_id: str) -> str:
-        return topics.RESULT.build(device=self._device, instance=instance, call=call_id)
+        self._replies.send(entry, sealed)
 
 
 def _cancelled_by_hub() -> CallError:
     return CallError(ErrorCode.CANCELLED, "the call was cancelled")
-
-
-def _text(text: str, length: int) -> str:
-    """What a skill says may hold half characters, which no JSON can carry."""
-    return text[:length].encode(errors="replace").decode()
 
 
 def _disarm(entry: Entry) -> None:
