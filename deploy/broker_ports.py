@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deploy.known import OurBroker, OurKind
-from deploy.lan import Lan
+from deploy.lan import LOOPBACK, Lan
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,9 @@ def our_broker(kind: OurKind, ports: tuple[int, ...], *, lan: Lan | None, websoc
     addresses: tuple[str, ...] = ()
     if lan is not None:
         addresses = lan.urls("mqtts", ports[1]) if secure else lan.urls("mqtt", ports[0])
-    web = None
-    if websocket:
-        # The certificate is for this machine's names and addresses, loopback among them.
-        web = f"{'wss' if secure else 'ws'}://127.0.0.1:{ports[-1]}"
-    local = f"mqtt://127.0.0.1:{ports[0]}"
+    host = next(iter(lan.hosts if lan is not None else ()), LOOPBACK)
+    web = f"{'wss' if secure else 'ws'}://{host}:{ports[-1]}" if websocket else None
+    local = f"mqtt://{LOOPBACK}:{ports[0]}"
     # What is on loopback is for devices on this machine; the others leave it alone.
     return OurBroker(kind, urls=(local,), addresses=(*addresses, local), websocket=web)
 

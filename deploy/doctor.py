@@ -147,10 +147,27 @@ def _hub(health: Callable[[], dict[str, Any]]) -> Iterator[Check]:
         yield Check("hub", ok=False, detail=error.message, hint=error.hint)
         return
     yield Check("hub", ok=True, detail=f"version {state['version']}")
-    broker = state["broker"]
-    yield Check(
-        "broker",
-        ok=bool(broker["connected"]),
-        detail="connected" if broker["connected"] else str(broker.get("error") or "not connected"),
-        hint="" if broker["connected"] else "Is it running? 'strawberry broker run' starts the embedded one.",
+    yield _link(
+        "broker", state["broker"], hint="Is it running? 'strawberry broker check' tells what is wrong."
     )
+    beside = state.get("home_broker")
+    if beside is None:
+        yield Check("home broker", ok=True, detail="none: [home_broker] in strawberry.toml names one")
+    else:
+        yield _link(
+            "home broker", beside, hint="Is it running, and is [home_broker] in strawberry.toml right?"
+        )
+
+
+def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:
+    if not link["connected"]:
+        return Check(name, ok=False, detail=str(link.get("error") or "not connected"), hint=hint)
+    kind = f"{_KINDS.get(link.get('kind', ''), '')}, " if link.get("kind") else ""
+    return Check(name, ok=True, detail=f"{kind}connected with MQTT {link.get('mqtt')}")
+
+
+_KINDS = {
+    "embedded": "embedded",
+    "mosquitto": "a Mosquitto of our own",
+    "shared": "shared with others",
+}

@@ -2,21 +2,26 @@
 
 import argparse
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr
 
+from broker.check import Finding, OurBroker, SharedBroker
+from broker.check import check as try_broker
 from broker.files import make_private_directory
 from broker.mosquitto.provisioning import Provisioned
 from broker.mosquitto.provisioning import provision as set_up
+from contracts.errors import ConfigError
 from contracts.joining import Login
-from deploy.bus import read_authority
+from deploy.bus import choose_bus, read_authority
 from deploy.cli.asking import ask_password
 from deploy.cli.output import Output, table, waiting
 from deploy.home import Home
 from deploy.identity import load_identity
-from deploy.known import is_loopback, keep_provisioned
+from deploy.known import is_loopback, keep_provisioned, provisioned_broker, running_broker
+from deploy.settings import read_broker
 
 _PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
 
@@ -51,6 +56,40 @@ async def _provision(
     identity = await load_identity(home)
     admin = Login(username=options.admin, password=password.get_secret_value())
     return await set_up(options.url, admin, ca=ca, hub_id=identity.hub_id, key=identity.key)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Try a broker, and print what works and what does not; the exit code is 1 where something does not."""
+    home = Home.find()
+    with waiting("trying the broker"):
+        findings = asyncio.run(_check(home, options.url))
+    if options.json:
+        Output(as_json=True).result([asdict(each) for each in findings])
+    else:
+        for each in findings:
+            print(f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}")
+            if each.hint:
+                print(f"    {each.hint}")
+    return 0 if all(each.ok for each in findings) else 1
+
+
+async def _check(home: Home, url: str | None) -> list[Finding]:
+    if url is None:
+        # What runs, what was set up, and only then what the settings name.
+        known = running_broker(home) or (provisioned_broker(home) if read_broker(home) is None else None)
+        url = known.urls[0] if known is not None else None
+    bus = await choose_bus(home, url, trust=False)
+    if bus.kind == "shared":
+        shared = SharedBroker(bus.url, bus.login or Login(), prefix=bus.topic_prefix, ca=bus.ca)
+        return await try_broker(shared)
+    if not bus.is_ours():
+        raise ConfigError(
+            f"no broker of this home runs at {bus.url}",
+            hint="Start it with 'strawberry up' or 'strawberry broker run', or give its address.",
+        )
+    identity = await load_identity(home)
+    ours = OurBroker(bus.kind, bus.url, hub_id=identity.hub_id, key=identity.key, ca=bus.ca)
+    return await try_broker(ours)
 
 
 def _report(url: str, done: Provisioned) -> list[str]:

@@ -32,6 +32,7 @@ def login(options: argparse.Namespace) -> None:
             password=answer["password"],
             address=_Address.of(answer["brokers"][0]),
             websocket=None if websocket is None else _Address.of(websocket),
+            beside=_Address.of(running.urls[0]) if running is not None else None,
             ca_file=str(ca) if ca.exists() else "ca.pem (from 'strawberry certs' where the hub is)",
             prefix=answer["prefix"],
             chat=options.chat,
@@ -80,6 +81,7 @@ class _Login:
     password: str
     address: _Address
     websocket: _Address | None
+    beside: _Address | None
     ca_file: str
     prefix: str
     chat: bool
@@ -95,6 +97,10 @@ class _Login:
             f"  password   {self.password}",
             f"  host       {at.host}, port {at.port}{', with TLS' if at.secure else ''}",
         ]
+        if self.beside is not None and self.beside != at:
+            lines.append(
+                f"             {self.beside.host}, port {self.beside.port} on the machine of the hub"
+            )
         if over is not None:
             path = f"{over.host}, port {over.port}{', with TLS' if over.secure else ''}"
             lines.append(f"  WebSocket  {path}")
