@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 import httpx
 from fastapi import FastAPI
 
+from broker.ports import listen
 from hub_agent.http import errors
+from hub_agent.http.server import serve
 from hub_registry.accounts import User
 from hub_registry.bearer import Gate
 from hub_registry.http import make_router
@@ -76,3 +78,11 @@ async def speak_to(registry: Registry) -> AsyncIterator[Client]:
     transport = httpx.ASGITransport(app=make_app(registry))
     async with httpx.AsyncClient(transport=transport, base_url="http://hub.local:8321") as http:
         yield Client(http, registry)
+
+
+@asynccontextmanager
+async def over_http(registry: Registry) -> AsyncIterator[str]:
+    """Serve a registry on a port of its own; gives the address."""
+    with listen("127.0.0.1", 0, purpose="HTTP") as listener:
+        async with serve(make_app(registry), listener):
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"

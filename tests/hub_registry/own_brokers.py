@@ -31,7 +31,7 @@ KINDS = ("embedded", "mosquitto")
 
 @asynccontextmanager
 async def open_own(
-    kind: str, directory: Path, registry: Registry, *, purgers: tuple[Purger, ...] = ()
+    kind: str, directory: Path, registry: Registry, *, port: int = 0, purgers: tuple[Purger, ...] = ()
 ) -> AsyncIterator[Hub]:
     """Run a registry on a broker of its own that is started for it."""
     if kind == "embedded":
@@ -39,7 +39,7 @@ async def open_own(
             data_dir=directory,
             hub_id=registry.hub_id,
             hub_key=registry.key.public,
-            listeners=(Listener(port=0),),
+            listeners=(Listener(port=port),),
         )
         async with (
             open_embedded(embedded) as broker,
@@ -53,7 +53,7 @@ async def open_own(
         data_dir=directory,
         hub_id=registry.hub_id,
         key=registry.key,
-        listeners=(MosquittoListener(port=0),),
+        listeners=(MosquittoListener(port=port),),
     )
     login = mosquitto_login(registry.key, "main")
     async with (

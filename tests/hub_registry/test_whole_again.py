@@ -1,19 +1,16 @@
 """Retained messages that are lost altogether: hub and a real spoke say everything again by themselves."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from pydantic import SecretStr
 
 from broker.link import Link
-from broker.ports import listen
 from contracts import topics
-from hub_agent.http.server import serve
 from hub_registry.presence import State
 from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
-from tests.hub_registry.http_client import make_app
+from tests.hub_registry.http_client import over_http
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.retained import retained, settled
 from tests.hub_registry.spokes import eventually
@@ -41,7 +38,7 @@ async def hub(tmp_path, mosquitto, hub_key) -> AsyncIterator[Hub]:
     (tmp_path / "skills" / "coffee.py").write_text(SKILL)
     async with (
         open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, brokers=(mosquitto.url,)) as hub,
-        _over_http(hub) as url,
+        over_http(hub.registry) as url,
     ):
         device = await hub.registry.add_device("Kitchen", owner="admin")
         invitation = await hub.registry.invite(device.id)
@@ -55,13 +52,6 @@ async def hub(tmp_path, mosquitto, hub_key) -> AsyncIterator[Hub]:
         )
         async with open_spoke(settings, token=SecretStr(invitation.token)):
             yield hub
-
-
-@asynccontextmanager
-async def _over_http(hub: Hub) -> AsyncIterator[str]:
-    with listen("127.0.0.1", 0, purpose="HTTP") as listener:
-        async with serve(make_app(hub.registry), listener):
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 ALL = {
