@@ -44,7 +44,7 @@ def has_engine() -> bool:
 KINDS: Final = ("embedded", "mosquitto", *(["container"] if has_engine() else []))
 """Those that can be tried here."""
 
-_IMAGE: Final = "eclipse-mosquitto:2"
+_IMAGE: Final = "eclipse-mosquitto:2.0"
 _IN_CONTAINER: Final = Path("/mosquitto/data")
 
 Admit = Callable[[BusLogin], Awaitable[None]]

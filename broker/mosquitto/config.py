@@ -22,8 +22,9 @@ _PERSISTENCE: Final = """\
 # Retained messages outlive a restart; what is lost by a power cut is published again."""
 
 _FLOW: Final = """\
-# Without TCP_NODELAY a round trip takes 40 ms more. Calls and answers are never dropped by
-# number (0 is no limit), only refused by size."""
+# Without TCP_NODELAY a round trip takes 40 ms more. Messages are never dropped by number (0 is
+# no limit): a packet by its size, with its connection, and what waits for a client beyond
+# 128 MiB. Who keeps a session while away loses it after a day."""
 
 _LOG: Final = "# To standard error, so that whoever starts Mosquitto has it."
 
@@ -84,6 +85,7 @@ class MosquittoConfig:
         security_file: The plugin's JSON.
         user: Whom Mosquitto becomes where it is started as root; None leaves it to Mosquitto, which then
             becomes ``mosquitto`` and can no longer read what is root's.
+        max_queued_bytes: What may wait for one client; beyond it messages to it are lost.
         max_connections: For each listener.
         autosave_s: How often retained messages are written.
     """
@@ -94,6 +96,7 @@ class MosquittoConfig:
     data_dir: Path
     user: str | None = None
     max_packet_bytes: int = 1 << 20
+    max_queued_bytes: int = 128 << 20
     max_connections: int = 2_000
     autosave_s: int = 60
 
@@ -118,7 +121,9 @@ def _lines(config: MosquittoConfig) -> Iterator[str]:
     yield f"persistence_location {_path(config.data_dir)}/"
     yield f"autosave_interval {config.autosave_s}"
     yield from ("", _FLOW, "set_tcp_nodelay true", "max_inflight_messages 0", "max_queued_messages 0")
+    yield f"max_queued_bytes {config.max_queued_bytes}"
     yield f"max_packet_size {config.max_packet_bytes}"
+    yield "persistent_client_expiration 1d"
     yield from ("", _LOG, "log_dest stderr", "log_timestamp false")
     yield from ("log_type error", "log_type warning", "log_type notice")
     for listener in config.listeners:
