@@ -72,6 +72,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
     Raises:
         ConfigError: If the settings cannot be used, or another spoke runs with this home.
         Unauthorized: If the hub refuses the token.
+        HubUntrusted: If the certificate of a hub that is to be joined does not hold.
     """
     async with AsyncExitStack() as stack:
         # Two spokes of one identity would push each other off the bus.

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from broker import tokens
 from broker.embedded_door import EmbeddedDoor
 from broker.keys import KeyPair
 from broker.link import LinkSettings, Message, open_link
@@ -24,7 +26,7 @@ from spoke.joining import join
 from tests.conftest import require
 from tests.mosquitto import HINT, Mosquitto, free_port
 from tests.spoke.home import Place, on_bus, wait_for
-from tests.spoke.hub import BUS, DEVICE, StandInHub, serving
+from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
 
 STATUS = topics.STATUS.build(device=DEVICE)
 SKILL = topics.SKILL.build(device=DEVICE, skill="JournalSkill")
@@ -160,6 +162,35 @@ async def test_on_a_shared_broker_the_ordinary_login_and_the_prefix_are_used(
                 await wait_for(lambda: len(seen) >= 2, "what the spoke keeps there")
             assert {message.topic for message in seen} >= {f"strawberry/{STATUS}", f"strawberry/{SKILL}"}
             assert all(message.topic.startswith("strawberry/") for message in seen)
+
+
+async def test_on_a_shared_broker_a_token_is_renewed_without_leaving_the_bus(
+    shared: Mosquitto, place: Place
+) -> None:
+    login = LinkSettings(
+        urls=(shared.url,), client_id="watch", username="anna", password=SecretStr("her-password")
+    )
+    seen: list[Message] = []
+    with serving(shared_hub(shared.url)) as hub:
+        settings = place.settings(hub)
+        key = (await join(settings, token=hub.invite(), clock=HubClock())).key.public
+        path = place.home / "spoke" / "enrolment.json"
+        old = hub.token(DEVICE, key, age_s=90_000)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"token": old}))
+        held = hub.fault(RENEW).hold = threading.Event()
+        async with open_link(login) as watching:
+            await watching.subscribe(f"strawberry/{STATUS}", seen.append)
+            async with open_spoke(settings) as spoke:
+                await asyncio.wait_for(spoke.announced(), 15)
+                held.set()
+                await wait_for(lambda: tokens.token_id(old) in hub.revoked, "the renewal")
+                await wait_for(
+                    lambda: json.loads(path.read_text())["renewed"] is None, "one token to be left"
+                )
+                assert spoke.connected
+            await wait_for(lambda: b'"offline"' in seen[-1].payload, "the goodbye")
+    assert json.loads(path.read_text())["token"] != old
+    assert {json.loads(message.payload)["connection"] for message in seen} == {1}
 
 
 @asynccontextmanager
