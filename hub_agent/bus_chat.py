@@ -247,9 +247,10 @@ class BusChat:
                     await replies.tell(event)
 
     def _refuse(self, principal: str, id_: str, error: StrawberryError) -> None:
-        _log.info("chat request %s of %s refused: %s", id_, principal, error)
         if not self._refusals.take():
+            _log.debug("chat request %s of %s refused, as many before it: %s", id_, principal, error)
             return
+        _log.info("chat request %s of %s refused: %s", id_, principal, error)
         signs = self._registry.directory.public_key(principal) is not None
         replies = _Replies(self._link, self._seal if signs else None, principal, id_)
         self._tasks.create_task(replies.tell(_told(error)), name=f"refuse {principal} {id_}")

@@ -325,6 +325,34 @@ async def test_revoking_a_login_ends_its_turn_at_once(tmp_path: Path, kind: BusK
             await wait_for(gone)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_revoking_a_device_ends_its_turn_at_once(tmp_path: Path, kind: BusKind) -> None:
+    async with open_home(tmp_path / "home", kind=kind) as home:
+        slow = SlowSkill()
+        await home.device("Bedroom PC", slow)
+        asker = await home.device("Kitchen PC", LampSkill())
+        async with device_of(home, asker) as talk, home.client() as admin:
+            await talk.ask("r1", signed(home, asker, "r1", "take your time"))
+            await wait_for(slow.begun)
+            assert (await admin.post(f"/api/devices/{asker.id}/revoke")).status_code == 200
+            await wait_for(slow.stopped)
+            # Where it is still connected, what it signs counts no longer.
+            if kind == "shared":
+                await talk.ask("r2", signed(home, asker, "r2", "turn on the lamp"))
+                assert (await talk.answer("r2"))["code"] == "refused"
+
+
+async def test_refusals_have_an_end(home: Home) -> None:
+    """Whoever may publish can be refused: that must not become a flood of the hub's."""
+    async with client_of(home) as talk:
+        for number in range(60):
+            await talk.ask(str(number), '{"message": ""}')
+        await talk.ask("last", "hello?")
+        assert (await talk.answer("last"))["code"] == "no_model"
+        refused = [reply for message in talk.messages if (reply := json.loads(message.payload))["seq"] == 0]
+        assert 20 <= len(refused) < 60
+
+
 async def test_the_last_reply_waits_for_a_broker_that_is_away(home: Home) -> None:
     slow = SlowSkill()
     device = await home.device("Bedroom PC", slow)

@@ -145,7 +145,7 @@ async def test_health_needs_no_token_and_tells_nothing_private(home: Home) -> No
         answer = await client.get("/api/health")
         assert answer.json()["status"] == "ok"
         assert answer.json()["broker"] == {"kind": "embedded", "connected": True, "mqtt": "3.1.1"}
-        assert set(answer.json()) == {"status", "version", "instance", "broker", "model"}
+        assert set(answer.json()) == {"status", "version", "instance", "broker", "home_broker", "model"}
         assert answer.headers["x-content-type-options"] == "nosniff"
         for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
             missing = await client.get(path)
