@@ -55,7 +55,8 @@ class MosquittoListener:
     """One address that Mosquitto listens on.
 
     Attributes:
-        host: An address, without brackets, or a name; empty for all addresses of the machine.
+        host: An address without brackets, or a name; ``::`` is every address of the machine, ``0.0.0.0``
+            every one of IPv4.
         port: 0 takes any free one.
         tls: None for none, which only loopback may do without.
         insecure: It was asked for that others may connect without TLS.
@@ -140,12 +141,14 @@ def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str
         yield _INSECURE
     else:
         raise ConfigError(
-            f"Mosquitto would listen on {listener.host or 'all addresses'} without TLS",
+            f"Mosquitto would listen on {listener.host} without TLS",
             hint="Give it a certificate, or ask for it with --insecure-lan.",
         )
     if listener.transport == "websocket":
         yield _WEB
-    yield f"listener {listener.port} {_text(listener.host)}".rstrip()
+    # With "::" it would listen on IPv6 only; without an address it takes both.
+    host = "" if listener.host == "::" else f" {_text(listener.host)}"
+    yield f"listener {listener.port}{host}"
     if listener.transport == "websocket":
         yield "protocol websockets"
     yield f"max_connections {max_connections}"

@@ -277,7 +277,7 @@ async def _listens(listener: MosquittoListener) -> bool:
 
 
 def _reachable(host: str) -> str:
-    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104
 
 
 def _with_ports(listeners: tuple[MosquittoListener, ...]) -> tuple[MosquittoListener, ...]:

@@ -51,8 +51,8 @@ def test_the_listeners_that_the_example_leaves_to_choose_are_what_the_program_wr
     chosen = [line.removeprefix("#") for line in tail.splitlines() if not line.startswith("# ")]
     rendered = render(
         _config(
-            MosquittoListener(host="", port=8883, tls=Files()),
-            MosquittoListener(host="", port=8884, transport="websocket", tls=Files()),
+            MosquittoListener(host="::", port=8883, tls=Files()),
+            MosquittoListener(host="::", port=8884, transport="websocket", tls=Files()),
         )
     )
     tail = rendered[rendered.index("\nlistener 8883") :]
@@ -104,7 +104,7 @@ def test_a_path_that_cannot_stand_in_the_file_is_refused(path: str) -> None:
         render(_config(MosquittoListener(), security_file=path))
 
 
-@pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "192.168.1.2", "hub.local"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "hub.local"])
 def test_nothing_listens_beyond_this_machine_without_tls_unless_it_was_asked_for(host: str) -> None:
     with pytest.raises(ConfigError, match="without TLS"):
         render(_config(MosquittoListener(host=host)))

@@ -290,6 +290,15 @@ async def test_it_can_be_provisioned_over_tls_by_who_trusts_its_authority(
             await provision(url, admin, hub_id="home-1", key=KEY)
 
 
+async def test_every_address_of_the_machine_means_both_kinds(settings: MosquittoSettings) -> None:
+    everywhere = MosquittoListener(host="::", port=0, insecure=True)
+    async with open_mosquitto(replace(settings, listeners=(everywhere,))) as broker:
+        listening = psutil.Process(broker.pid).net_connections("tcp")
+        hosts = {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN}
+    assert "0.0.0.0" in hosts
+    assert hosts <= {"0.0.0.0", "::"}
+
+
 def _shown(port: int) -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
