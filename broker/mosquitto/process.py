@@ -16,7 +16,6 @@ from typing import Final
 
 from broker.files import make_private_directory, write_private
 from broker.keys import KeyPair
-from broker.mosquitto import child
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.logins import admin_login
@@ -42,6 +41,9 @@ _HEALTHY_S: Final = 10.0
 """Who lived that long did not die of what killed the one before."""
 
 _BETWEEN_S: Final = 0.02
+
+_CHILD: Final = Path(__file__).with_name("child.py")
+"""Run, never imported: it is for Linux only."""
 
 _REMEMBERED_LINES: Final = 20
 
@@ -246,7 +248,7 @@ def _command(binary: Path, config_file: Path) -> list[str]:
     command = [str(binary), "-c", str(config_file)]
     if sys.platform != "linux":
         return command
-    return [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), *command]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
