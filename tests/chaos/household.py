@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from deploy.cli.client import HubClient
 from deploy.home import Home
-from tests.chaos.load import JOURNAL_SKILL
+from tests.chaos.load import JOURNAL_SKILL, NO_ANSWER, NOT_HEARD, Answered
 from tests.chaos.observed import Sight, growth, look_into
 from tests.chaos.schedule import Blow
 from tests.chaos.spokes import Nursery, SpokeProcess
@@ -25,6 +25,8 @@ BACK_S = 180.0
 """How long all may take to be back on a busy machine; never what is asserted."""
 
 _LOOK_S = 0.2
+_DYING_S = 2.0
+"""A process that is killed may take connections until the system has cleared it away."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -120,14 +122,14 @@ class Household:
 
     Attributes:
         victims: Every process by name: ``broker``, ``hub`` and the ids of the spokes.
-        struck: When each was killed or frozen, and when it was started or let go on again.
+        killed: When the hub was killed, by the monotonic clock.
     """
 
     house: House
     nursery: Nursery
     victims: dict[str, Victim]
     spokes: dict[str, SpokeProcess]
-    struck: list[tuple[float, str, str]] = field(default_factory=list)
+    killed: list[float] = field(default_factory=list)
 
     def client(self) -> HubClient:
         """Speak to the hub as its owner."""
@@ -146,16 +148,25 @@ class Household:
         log = victim.died_by_itself()
         assert log is None, f"{blow.victim} ended by itself:\n{log}"
         os.kill(victim.pid, blow.signal)
-        self._note(blow, "struck by " + blow.signal.name)
+        if (blow.victim, blow.signal) == ("hub", signal.SIGKILL):
+            self.killed.append(time.monotonic())
         await asyncio.sleep(blow.away_s)
         if blow.signal is signal.SIGSTOP:
             os.kill(victim.pid, signal.SIGCONT)
         else:
             victim.start()
-        self._note(blow, "back")
 
-    def _note(self, blow: Blow, what: str) -> None:
-        self.struck.append((time.monotonic(), blow.victim, what))
+    def unexplained(self, answered: Sequence[Answered]) -> list[str]:
+        """Give the calls that the hub left without an answer though nobody had killed it."""
+        return [
+            str(call)
+            for call in answered
+            if (call.code == NOT_HEARD and not any(at <= call.ended for at in self.killed))
+            or (
+                call.code == NO_ANSWER
+                and not any(call.began - _DYING_S <= at <= call.ended for at in self.killed)
+            )
+        ]
 
     async def all_online(self) -> None:
         """Wait until the hub sees every spoke with all its skills."""

@@ -9,6 +9,9 @@ _BEGIN_S = 1.0
 _GAP_S = 1.5
 """Between two blows, on average."""
 
+_OVERTIME_S = 5.0
+"""A blow near the end does not last much longer than the run."""
+
 _BREATH_S = 1.0
 """A victim that is back is let alone for this long; it may still be starting."""
 
@@ -50,7 +53,7 @@ def draw(seed: int, *, seconds: float, spokes: Sequence[str]) -> list[Blow]:
     while at < seconds:
         name = chance.choice(spokes) if chance.random() < _SPOKES else chance.choice(["broker", "hub"])
         number = chance.choice([signal.SIGKILL, signal.SIGSTOP])
-        away = _away(chance, number)
+        away = min(_away(chance, number), seconds - at + _OVERTIME_S)
         if at >= free_at.get(name, 0.0):
             blows.append(Blow(at, name, number, away))
             free_at[name] = at + away + _BREATH_S

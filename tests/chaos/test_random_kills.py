@@ -90,7 +90,9 @@ async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_
     await call_each_once(load)
     journal = read_journals(spoke.home for spoke in household.spokes.values())
     assert judge(load.answered, journal) == []
+    assert household.unexplained(load.answered) == []
     assert household.tracebacks() == []
+    _tell(*(f"{name} before and after: {before[name]}, {now}" for name, now in household.look().items()))
     await eventually(lambda: household.growth(before), what="every process to be as small as it was")
 
 
