@@ -153,6 +153,7 @@ def test_another_machine_joins_as_the_readme_says(tmp_path: Path, sandbox_files:
         fingerprint = re.search(r"\b[A-Z2-7]{4}(-[A-Z2-7]{4}){3}\b", home.log("join"))
         assert fingerprint is not None, home.log("join")
         assert fingerprint[0] in shown.stdout + shown.stderr
+        assert home.processes["join"].wait(30) == 0
         home.start("spoke", *run.split(), home=there)
         wait_for(
             lambda: any(row["state"] == "online" for row in home.json("devices", "list")),
