@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from broker.door import BusLogin, Door
 from contracts.access import Principal
 from contracts.errors import Disconnected, LinkError, StrawberryError
@@ -81,6 +83,8 @@ class Doorkeeper:
         async with self._authority.acts:
             self._in_doubt.clear()
             try:
+                # Not what is remembered: an act that was cut short may have reached the database.
+                await self._authority.load()
                 async with asyncio.timeout(_SETTLE_S):
                     await self._door.settle(
                         self._authority.bus_logins(), self._authority.unexpired_revocations()
@@ -106,7 +110,7 @@ class Doorkeeper:
         while True:
             try:
                 await self._authority.end_expired()
-            except StrawberryError as error:
+            except (StrawberryError, SQLAlchemyError) as error:
                 _log.error("%s", error)
             await asyncio.sleep(_LOOK_S)
 
@@ -119,6 +123,9 @@ class Doorkeeper:
                 continue  # a connect has done it meanwhile
             try:
                 await self.settle()
+            except SQLAlchemyError as error:
+                _log.error("the broker is told later who may log in, the database cannot be read: %s", error)
+                delay = min(2 * delay, _AGAIN_MAX_S)
             except StrawberryError as error:
                 # Once is enough: somebody has to do something about it, and it is tried every minute.
                 if not isinstance(error, Disconnected) and error.message != told:

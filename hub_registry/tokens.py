@@ -117,7 +117,10 @@ class TokenAuthority:
         self._listeners: list[OnRevoked] = []
 
     async def load(self) -> None:
-        """Read which tokens are revoked, which were not used yet, and which are good on the bus."""
+        """Read which tokens are revoked, which were not used yet, and which are good on the bus.
+
+        May be done again at any time, with `acts` held.
+        """
         rows = await self._store.read(unexpired)
         good = [row for row in rows if row.revoked_at is None]
         self._revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows if row.revoked_at}
@@ -151,7 +154,7 @@ class TokenAuthority:
             await self._store.write(lambda session: session.add(row))
         return self.hand_out(claims, row)
 
-    def prepare(self, request: TokenRequest, *, replaces: str | None = None) -> tuple[Claims, TokenRow]:
+    def prepare(self, request: TokenRequest) -> tuple[Claims, TokenRow]:
         """Make the claims and the row of a token, to be stored along with something else."""
         claims = tokens.make_claims(
             hub_id=self.hub_id,
@@ -162,7 +165,7 @@ class TokenAuthority:
             lifetime_s=request.lifetime_s,
             key=request.key,
         )
-        return claims, row_of(claims, name=request.name, replaces=replaces)
+        return claims, row_of(claims, name=request.name, replaces=None)
 
     @asynccontextmanager
     async def admitting(self, claims: Claims) -> AsyncIterator[None]:
@@ -334,16 +337,16 @@ class TokenAuthority:
         Raises:
             LinkError: If the broker refuses that; it is asked again.
         """
-        present = time.time()
-        if all(claims.exp > present for claims in self._on_bus.values()):
+        past = {place: claims for place, claims in self._on_bus.items() if claims.exp <= time.time()}
+        if not past:
             return
         async with self.acts:
-            for place, claims in list(self._on_bus.items()):
-                if claims.exp <= present:
-                    del self._on_bus[place]
-                    if self._door is not None:
-                        told = Revocation(tokens=[claims.jti], before=now())
-                        await self._door.shut_out(Principal.of(claims), told)
+            # Another process of this hub may have renewed one.
+            await self.load()
+            for place, claims in past.items():
+                if place not in self._on_bus and self._door is not None:
+                    told = Revocation(tokens=[claims.jti], before=now())
+                    await self._door.shut_out(Principal.of(claims), told)
 
     async def announce(self, rows: Iterable[TokenRow]) -> None:
         """Make known, here and to all listeners, which tokens the database now says are revoked."""

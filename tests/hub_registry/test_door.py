@@ -12,6 +12,7 @@ from contracts.errors import Conflict, LinkError, Unauthorized
 from hub_registry.clients import Clients
 from hub_registry.doorkeeper import Doorkeeper
 from hub_registry.tables import TokenRow
+from hub_registry.token_rows import revoke_rows
 from hub_registry.tokens import TokenAuthority, TokenRequest
 from tests.hub_registry.conftest import House
 from tests.hub_registry.doors import AWAY, NO, FakeDoor
@@ -186,6 +187,30 @@ async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_
             raise RuntimeError("the disk is full")
     assert door.password("tv") != token
     await eventually(lambda: door.password("tv") == token)
+
+
+async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(house, door, keeper):
+    _, _, old = await house.joined("TV")
+    claims, row = house.authority.prepare(
+        TokenRequest(kind="device", subject="tv", owner="admin", scopes=(), lifetime_s=60)
+    )
+
+    def work(session) -> None:
+        revoke_rows(session, "device", "tv")
+        session.add(row)
+
+    async def cut_short() -> None:
+        async with house.authority.acts, house.authority.admitting(claims):
+            await house.store.write(work)
+            raise RuntimeError("the request was cut off")
+
+    with pytest.raises(RuntimeError):
+        await cut_short()
+    new = tokens.issue(house.authority.key, claims)
+    door.passwords.clear()
+    await eventually(lambda: door.password("tv") == new)
+    with pytest.raises(Unauthorized, match="revoked"):
+        house.authority.check(old)
 
 
 async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(house, door, keeper):
