@@ -58,7 +58,7 @@ def provide_certificate(home: Home, *, more: Sequence[str] = (), renew: bool = F
     """
     made_authority = not (home.certs / "ca.pem").exists()
     authority = Authority.load_or_create(home.certs)
-    before = load_certificate(home)
+    before = shown(home)
     kept = _kept_names(home)
     extra = tuple(dict.fromkeys((*kept, *more)))
     names, addresses = _sorted_out(extra)
@@ -68,7 +68,7 @@ def provide_certificate(home: Home, *, more: Sequence[str] = (), renew: bool = F
         # Only now: a name that cannot stand in a certificate would spoil all later ones.
         write_private(home.certs / _NAMES_FILE, json.dumps(extra).encode())
     return Provided(
-        authority, certificate, (names, addresses), made_authority, made_certificate=certificate != before
+        authority, certificate, (names, addresses), made_authority, made_certificate=shown(home) != before
     )
 
 
@@ -79,6 +79,14 @@ def load_certificate(home: Home) -> ServerCertificate | None:
         ConfigError: If it cannot be used.
     """
     return ServerCertificate.load(home.certs) if (home.certs / "server.pem").exists() else None
+
+
+def shown(home: Home) -> bytes:
+    """Give what a server shows, to tell one certificate from another; empty where there is none."""
+    try:
+        return (home.certs / "server.pem").read_bytes()
+    except OSError:
+        return b""
 
 
 def days_left(certificate: ServerCertificate) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import ipaddress
 import logging
-import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -12,8 +11,9 @@ from typing import Final, Literal
 
 from broker.certificates import ServerCertificate, own_names
 from contracts.errors import StrawberryError
-from deploy.certificates import provide_certificate
+from deploy.certificates import days_left, provide_certificate, shown
 from deploy.home import Home
+from hub_agent.advertising import primary_address
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +26,9 @@ ANY: Final = "0.0.0.0"  # noqa: S104 - only where a person asked for it by --lan
 
 LOOPBACK: Final = "127.0.0.1"
 
-_ELSEWHERE: Final = ("192.0.2.1", 9)
-"""An address of nobody (RFC 5737), to ask the system which way it would go."""
-_LOOK_S: Final = 24 * 3600.0
-"""How often a server certificate that nears its end, or lacks a new name of this machine, is looked for."""
+_LOOK_S: Final = 60.0
+"""How often is looked for a certificate that nears its end, lacks a new name of this machine, or was renewed
+by ``strawberry certs``."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Lan:
         certificate: None where there is no TLS.
         ca: PEM of the authority of this home, None where there is no TLS.
         context: What listeners use; a renewed certificate counts from the next connection on.
+        shown: The certificate as those who connect see it.
     """
 
     names: tuple[str, ...]
@@ -61,6 +61,7 @@ class Lan:
     certificate: ServerCertificate | None = None
     ca: str | None = None
     context: ssl.SSLContext | None = None
+    shown: bytes = b""
     _reloads: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -87,18 +88,17 @@ class Lan:
                 _log.error("the server certificate cannot be renewed: %s", error)
 
     def renew(self, home: Home) -> bool:
-        """Take a new server certificate where it is time for one; whether it was."""
-        before = self.certificate
-        if before is None or self.context is None:
+        """Renew the server certificate where it is time, and take up what others renewed; whether it was."""
+        if self.context is None:
             return False
-        provided = provide_certificate(home)
-        if provided.certificate == before:
+        certificate = provide_certificate(home).certificate
+        if shown(home) == self.shown:
             return False
-        self.certificate = provided.certificate
-        self.certificate.load_into(self.context)
+        certificate.load_into(self.context)
+        self.certificate, self.shown = certificate, shown(home)
         for reload in self._reloads:
             reload()
-        _log.info("the server certificate was renewed; it is good for %d days", provided.days_left)
+        _log.info("the server certificate was renewed; it is good for %d days", days_left(certificate))
         return True
 
 
@@ -130,6 +130,7 @@ async def _enter_secure(stack: AsyncExitStack, home: Home, *, say: Say) -> Lan:
         certificate=certificate,
         ca=provided.authority.pem,
         context=certificate.context(),
+        shown=shown(home),
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     keeper = tasks.create_task(lan.keep(home), name="renew certificates")
@@ -142,16 +143,6 @@ def _reachable(names: tuple[str, ...], addresses: tuple[str, ...]) -> tuple[tupl
     found = [
         each for each in map(ipaddress.ip_address, addresses) if each.version == 4 and not each.is_loopback
     ]
-    first = _outward()
+    first = primary_address()
     found.sort(key=lambda each: str(each) != first)
     return tuple(each for each in names if each != "localhost"), tuple(map(str, found))
-
-
-def _outward() -> str:
-    """Give the address from which this machine speaks to the world; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_ELSEWHERE)
-        except OSError:
-            return ""
-        return str(probe.getsockname()[0])
