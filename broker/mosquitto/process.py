@@ -191,7 +191,7 @@ class RunningMosquitto:
                 for each in self._settings.listeners:
                     while not await _listens(each):
                         if self._ended.is_set():
-                            raise ConfigError(f"Mosquitto does not start: {self._last_words()}", hint=_LOOK)
+                            raise ConfigError(f"Mosquitto does not start: {self._cause()}", hint=_LOOK)
                         await asyncio.sleep(_BETWEEN_S)
         except TimeoutError:
             raise ConfigError(f"Mosquitto does not listen after {_START_S:.0f} s", hint=_LOOK) from None
@@ -211,9 +211,7 @@ class RunningMosquitto:
                 continue
             failures = 1 if loop.time() - began > _HEALTHY_S else failures + 1
             delay = min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_MAX_S)
-            _logger.warning(
-                "Mosquitto ended and is started again in %.1f s; it said: %s", delay, self._last_words()
-            )
+            _logger.warning("Mosquitto ended and is started again in %.1f s: %s", delay, self._cause())
             await asyncio.sleep(delay)
 
     async def _live(self) -> None:
@@ -239,9 +237,15 @@ class RunningMosquitto:
         finally:
             await _end(process)
 
-    def _last_words(self) -> str:
+    def _cause(self) -> str:
+        """Say why it ended: by its own last words about an error, else by how."""
         errors = [each for each in self._said if "rror" in each]
-        return (errors or list(self._said) or ["nothing"])[-1]
+        if errors:
+            return errors[-1]
+        code = self._process.returncode if self._process is not None else None
+        if code is not None and code < 0:
+            return f"by {signal.Signals(-code).name}"
+        return f"with exit code {code}"
 
 
 def _command(binary: Path, config_file: Path) -> list[str]:

@@ -110,7 +110,7 @@ async def test_it_is_started_again_on_the_same_ports_when_it_is_killed(
         await asyncio.wait_for(back.wait(), 20)
         assert broker.pid != pid
         assert broker.ports == ports
-    assert "Mosquitto ended and is started again" in caplog.text
+    assert "Mosquitto ended and is started again in 0.2 s: by SIGKILL" in caplog.text
 
 
 async def test_one_that_is_frozen_is_ended_all_the_same(settings: MosquittoSettings) -> None:
