@@ -150,8 +150,8 @@ class RegistryService:
         await self._clear_up(name)
 
     async def check_retained(self) -> None:
-        """Look through the values that the broker retains for those of skills and devices that are gone."""
-        await self._sweeper.check_states()
+        """Look through what the broker retains for what is left of skills and devices, and for too much."""
+        await self._sweeper.check()
 
     async def purge(self) -> Purged:
         """Empty every retained topic of ours, on every broker; see `hub_registry.purging`.

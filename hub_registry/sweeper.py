@@ -19,6 +19,9 @@ _PAUSE_S: Final = 1.0
 _MOST: Final = 10_000
 """Devices that wait to be looked at; more than there can be in a home."""
 
+_NEVER_RETAINED: Final = (topics.EVENT.filter(), topics.RESULT.filter(), topics.CHAT_REQUEST.filter())
+"""What a device or client may publish, and must not have retained: it would fill the broker for ever."""
+
 
 class Sweeper:
     """Empties retained topics of skills that no manifest lists, and of devices that were removed.
@@ -117,42 +120,50 @@ class Sweeper:
         _tell(f"of {principal}", emptied, left)
         return left
 
-    async def check_states(self) -> None:
-        """Look through all values that the broker retains, for those nobody told of."""
+    async def check(self) -> None:
+        """Look through what the broker retains besides registrations, for what nobody told of."""
         try:
-            found = await self._retained.gather(topics.STATE.filter())
+            found = await self._retained.gather(topics.STATE.filter(), *_NEVER_RETAINED)
+            states: defaultdict[str, list[str]] = defaultdict(list)
+            strays: defaultdict[str, list[str]] = defaultdict(list)
+            for topic in sorted(found):
+                values = topics.STATE.match(topic)
+                if values is not None:
+                    states[values["device"]].append(topic)
+                else:
+                    strays[_sender(topic)].append(topic)
+            for device, own in states.items():
+                await self._check_states(device, own)
+            for sender, own in strays.items():
+                self._complain(sender, own[0], f"it had {len(own)} messages retained that only pass by")
+                await self._retained.empty(own)
         except Disconnected as error:
-            _log.info("retained values are looked through later: %s", error)
-            return
-        of_device: defaultdict[str, list[str]] = defaultdict(list)
-        for topic in sorted(found):
-            values = topics.STATE.match(topic)
-            if values is not None:
-                of_device[values["device"]].append(topic)
-        for device, own in of_device.items():
-            entry = self._directory.get(device)
-            if entry is None or (
-                entry.listed is not None and not all(_is_listed(entry, each) for each in own)
-            ):
-                self.suspect(device)
-            await self._limit(device, own)
+            _log.info("what the broker retains is looked through later: %s", error)
 
-    async def _limit(self, device: str, own: list[str]) -> None:
-        excess = own[self._states :]
-        if not excess or self._directory.get(device) is None:
+    async def _check_states(self, device: str, own: list[str]) -> None:
+        entry = self._directory.get(device)
+        if entry is None:
+            self.suspect(device)
             return
-        self._complain(
-            device, excess[0], f"{len(own)} retained values are more than the {self._states} allowed"
-        )
-        try:
+        if entry.listed is not None and not all(_is_listed(entry, each) for each in own):
+            self.suspect(device)
+        excess = own[self._states :]
+        if excess:
+            self._complain(
+                device, excess[0], f"{len(own)} retained values are more than the {self._states} allowed"
+            )
             await self._retained.empty(excess)
-        except Disconnected as error:
-            _log.info("retained values are looked through later: %s", error)
 
 
 def _is_listed(entry: Entry, topic: str) -> bool:
     values = topics.SKILL.match(topic) or topics.STATE.match(topic)
     return values is not None and values["skill"] in (entry.listed or ())
+
+
+def _sender(topic: str) -> str:
+    found = topics.find(topic)
+    values = found[1] if found else {}
+    return values.get("device") or values.get("principal") or ""
 
 
 def _tell(what: str, emptied: set[str], left: set[str]) -> None:

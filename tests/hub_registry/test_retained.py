@@ -134,6 +134,22 @@ async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub
         assert await retained(hub.outside) & set(values) == set(values[:3])
 
 
+async def test_what_only_passes_by_is_not_left_retained(hub):
+    spoke = await hub.joined("TV")
+    await spoke.online(registration("MediaSkill"))
+    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
+    before = await retained(hub.outside)
+    for topic in (
+        *(topics.EVENT.build(device="tv", name=f"event{number}") for number in range(3)),
+        topics.CHAT_REQUEST.build(principal="explorer", request="1"),
+    ):
+        await spoke.send(topic, b"{}")
+    assert len(await retained(hub.outside)) == len(before) + 4
+    await hub.service.check_retained()
+    assert await retained(hub.outside) == before
+    assert "3 messages retained that only pass by" in hub.problems(spoke)
+
+
 # ---- devices
 
 
