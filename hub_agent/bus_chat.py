@@ -7,31 +7,30 @@ asked for a confirmation here.
 """
 
 import asyncio
+import hashlib
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from broker.envelope import Seal, unseal
 from broker.ids import uuid7
 from broker.link import Link, Message
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatReply, ChatRequest
+from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.claims import Claims
 from contracts.errors import (
     Conflict,
-    Disconnected,
     Forbidden,
     InvalidMessage,
-    NoModel,
-    NotFound,
     StrawberryError,
     TooManyRequests,
-    Unauthorized,
 )
-from contracts.events import TurnError, TurnEvent, TurnFinal
+from contracts.events import TurnError
+from hub_agent.bus_replies import Replies, is_last, told
 from hub_agent.chat import Chat, Incoming
 from hub_agent.tasks import open_tasks
 from hub_registry.bearer import Bearer
@@ -46,23 +45,12 @@ _MOST_OPEN: Final = 64
 """Requests of all senders that run or wait at once; each user has a limit of its own besides."""
 _REMEMBERED: Final = 10_000
 """Request ids by which a repetition is known."""
-_LAST_S: Final = 60.0
-"""How long the last reply waits for a broker that went away meanwhile."""
+_AGAIN_S: Final = 10.0
+"""A person types the same command again and means it; a message that is delivered twice comes sooner."""
 _DRAIN_S: Final = 2.0
 """How long stopping waits until those who ask have been told that their turn was cancelled."""
 _REFUSALS: Final = 20
 """Refusals at once; two more a second. Whoever may publish can be refused, on a shared broker anybody."""
-
-_Code = Literal["refused", "no_model", "limit", "invalid", "internal"]
-_CODES: Final[tuple[tuple[type[StrawberryError], _Code], ...]] = (
-    (Unauthorized, "refused"),
-    (Forbidden, "refused"),
-    (NoModel, "no_model"),
-    (TooManyRequests, "limit"),
-    (InvalidMessage, "invalid"),
-    (Conflict, "invalid"),
-    (NotFound, "invalid"),
-)
 
 
 @dataclass(frozen=True)
@@ -80,6 +68,12 @@ class _Asked:
     request: ChatRequest
     signed: bool
     brief: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """By what a repetition is known: the id, and of a person who types the text too."""
+        text = hashlib.sha256(self.request.message.encode()).hexdigest() if self.brief else ""
+        return self.principal, self.id, text
 
 
 @asynccontextmanager
@@ -123,8 +117,8 @@ class BusChat:
         self._seal = seal
         self._shared = shared
         self._tasks = tasks
-        self._open: set[tuple[str, str]] = set()
-        self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._open: set[tuple[str, str, str]] = set()
+        self._ended: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._idle = asyncio.Event()
         self._idle.set()
         self._refusals = TokenBucket(burst=_REFUSALS, per_second=2)
@@ -200,11 +194,12 @@ class BusChat:
             Conflict: If it was answered before.
             TooManyRequests: If too many are open.
         """
-        key = (asked.principal, asked.id)
+        key = asked.key
+        ended = self._ended.get(key)
+        if ended is not None and not (asked.brief and time.monotonic() > ended + _AGAIN_S):
+            raise Conflict(f"request {asked.id} was answered before", hint="Use a new id for each request.")
         if key in self._open:
             return True
-        if key in self._ended:
-            raise Conflict(f"request {asked.id} was answered before", hint="Use a new id for each request.")
         if len(self._open) >= _MOST_OPEN:
             raise TooManyRequests("too many requests are open", hint="Try again in a moment.")
         self._open.add(key)
@@ -212,24 +207,28 @@ class BusChat:
         return False
 
     async def _answer(self, asked: _Asked) -> None:
-        replies = _Replies(self._link, self._seal if asked.signed else None, asked.principal, asked.id)
+        replies = Replies(self._link, self._seal if asked.signed else None, asked.principal, asked.id)
         try:
             await self._follow(asked, replies)
         except StrawberryError as error:
-            await replies.tell(_told(error))
+            self._note_ended(asked)
+            await replies.tell(told(error))
         except Exception:  # noqa: BLE001  one request must not end the hub
             _log.exception("chat request %s of %s failed", asked.id, asked.principal)
+            self._note_ended(asked)
             await replies.tell(TurnError(code="internal", message="the hub failed; its log says more"))
         finally:
-            key = (asked.principal, asked.id)
-            self._open.discard(key)
-            self._ended[key] = None
-            if len(self._ended) > _REMEMBERED:
-                self._ended.popitem(last=False)
+            self._open.discard(asked.key)
             if not self._open:
                 self._idle.set()
 
-    async def _follow(self, asked: _Asked, replies: "_Replies") -> None:
+    def _note_ended(self, asked: _Asked) -> None:
+        self._ended[asked.key] = time.monotonic()
+        self._ended.move_to_end(asked.key)
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    async def _follow(self, asked: _Asked, replies: Replies) -> None:
         user = await self._registry.accounts.get(asked.claims.own)
         turn = await self._chat.begin(
             Bearer(asked.claims, user),
@@ -243,8 +242,12 @@ class BusChat:
         )
         async with aclosing(turn.events()) as events:
             async for event in events:
-                if _is_last(event) or not asked.brief:
-                    await replies.tell(event)
+                if is_last(event):
+                    # Whoever has its answer may ask again while the turn is still being written down.
+                    self._note_ended(asked)
+                elif asked.brief:
+                    continue
+                await replies.tell(event)
 
     def _refuse(self, principal: str, id_: str, error: StrawberryError) -> None:
         if not self._refusals.take():
@@ -252,52 +255,8 @@ class BusChat:
             return
         _log.info("chat request %s of %s refused: %s", id_, principal, error)
         signs = self._registry.directory.public_key(principal) is not None
-        replies = _Replies(self._link, self._seal if signs else None, principal, id_)
-        self._tasks.create_task(replies.tell(_told(error)), name=f"refuse {principal} {id_}")
-
-
-class _Replies:
-    """The replies to one request, in their order.
-
-    Args:
-        seal: None where they are not signed.
-    """
-
-    def __init__(self, link: Link, seal: Seal | None, principal: str, id_: str) -> None:
-        self._link = link
-        self._seal = seal
-        self._topic = topics.CHAT_REPLY.build(principal=principal, request=id_)
-        self._seq = 0
-
-    async def tell(self, event: TurnEvent) -> None:
-        """Publish one event. While the broker is away only the last one waits; a gap in ``seq`` shows it."""
-        reply = ChatReply(seq=self._seq, event=event)
-        self._seq += 1
-        payload = self._seal.seal(self._topic, reply) if self._seal else reply.model_dump_json().encode()
-        try:
-            await self._publish(payload)
-        except Disconnected:
-            if _is_last(event):
-                await self._publish_when_back(payload)
-
-    async def _publish(self, payload: bytes) -> None:
-        await self._link.publish(self._topic, payload, qos=topics.CHAT_REPLY.qos)
-
-    async def _publish_when_back(self, payload: bytes) -> None:
-        back = asyncio.Event()
-
-        async def note() -> None:
-            back.set()
-
-        forget = self._link.on_connected(note)
-        try:
-            async with asyncio.timeout(_LAST_S):
-                await back.wait()
-            await self._publish(payload)
-        except (TimeoutError, Disconnected):
-            _log.warning("the broker is away: the last reply on %s was lost", self._topic)
-        finally:
-            forget()
+        replies = Replies(self._link, self._seal if signs else None, principal, id_)
+        self._tasks.create_task(replies.tell(told(error)), name=f"refuse {principal} {id_}")
 
 
 def _request(document: bytes) -> ChatRequest:
@@ -319,12 +278,3 @@ def _plain(payload: bytes) -> ChatRequest:
     if not 0 < len(text) <= MAX_MESSAGE:
         raise InvalidMessage(f"a message has 1 to {MAX_MESSAGE:,} characters")
     return ChatRequest(message=text)
-
-
-def _is_last(event: TurnEvent) -> bool:
-    return isinstance(event, TurnFinal | TurnError)
-
-
-def _told(error: StrawberryError) -> TurnError:
-    code: _Code = next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
-    return TurnError(code=code, message=error.message, hint=error.hint)
