@@ -27,7 +27,7 @@ class Secured:
     def __enter__(self) -> Self:
         self.port = free_port()
         self.directory.mkdir(parents=True)
-        self._ctrl("init", str(self.directory / "dynsec.json"), "admin", ADMIN_PASSWORD, log_in=False)
+        self.tell("init", str(self.directory / "dynsec.json"), "admin", ADMIN_PASSWORD, log_in=False)
         installed = find_installation()
         (self.directory / "mosquitto.conf").write_text(
             f"user {psutil.Process().username()}\nlistener {self.port} 127.0.0.1\nallow_anonymous false\n"
@@ -83,13 +83,13 @@ class Secured:
 
     def add_zigbee(self) -> None:
         """Make the client that this house lives from, and forbid everybody else everything."""
-        self._ctrl("createRole", "zigbee")
+        self.tell("createRole", "zigbee")
         for kind in ("publishClientSend", "publishClientReceive", "subscribePattern"):
-            self._ctrl("addRoleACL", "zigbee", kind, "zigbee2mqtt/#", "allow", "5")
-        self._ctrl("createClient", "zigbee", "-p", ZIGBEE_PASSWORD)
-        self._ctrl("addClientRole", "zigbee", "zigbee", "5")
+            self.tell("addRoleACL", "zigbee", kind, "zigbee2mqtt/#", "allow", "5")
+        self.tell("createClient", "zigbee", "-p", ZIGBEE_PASSWORD)
+        self.tell("addClientRole", "zigbee", "zigbee", "5")
         for kind in ("publishClientSend", "subscribe"):
-            self._ctrl("setDefaultACLAccess", kind, "deny")
+            self.tell("setDefaultACLAccess", kind, "deny")
 
     def retained(self, username: str, password: str, filter_: str) -> list[str]:
         """The topics with a retained message, as a client sees them."""
@@ -118,7 +118,8 @@ class Secured:
         )
         return heard.stdout.strip() == retained[3]
 
-    def _ctrl(self, *words: str, log_in: bool = True) -> None:
+    def tell(self, *words: str, log_in: bool = True) -> None:
+        """Change who may do what, as its administrator would by hand."""
         login = ("-p", str(self.port), "-u", "admin", "-P", ADMIN_PASSWORD) if log_in else ()
         program = shutil.which("mosquitto_ctrl")
         assert program is not None

@@ -1,5 +1,6 @@
 """The main job on a Mosquitto of our own: one that we run, and one that others use already."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -133,6 +134,30 @@ def test_a_revoked_device_is_disconnected_at_once_and_stays_out(
     assert pc.journal() == []
 
 
+def test_checking_proves_that_logins_and_denials_work_and_says_what_does_not(
+    home: House, secured: Secured
+) -> None:
+    assert home.cli("broker", "provision", secured.url, given=f"{ADMIN_PASSWORD}\n").returncode == 0
+
+    good = home.cli("broker", "check")
+    assert good.returncode == 0, good.stdout
+    lines = [line for line in good.stdout.splitlines() if not line.startswith(" ")]
+    assert len(lines) > 10
+    assert all(line.startswith("✓ ") for line in lines)
+    assert not [name for name in _roles(secured) if "check" in name], "nothing is left behind"
+
+    secured.tell("disableClient", "strawberry-hub-main")
+    bad = home.cli("broker", "check", secured.url)
+    assert bad.returncode == 1
+    assert "✗ " in bad.stdout
+    rows = home.cli("broker", "check", "--json")
+    assert rows.returncode == 1
+    assert not all(row["ok"] for row in json.loads(rows.stdout))
+
+    secured.stop()
+    assert home.cli("broker", "check").returncode == 1
+
+
 @pytest.mark.parametrize("how", ["restart", "forget"])
 def test_the_house_is_whole_again_by_itself_whatever_the_broker_kept(
     provisioned_house: House, secured: Secured, journal: dict[str, str], how: str
@@ -168,6 +193,11 @@ def test_a_renamed_device_leaves_nothing_behind_and_a_removed_one_neither(
     house.json("devices", "remove", pc.id)
     wait_for(lambda: _ours(secured) == {"hub/main/status"}, what="its topics to be empty")
     assert house.json("devices", "list") == []
+
+
+def _roles(broker: Secured) -> list[str]:
+    stored = json.loads((broker.directory / "dynsec.json").read_text())
+    return [str(role["rolename"]) for role in stored["roles"]]
 
 
 def _ours(broker: Secured) -> set[str]:
