@@ -133,18 +133,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         await stack.enter_async_context(serve(guarded(app, settings.http), listener))
         if lan is not None:
             tasks.create_task(lan.watch(), name="certificates")
-            await stack.enter_async_context(
-                serve(guarded(app, settings.http, names=lan.names), lan.listener, tls=lan.context)
-            )
-            advertisement = Advertisement(
-                hub_id=registry.hub_id,
-                key=key.kid,
-                host=lan.host,
-                port=lan.port,
-                tls=lan.context is not None,
-                path=settings.http.base_path,
-            )
-            tasks.create_task(advertise(advertisement), name="announcement")
+            far = guarded(app, settings.http, names=lan.names)
+            await stack.enter_async_context(serve(far, lan.listener, tls=lan.context))
+            tasks.create_task(advertise(_advertisement(settings, registry, lan)), name="announcement")
         # Streams end with their turns; the server waits for them when it is closed, after this.
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))
@@ -156,6 +147,17 @@ async def _shut_out(turns: Turns, connections: Connections, revocation: Revocati
     """End what was begun with a token that is revoked."""
     turns.cancel_where(lambda request: request.token in revocation.tokens)
     connections.revoke(revocation.tokens)
+
+
+def _advertisement(settings: HubSettings, registry: Registry, lan: Lan) -> Advertisement:
+    return Advertisement(
+        hub_id=registry.hub_id,
+        key=registry.key.kid,
+        host=lan.host,
+        port=lan.port,
+        tls=lan.context is not None,
+        path=settings.http.base_path,
+    )
 
 
 def _registry_settings(settings: HubSettings, lan: Lan | None) -> RegistrySettings:
