@@ -36,11 +36,13 @@ class HubClient:
     Args:
         url: Base address, for example ``http://127.0.0.1:8321``.
         token: Bearer token of a user.
+        authorities: PEM of those who may vouch for an ``https`` address, besides the system's.
     """
 
-    def __init__(self, url: str, *, token: str) -> None:
+    def __init__(self, url: str, *, token: str, authorities: str = "") -> None:
         self.url = url.rstrip("/")
         self._token = token
+        self._authorities = authorities
 
     @classmethod
     def find(cls, home: Home, *, url: str | None) -> "HubClient":
@@ -63,7 +65,7 @@ class HubClient:
                 f"there is no token for the hub at {target}",
                 hint="Put one into STRAWBERRY_TOKEN; 'strawberry tokens add NAME' on the hub makes it.",
             )
-        return cls(target, token=token)
+        return cls(target, token=token, authorities=_authorities(home) if _is_secure(target) else "")
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
         """Send a request and give the JSON answer.
@@ -103,7 +105,7 @@ class HubClient:
         headers: dict[str, str] | None = None,
         timeout: float = _ANSWER_TIMEOUT_S,
     ) -> tuple["_Connection", http.client.HTTPResponse]:
-        connection = _Connection(self.url)
+        connection = _Connection(self.url, self._authorities)
         try:
             response = connection.send(
                 method,
@@ -116,6 +118,13 @@ class HubClient:
                 },
                 timeout=timeout,
             )
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise StrawberryError(
+                f"the certificate of the hub at {self.url} is not trusted here: {error.verify_message}",
+                hint="Join this machine ('strawberry spoke join'), or put the hub's certs/ca.pem into "
+                "certs/ca.pem of the data directory here.",
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -138,14 +147,17 @@ class HubClient:
 class _Connection:
     """One HTTP connection, closed with its answer."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, authorities: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
         self._base = parts.path.rstrip("/")
         self._connection: http.client.HTTPConnection
-        if parts.scheme == "https":
+        if _is_secure(url):
+            context = ssl.create_default_context()
+            if authorities:
+                context.load_verify_locations(cadata=authorities)
             self._connection = http.client.HTTPSConnection(
-                host, parts.port, timeout=_CONNECT_TIMEOUT_S, context=ssl.create_default_context()
+                host, parts.port, timeout=_CONNECT_TIMEOUT_S, context=context
             )
         else:
             self._connection = http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_TIMEOUT_S)
@@ -177,6 +189,20 @@ def _checked(url: str) -> str:
     if not usable:
         raise ConfigError(f"{url!r} is not the address of a hub", hint="For example http://127.0.0.1:8321.")
     return url
+
+
+def _is_secure(url: str) -> bool:
+    return urlsplit(url).scheme == "https"
+
+
+def _authorities(home: Home) -> str:
+    """Give the authorities that this machine has learned to trust: its own home's, and that of its spoke."""
+    found = _read(home.certs / "ca.pem")
+    try:
+        enrolment = json.loads(_read(home.spoke / "enrolment.json") or "{}")
+    except ValueError:
+        enrolment = {}
+    return "\n".join(filter(None, (found, str(enrolment.get("ca") or ""))))
 
 
 def _running_hub(home: Home) -> str:

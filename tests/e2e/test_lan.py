@@ -166,6 +166,12 @@ def test_the_certificate_is_checked_against_the_authority_of_the_home_and_no_oth
         assert json.load(response)["broker"]["connected"]
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
         urllib.request.urlopen(f"{url}/api/health", context=ssl.create_default_context(), timeout=10)
+    token = (home.home / "hub" / "cli.token").read_text()
+    assert home.cli("devices", "list", "--hub", url, STRAWBERRY_TOKEN=token).returncode == 0
+    stranger = str(home.directory / "stranger")
+    refused = home.cli("devices", "list", "--hub", url, STRAWBERRY_TOKEN=token, STRAWBERRY_HOME=stranger)
+    assert refused.returncode == 1
+    assert "is not trusted here" in refused.stderr
     with pytest.raises(OSError):
         # What is plain stays on loopback.
         urllib.request.urlopen(f"http://{_own_address()}:{home.http_port}/api/health", timeout=3)
