@@ -169,11 +169,17 @@ class Connection:
         ):
             properties = PublishProperties(message.response_topic, message.correlation, message.expiry_s)
         topic, payload, qos, retain = message[:4]
-        info = self._client.publish(topic, payload, qos, retain, properties)  # type: ignore[arg-type]
-        if info.rc != MQTT_ERR_SUCCESS:
-            raise Disconnected(f"nothing was sent: {info.rc.name}")
+        if qos:
+            none = b"\0" if self.protocol == 5 else b""
+            packed = properties.pack() if properties else none
+            mid = self._client.publish_acknowledged(topic, payload, retain=retain, properties=packed)
+        else:
+            info = self._client.publish(topic, payload, 0, retain, properties)  # type: ignore[arg-type]
+            mid = info.mid if info.rc == MQTT_ERR_SUCCESS else None
+        if mid is None:
+            raise Disconnected("nothing was sent: the connection to the broker is gone")
         self._in_flight += 1
-        return info.mid
+        return mid
 
     async def confirm(self, mid: int) -> None:
         """Wait until the broker has taken a QoS 1 publication."""

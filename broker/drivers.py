@@ -17,6 +17,9 @@ from broker.client import LeanClient
 
 DriverName = Literal["auto", "loop", "thread"]
 
+_PACKETS_A_TURN = 64
+"""Packets read before the other tasks of the loop get their turn."""
+
 _MISC_INTERVAL_S = 1.0
 """How often paho checks its keepalive, which counts in seconds."""
 
@@ -108,9 +111,9 @@ class LoopDriver:
         client = self._client
         if self._socket is None or client is None:
             return
-        client.loop_read()
+        client.loop_read(_PACKETS_A_TURN)
         if client.holds_bytes:
-            # The socket is not readable any more; what is left waits in TLS.
+            # The socket need not be readable any more for what is left.
             self._loop.call_soon(self._read)
 
     def _wants_to_write(self, _client: Client, _userdata: object, _sock: object) -> None:

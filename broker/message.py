@@ -51,10 +51,11 @@ class PublishProperties:
         if self._correlation is not None:
             parts.append(struct.pack("!BH", _CORRELATION, len(self._correlation)) + self._correlation)
         body = b"".join(parts)
-        return _variable(len(body)) + body
+        return variable(len(body)) + body
 
 
-def _variable(length: int) -> bytes:
+def variable(length: int) -> bytes:
+    """Encode a length as a variable byte integer (MQTT 5.0, section 1.5.5)."""
     encoded = bytearray()
     while True:
         length, digit = divmod(length, 128)

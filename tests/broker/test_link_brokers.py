@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from broker.drivers import DriverName
 from broker.link import Link, LinkSettings, Message, open_link
+from contracts.errors import Forbidden
 from tests.broker.embedded_world import embedded_house
 from tests.mosquitto import Mosquitto
 
@@ -93,3 +94,69 @@ async def test_a_broker_that_stays_away_is_tried_less_and_less_often() -> None:
     gaps = [later - earlier for earlier, later in pairwise(attempts[::2])]
     # By chance up to half of each wait is left out, so that many clients do not come in step.
     assert all(gap >= least for gap, least in zip(gaps, (0.02, 0.04, 0.08, 0.08), strict=True)), gaps
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+@pytest.mark.parametrize("piece", [1, 3, 100_000])
+async def test_messages_are_heard_whole_and_in_order_however_the_bytes_come(
+    driver: DriverName, piece: int
+) -> None:
+    # Beyond what a turn of the loop handles, with one whose length takes three bytes.
+    sizes = [number % 7 for number in range(150)] + [20_000]
+    stream = b"".join(_qos_0(b"%d" % size + b"x" * size) for size in sizes)
+    heard: list[bytes] = []
+    complete = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        for at in range(0, len(stream), piece):
+            writer.write(stream[at : at + piece])
+            await writer.drain()
+        await reader.read()
+        writer.close()
+
+    def arrived(message: Message) -> None:
+        heard.append(message.payload)
+        if len(heard) == len(sizes):
+            complete.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        link = open_link(LinkSettings(urls=(url,), client_id="one", driver=driver), wait_s=0)
+        await link.subscribe("a", arrived)
+        async with link, asyncio.timeout(30):
+            await complete.wait()
+    assert heard == [b"%d" % size + b"x" * size for size in sizes]
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_a_message_that_the_broker_refuses_is_told_and_one_that_nobody_hears_is_none(
+    driver: DriverName,
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        for reason in (b"\x87", b"\x10"):  # not authorised; no matching subscribers
+            published = await reader.readexactly(9)
+            assert published[:5] == b"\x32\x07\x00\x01a"
+            # An acknowledgement of what was never sent means nothing.
+            writer.write(b"\x40\x02\xff\xff" + b"\x40\x03" + published[5:7] + reason)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with open_link(LinkSettings(urls=(url,), client_id="one", driver=driver)) as link:
+            with pytest.raises(Forbidden, match="did not take a message"):
+                await link.publish("a", b"x", confirmed=True)
+            await link.publish("a", b"x", confirmed=True)
+
+
+def _qos_0(payload: bytes) -> bytes:
+    """A PUBLISH on the topic ``a`` in MQTT 5."""
+    length, header = 4 + len(payload), bytearray(b"\x30")
+    while length >= 0x80:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(header) + bytes((length,)) + b"\x00\x01a\x00" + payload
