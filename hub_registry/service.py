@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from broker.door import Door
@@ -181,7 +181,8 @@ class RegistryService:
             ):
                 stack.push_async_callback(await self._link.subscribe(filter_, self._waking(handler), qos=qos))
             if self._link.connected:
-                await self._connected()
+                with suppress(Disconnected):  # the next connect does it
+                    await self._connected()
             yield
 
     def _waking(self, handler: Callable[[Message], None]) -> Callable[[Message], None]:
@@ -197,9 +198,8 @@ class RegistryService:
         if self._keeper is not None:
             try:
                 await self._keeper.settle()
-            except Disconnected:
-                raise
             except StrawberryError as error:
+                # It is tried again; who is let in already need not wait for it.
                 _log.error("the broker does not agree on who may log in: %s", error)
         silent = self._presence.silent
         await self._publish(self._presence.nothing() if silent else self._presence.online())

@@ -11,11 +11,14 @@ from broker.keys import KeyPair
 from contracts.errors import Conflict, LinkError, Unauthorized
 from hub_registry.clients import Clients
 from hub_registry.doorkeeper import Doorkeeper
+from hub_registry.registry import open_registry
+from hub_registry.settings import RegistrySettings
 from hub_registry.tables import TokenRow
 from hub_registry.token_rows import revoke_rows
 from hub_registry.tokens import TokenAuthority, TokenRequest
 from tests.hub_registry.conftest import House
 from tests.hub_registry.doors import AWAY, NO, FakeDoor
+from tests.hub_registry.hubs import serve
 from tests.hub_registry.spokes import eventually
 
 
@@ -282,3 +285,20 @@ async def test_a_token_whose_row_is_gone_is_not_let_in(house, door):
     await again.load()
     await Doorkeeper(again, door).settle()
     assert door.passwords == {}
+
+
+@pytest.mark.parametrize("trouble", [AWAY, NO])
+async def test_a_broker_that_cannot_be_told_does_not_keep_the_hub_from_being_there(
+    trouble, door, mosquitto, tmp_path, hub_key
+):
+    door.trouble = trouble
+    settings = RegistrySettings(database=tmp_path / "hub.db")
+    async with (
+        open_registry(settings, key=hub_key) as registry,
+        # Entered once the hub has said that it is online.
+        serve(registry, mosquitto.url, door=lambda _: door) as hub,
+    ):
+        spoke = await hub.joined("TV") if trouble is AWAY else None
+        door.trouble = None
+        await eventually(lambda: door.settled)
+        assert spoke is None or door.password(spoke.device)
