@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 
-from agent_core.models import Models
+from agent_core.models import SETTINGS_FILE, Models
 from broker.files import only_one
 from broker.ports import listen
 from contracts.errors import SandboxError
 from deploy.bus import choose_bus, choose_home_link
 from deploy.home import Home
+from deploy.known import is_loopback
 from deploy.lan import Lan, LanOptions, enter_lan
 from deploy.running import chosen_by, forever
 from deploy.settings import read_household, read_models
@@ -74,6 +75,9 @@ async def enter_hub(
         hub = await stack.enter_async_context(open_hub(settings))
     for line in _describe(hub, lan):
         say(line)
+    if lan is not None and all(map(is_loopback, bus.addresses or (bus.url,))):
+        say("  note     the broker is not open to other machines: start it with --lan, or say in [broker] of")
+        say(f"           {home.directory / SETTINGS_FILE} under which addresses they reach it")
     for line in describe_models(models):
         say(f"  model    {line}")
     return hub

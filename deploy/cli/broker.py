@@ -62,7 +62,7 @@ def check(options: argparse.Namespace) -> int:
     """Try a broker, and print what works and what does not; the exit code is 1 where something does not."""
     home = Home.find()
     with waiting("trying the broker"):
-        findings = asyncio.run(_check(home, options.url))
+        findings = asyncio.run(_check(home, options.url, trust=options.trust_broker))
     if options.json:
         Output(as_json=True).result([asdict(each) for each in findings])
     else:
@@ -73,12 +73,12 @@ def check(options: argparse.Namespace) -> int:
     return 0 if all(each.ok for each in findings) else 1
 
 
-async def _check(home: Home, url: str | None) -> list[Finding]:
+async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
     if url is None:
         # What runs, what was set up, and only then what the settings name.
         known = running_broker(home) or (provisioned_broker(home) if read_broker(home) is None else None)
         url = known.urls[0] if known is not None else None
-    bus = await choose_bus(home, url, trust=False)
+    bus = await choose_bus(home, url, trust=trust)
     if bus.kind == "shared":
         shared = SharedBroker(bus.url, bus.login or Login(), prefix=bus.topic_prefix, ca=bus.ca)
         return await try_broker(shared)

@@ -1,6 +1,6 @@
 """``strawberry broker``: running one, setting one up, and who may log in there."""
 
-from deploy.cli.parser.servers import add_broker_run
+from deploy.cli.parser.servers import TRUST, add_broker_run
 from deploy.cli.parser.shared import Commands, Parents, add_actions
 
 
@@ -32,6 +32,7 @@ def add(commands: Commands, parents: Parents) -> None:
         help="prove by trying that logins and denials work",
     )
     check.add_argument("url", nargs="?", metavar="URL", help="default: the broker of this home")
+    check.add_argument("--trust-broker", action="store_true", help=TRUST)
     check.set_defaults(run="deploy.cli.broker:check")
 
     login = actions.add_parser(

@@ -4,7 +4,7 @@ import argparse
 
 from deploy.cli.parser.shared import Commands, Parents, add_actions, add_port, port
 
-_TRUST = (
+TRUST = (
     "use a broker that Strawberry did not set up, with its ordinary login ([broker] in strawberry.toml): "
     "all topics stand below strawberry/, and everybody who may use that broker reads along"
 )
@@ -41,7 +41,7 @@ def _add_up(commands: Commands, parents: Parents) -> None:
         help="embedded (default), mosquitto to run an installed one, or the address of one that runs "
         "already, for example mqtt://127.0.0.1:1883",
     )
-    up.add_argument("--trust-broker", action="store_true", help=_TRUST)
+    up.add_argument("--trust-broker", action="store_true", help=TRUST)
     add_port(up, "--http-port", 8321)
     add_port(up, "--mqtt-port", 1883)
     _add_lan(up)
@@ -58,7 +58,7 @@ def _add_hub(commands: Commands, parents: Parents) -> None:
         metavar="URL",
         help="default: url of [broker] in strawberry.toml, else mqtt://127.0.0.1:1883",
     )
-    hub.add_argument("--trust-broker", action="store_true", help=_TRUST)
+    hub.add_argument("--trust-broker", action="store_true", help=TRUST)
     add_port(hub, "--http-port", 8321)
     _add_lan(hub)
     add_port(hub, "--https-port", 8443, what="with --lan")

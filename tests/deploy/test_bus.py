@@ -1,0 +1,95 @@
+"""How the hub uses a broker is settled from files and from who was asked for, before anything is sent."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.files import only_one
+from broker.ports import listen
+from contracts.errors import ConfigError
+from contracts.joining import Login
+from deploy.bus import choose_bus, choose_home_link
+from deploy.home import Home
+from deploy.known import OurBroker, announced, keep_provisioned
+
+NAS = "mqtt://nas.local:1883"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def settings(tmp_path: Path, text: str) -> Home:
+    (tmp_path / "strawberry.toml").write_text(text)
+    (tmp_path / ".env").write_text("BUS=hush\n")
+    return Home(tmp_path)
+
+
+async def test_a_mosquitto_that_was_set_up_is_ours_and_stays_so_only_while_it_is_known(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    keep_provisioned(home, url=NAS, ca="PEM")
+    bus = await choose_bus(home, NAS, trust=False)
+    assert (bus.kind, bus.ca, bus.topic_prefix, bus.login) == ("mosquitto", "PEM", "", None)
+    assert bus.is_ours()
+    home.provisioned_file.unlink()
+    assert not bus.is_ours()
+
+
+async def test_the_embedded_broker_is_ours_from_the_moment_it_runs(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with listen("127.0.0.1", 0, purpose="a test") as probe:
+        url = f"mqtt://127.0.0.1:{probe.getsockname()[1]}"
+    bus = await choose_bus(home, url, trust=False)
+    assert bus.kind == "embedded"
+    assert not bus.is_ours(), "nobody runs it yet"
+    running = OurBroker("embedded", urls=(url,), addresses=("mqtts://192.0.2.1:8883", url))
+    with only_one(home.broker, what="a broker", hint=""), announced(home, running):
+        assert bus.is_ours()
+        assert (await choose_bus(home, url, trust=False)).addresses == running.addresses
+
+
+async def test_a_trusted_broker_gets_its_ordinary_login_and_a_prefix(tmp_path: Path) -> None:
+    (tmp_path / "nas.pem").write_text(CERTIFICATE)
+    table = f'[broker]\nurl = "{NAS}"\nusername = "berry"\npassword_env = "BUS"\nca = "nas.pem"\n'
+    home = settings(tmp_path, table)
+    with pytest.raises(ConfigError, match="was not set up by Strawberry"):
+        await choose_bus(home, None, trust=False)
+    bus = await choose_bus(home, None, trust=True)
+    assert (bus.url, bus.kind, bus.topic_prefix) == (NAS, "shared", "strawberry/")
+    assert (bus.login, bus.ca) == (Login(username="berry", password="hush"), CERTIFICATE)
+    assert await choose_bus(settings(tmp_path, table + "trust = true\n"), None, trust=False) == bus
+    other = await choose_bus(home, "mqtt://other.local", trust=True)
+    assert other.login is None, "the login of one broker is not sent to another"
+
+
+async def test_what_was_set_up_is_never_used_as_a_shared_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    keep_provisioned(home, url=NAS, ca=None)
+    assert (await choose_bus(home, NAS, trust=True)).kind == "mosquitto"
+
+
+async def test_devices_are_told_the_addresses_of_the_settings(tmp_path: Path) -> None:
+    home = settings(tmp_path, f'[broker]\nurl = "{NAS}"\naddresses = ["mqtts://nas.local:8883"]\n')
+    keep_provisioned(home, url=NAS, ca=None)
+    assert (await choose_bus(home, None, trust=False)).addresses == ("mqtts://nas.local:8883",)
+
+
+def test_the_home_broker_is_as_the_settings_say(tmp_path: Path) -> None:
+    assert choose_home_link(Home(tmp_path)) is None
+    home = settings(tmp_path, f'[home_broker]\nurl = "{NAS}"\nusername = "berry"\npassword_env = "BUS"\n')
+    link = choose_home_link(home)
+    assert link is not None
+    assert (link.url, link.login, link.ca) == (NAS, Login(username="berry", password="hush"), None)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('password_env = "NOWHERE"\n', "NOWHERE is not set"),
+        ('ca = "missing.pem"\n', "cannot read the certificate authority"),
+        ('ca = ".env"\n', "holds no certificate"),
+    ],
+)
+def test_what_the_settings_name_and_is_not_there_is_told(tmp_path: Path, table: str, said: str) -> None:
+    home = settings(tmp_path, f'[home_broker]\nurl = "{NAS}"\n{table}')
+    with pytest.raises(ConfigError, match=said):
+        choose_home_link(home)
