@@ -6,9 +6,10 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hub_agent.tasks import open_tasks
 
@@ -34,6 +35,23 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _dated(app: ASGIApp) -> ASGIApp:
+    """Give every answer its ``Date``, by which spokes set their clocks.
+
+    uvicorn's own is that of its latest tick: the first answers after a suspend bear the time before it.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"date", formatdate(usegmt=True).encode())]
+            await send(message)
+
+        await app(scope, receive, dated)
+
+    return answer
+
+
 @asynccontextmanager
 async def serve(
     app: ASGIApp, listener: socket.socket, *, tls: ssl.SSLContext | None = None
@@ -44,12 +62,13 @@ async def serve(
         tls: The server's side of TLS; None serves in the clear.
     """
     config = uvicorn.Config(
-        app,
+        _dated(app),
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
+        date_header=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
     config.load()
