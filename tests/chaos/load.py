@@ -112,12 +112,14 @@ class Kind:
     most: int | None
 
 
+LOOK: Final = Kind("JournalSkill", "look", None)
+
 KINDS: Final = {
     Kind("JournalSkill", "write", 1): 0.5,
     Kind("AnywhereSkill", "write", 1): 0.3,
     # Made anew, once, for a device that has restarted in between.
     Kind("JournalSkill", "put", 2): 0.1,
-    Kind("JournalSkill", "look", None): 0.1,
+    LOOK: 0.1,
 }
 """What is called how often."""
 
