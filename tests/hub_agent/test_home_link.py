@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from tests.hub_registry.spokes import eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto, free_port
 
 TOPIC = "strawberry/main/availability"
+
+_numbers = count()
 
 
 @pytest.fixture
@@ -67,7 +70,7 @@ class Watcher:
 
 @asynccontextmanager
 async def watching(broker: Mosquitto) -> AsyncIterator[Watcher]:
-    async with open_link(login_of_ann(broker, "ann")) as link:
+    async with open_link(login_of_ann(broker, f"ann-{next(_numbers)}")) as link:
         watcher = Watcher(link)
         await link.subscribe("#", watcher.hear)
         yield watcher
