@@ -10,6 +10,7 @@ from typing import Self
 
 import psutil
 
+from broker.certificates import Authority
 from broker.mosquitto.installation import find_installation
 from tests.e2e.house import free_port, wait_for
 
@@ -19,10 +20,15 @@ ZIGBEE_PASSWORD = "the password of their zigbee bridge"
 
 @dataclass
 class Secured:
-    """One broker that can be killed and started again on the same port; a context manager."""
+    """One broker that can be killed and started again on the same port; a context manager.
+
+    Attributes:
+        tls_port: Where it listens with TLS, too; 0 for nowhere.
+    """
 
     directory: Path
     port: int = 0
+    tls_port: int = 0
 
     def __enter__(self) -> Self:
         self.port = free_port()
@@ -34,6 +40,11 @@ class Secured:
             f"plugin {installed.plugin}\nplugin_opt_config_file {self.directory}/dynsec.json\n"
             f"persistence true\npersistence_location {self.directory}/\nset_tcp_nodelay true\n"
         )
+        if self.tls_port:
+            made = Authority.load_or_create(self.certs).issue(("localhost",), (), directory=self.certs)
+            with (self.directory / "mosquitto.conf").open("a") as config:
+                config.write(f"listener {self.tls_port} 127.0.0.1\n")
+                config.write(f"certfile {made.certificate}\nkeyfile {made.key}\n")
         self._command = [str(installed.binary), "-c", str(self.directory / "mosquitto.conf")]
         self.start()
         return self
@@ -55,6 +66,11 @@ class Secured:
     def ended(self) -> int | None:
         """How its latest process ended; None while it runs."""
         return self._process.poll()
+
+    @property
+    def certs(self) -> Path:
+        """Where its own certificate authority is."""
+        return self.directory / "certs"
 
     def start(self) -> None:
         """Start it, and wait until it listens."""

@@ -11,7 +11,7 @@ import pytest
 
 from agent_core.testing import Says, ScriptedModel, calls
 from tests.conftest import require
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import House, Spoke, free_port, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, find_mosquitto
 
@@ -93,6 +93,27 @@ def test_a_mosquitto_that_others_use_serves_us_and_still_serves_them(
     assert pc.journal() == ["theirs"]
     assert secured.zigbee_works()
     assert not _files_that_hold(house.home, ADMIN_PASSWORD), "the administrator's password is stored nowhere"
+
+
+def test_a_mosquitto_with_an_authority_of_its_own_is_reached_over_tls_by_hub_and_devices(
+    home: House, tmp_path: Path, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    with Secured(tmp_path / "secure", tls_port=free_port()) as broker:
+        home.broker_url = f"mqtts://localhost:{broker.tls_port}"
+        provision = ("broker", "provision", home.broker_url)
+        unknown = home.cli(*provision, given=f"{ADMIN_PASSWORD}\n")
+        assert unknown.returncode == 1
+        assert "certificate" in unknown.stderr.lower()
+        done = home.cli(*provision, "--ca", str(broker.certs / "ca.pem"), given=f"{ADMIN_PASSWORD}\n")
+        assert done.returncode == 0, done.stderr
+        home.start_hub()
+        pc = home.add_spoke("Bedroom PC", journal)
+
+        _writes(home, model, "sealed")
+
+        assert pc.journal() == ["sealed"]
+        assert "mqtts://localhost" in home.log(pc.id)
+        assert home.cli("broker", "check").returncode == 0
 
 
 def test_setting_up_tells_who_else_is_there_and_can_be_done_again(home: House, secured: Secured) -> None:
