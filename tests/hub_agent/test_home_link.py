@@ -24,6 +24,7 @@ from tests.hub_registry.spokes import eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto, free_port
 
 TOPIC = "strawberry/main/availability"
+QUESTION = "ann/asks"
 
 _numbers = count()
 
@@ -64,8 +65,8 @@ class Watcher:
 
     @property
     def kept(self) -> dict[str, bytes]:
-        """The retained topics that are not empty."""
-        return {topic: payload for topic, payload in self.retained.items() if payload}
+        """What stands there at present."""
+        return {topic: said for topic, said in self.retained.items() if said and topic != QUESTION}
 
 
 @asynccontextmanager
@@ -91,9 +92,9 @@ async def taking_its_place(broker: Mosquitto) -> AsyncIterator[Link]:
 async def kept_by(broker: Mosquitto) -> dict[str, bytes]:
     """What a newcomer is sent: all that is retained, once a message of its own has come back."""
     async with watching(broker) as watcher:
-        await watcher.link.publish("ann/asks", b"?")
-        await eventually(lambda: "ann/asks" in watcher.retained)
-        return {topic: payload for topic, payload in watcher.kept.items() if topic != "ann/asks"}
+        await watcher.link.publish(QUESTION, b"?")
+        await eventually(lambda: QUESTION in watcher.retained)
+        return watcher.kept
 
 
 async def test_the_hub_says_there_that_it_is_there(tmp_path: Path, there: Mosquitto) -> None:
