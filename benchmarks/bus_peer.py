@@ -15,11 +15,11 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from pydantic import SecretStr
 
-from broker.drivers import without_delay
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
 from broker.link import LinkSettings, open_link
+from broker.link.drivers import without_delay
 from broker.rpc import ProgressSink, Responder
 from contracts import topics
 from contracts.presence import Heartbeat

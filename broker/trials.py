@@ -16,9 +16,9 @@ from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
 from broker.certificates import client_context
-from broker.drivers import without_delay
-from broker.message import Message
-from broker.tls_failure import tls_failure
+from broker.link.drivers import without_delay
+from broker.link.message import Message
+from broker.link.tls_failure import tls_failure
 from contracts.errors import ConfigError, Disconnected
 
 __all__ = ["Received", "Trial", "TrialLogin", "open_trial"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.files import only_one
 from deploy.broker_ports import BrokerPorts, describe_broker, our_broker
 from deploy.home import Home

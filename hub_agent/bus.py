@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from broker.door import Door
-from broker.embedded_door import EmbeddedDoor
+from broker.embedded.door import EmbeddedDoor
 from broker.envelope import Seal
 from broker.link import Link, open_link
 from broker.mosquitto.door import MosquittoDoor

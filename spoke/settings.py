@@ -5,6 +5,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent_core.models import Models
+from agent_core.prompt import Household
 from agent_core.skills.runner import RunnerSettings
 from contracts.presence import HEARTBEAT_S
 
@@ -27,6 +29,35 @@ class PublishingBounds(_Settings):
     waiting_events: Annotated[int, Field(gt=0)] = 256
     rate: Annotated[float, Field(gt=0)] = 20
     burst: Annotated[int, Field(gt=0)] = 100
+
+
+class ChatSettings(_Settings):
+    """How a spoke answers those who talk to it on its own machine.
+
+    Attributes:
+        port: On loopback; 0 takes any free one.
+        check_s: How long the hub may take to say that it is there, before a message goes to it.
+        first_s: How long a hub that was sent a message may take for the first chunk of its answer.
+        cancel_s: How long it may then take to say that it does not run the message.
+        silent_s: How long an answer that has begun may be silent until the hub is asked whether it lives.
+        retry_s: Wait until a hub that did not answer is tried again; doubles up to ``retry_max_s``.
+        confirm_s: Seconds until an unanswered question counts as no.
+        exchanges: Earlier exchanges of the conversation that are read back.
+        open_turns: Turns that run or wait at the same time.
+        max_body_bytes: The largest body of a request.
+    """
+
+    port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    check_s: Annotated[float, Field(gt=0)] = 2
+    first_s: Annotated[float, Field(gt=0)] = 3
+    cancel_s: Annotated[float, Field(gt=0)] = 1
+    silent_s: Annotated[float, Field(gt=0)] = 10
+    retry_s: Annotated[float, Field(gt=0)] = 1
+    retry_max_s: Annotated[float, Field(gt=0)] = 30
+    confirm_s: Annotated[float, Field(gt=0)] = 60
+    exchanges: Annotated[int, Field(ge=0)] = 100
+    open_turns: Annotated[int, Field(gt=0)] = 8
+    max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
 
 
 class SpokeSettings(_Settings):
@@ -52,6 +83,9 @@ class SpokeSettings(_Settings):
         look_s: Seconds between two looks at whether the device is still let in and its token lasts.
         away_s: How long no broker may answer before the hub is asked where the bus is now.
         rejected_s: Wait before asking a hub again that has said that it lets this device in no more.
+        chat: The way in for those who talk to it on its own machine; None for none.
+        models: What answers while the hub is away, as ``agent_core.models.choose`` gives them.
+        household: Language, time zone and units.
     """
 
     home: Path
@@ -75,6 +109,9 @@ class SpokeSettings(_Settings):
     rejected_s: Annotated[float, Field(gt=0)] = 600
     publishing: PublishingBounds = PublishingBounds()
     runner: RunnerSettings = RunnerSettings()
+    chat: ChatSettings | None = ChatSettings()
+    models: Models = Models()
+    household: Household = Household()
 
     @property
     def directory(self) -> Path:

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from broker import tokens
 from broker.door import BusLogin
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.link import LinkSettings
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render

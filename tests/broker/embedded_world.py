@@ -19,11 +19,11 @@ from amqtt.session import Session
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from broker import tokens
-from broker.amqtt_plugins import Gate, Login, TokenLogin
-from broker.amqtt_revocations import Revocations
-from broker.drivers import without_delay
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
+from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
+from broker.embedded.plugins import Gate, Login, TokenLogin
+from broker.embedded.revocations import Revocations
 from broker.keys import KeyPair
+from broker.link.drivers import without_delay
 from contracts.claims import PrincipalKind, Scope
 from contracts.errors import Unauthorized
 

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from broker.certificates import Authority, client_context
-from broker.embedded import Limits, Listener
+from broker.embedded.opening import Limits, Listener
 from tests.broker.embedded_world import QUICK_S, Client, House, Socket, connect_packet, embedded_house
 
 Way = Literal["tcp", "tls", "ws", "wss"]

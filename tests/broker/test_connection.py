@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
-from broker.connection import Connection, Login, Verdict
-from broker.drivers import DriverName, make_driver
-from broker.message import Message
+from broker.link.connection import Connection, Login, Verdict
+from broker.link.drivers import DriverName, make_driver
+from broker.link.message import Message
 from contracts.errors import Disconnected
 
 CONNACK = b"\x20\x02\x00\x00"

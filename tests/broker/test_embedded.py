@@ -14,7 +14,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from broker import tokens
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.ports import listen, port_owner
 from contracts import topics

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from broker import tokens
 from broker.door import BusLogin
-from broker.embedded_door import EmbeddedDoor
+from broker.embedded.door import EmbeddedDoor
 from broker.link import LinkSettings, open_link
 from contracts.access import Principal
 from contracts.presence import Revocation

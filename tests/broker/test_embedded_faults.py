@@ -12,7 +12,7 @@ import psutil
 import pytest
 from amqtt.contexts import BrokerConfig
 
-from broker.embedded import Limits
+from broker.embedded.opening import Limits
 from tests.broker.embedded_world import (
     SILENCE_S,
     House,

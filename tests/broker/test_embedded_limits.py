@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.amqtt_limits import Allowance, Limits, Refusals
-from broker.amqtt_peer import StreamPeer
+from broker.embedded.limits import Allowance, Limits, Refusals
+from broker.embedded.peer import StreamPeer
 from broker.envelope import Seal, unseal
 from broker.keys import KeyPair
 from broker.ports import listen

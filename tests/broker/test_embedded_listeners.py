@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from broker.certificates import Authority, client_context
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
+from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
 from broker.keys import KeyPair
 from contracts import topics
 from contracts.errors import ConfigError

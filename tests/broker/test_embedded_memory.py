@@ -127,7 +127,7 @@ BROKER_PROCESS = """
 import asyncio, sys
 from pathlib import Path
 from typing import Any
-from broker.embedded import EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
 from broker import tokens
 from broker.keys import KeyPair
 

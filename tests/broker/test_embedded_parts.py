@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import tokens
-from broker.amqtt_frames import Frame, FrameBuffer, Publication, read_publish, write_publish
-from broker.amqtt_plugins import CompiledRights
-from broker.amqtt_revocations import Revocations
-from broker.amqtt_topics import TopicTree
+from broker.embedded.frames import Frame, FrameBuffer, Publication, read_publish, write_publish
+from broker.embedded.plugins import CompiledRights
+from broker.embedded.revocations import Revocations
+from broker.embedded.topics import TopicTree
 from contracts import access
 from contracts.access import Principal, Right
 from contracts.claims import Claims, PrincipalKind

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.drivers import DriverName
 from broker.link import Link, LinkSettings, Message, open_link
+from broker.link.drivers import DriverName
 from contracts.errors import Forbidden
 from tests.broker.embedded_world import embedded_house
 from tests.mosquitto import Mosquitto

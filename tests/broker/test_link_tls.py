@@ -12,8 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from broker.certificates import Authority, ServerCertificate
-from broker.drivers import DriverName
 from broker.link import Link, LinkSettings, Message, open_link
+from broker.link.drivers import DriverName
 from contracts.errors import ConfigError, Disconnected, LinkError, LoginRefused
 from tests.broker.embedded_world import House, Listener, embedded_house
 from tests.conftest import require

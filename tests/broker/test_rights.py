@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from broker.message import Message
+from broker.link.message import Message
 from broker.trials import Trial, TrialLogin, open_trial
 from contracts import topics
 from contracts.access import Principal

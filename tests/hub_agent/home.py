@@ -16,7 +16,7 @@ from agent_core.models import Model, ModelEntry, Models
 from agent_core.skills.loaded import expose
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import Skill
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
 from broker.link import LinkSettings, open_link

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.certificates import Authority
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.link import open_link
 from contracts.joining import Bus, Login

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from broker import tokens
 from broker.door import Door
-from broker.embedded_door import EmbeddedDoor
+from broker.embedded.door import EmbeddedDoor
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from broker.link import Link, LinkSettings, Message, open_link

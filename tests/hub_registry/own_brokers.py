@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from broker.link import Link, LinkSettings, Message, open_link

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.link import open_link
 from contracts import topics

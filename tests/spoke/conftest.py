@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import HUB, JOURNAL, BusSide, Place, StandInHub, on_bus, serving

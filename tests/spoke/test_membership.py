@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker import tokens
-from broker.embedded_door import EmbeddedDoor
+from broker.embedded.door import EmbeddedDoor
 from broker.keys import KeyPair
 from broker.link import LinkSettings, Message, open_link
 from contracts import topics

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from broker.certificates import Authority, ServerCertificate
 from broker.door import Door
-from broker.embedded import EmbeddedSettings, Listener, open_embedded
-from broker.embedded_door import EmbeddedDoor
+from broker.embedded.door import EmbeddedDoor
+from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
 from broker.link import Link, LinkSettings
 from broker.mosquitto.config import MosquittoListener

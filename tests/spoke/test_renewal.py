@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from broker import tokens
 from broker.door import BusLogin
-from broker.embedded_door import EmbeddedDoor
+from broker.embedded.door import EmbeddedDoor
 from broker.keys import KeyPair
 from contracts.access import Principal
 from spoke.app import Spoke, open_spoke

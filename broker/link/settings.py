@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from broker.drivers import DriverName
+from broker.link.drivers import DriverName
 from contracts.errors import ConfigError
 
 Password = SecretStr | Callable[[], SecretStr]

@@ -18,7 +18,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from broker.amqtt_peer import CHUNK, HandshakeFailed, StreamPeer
+from broker.embedded.peer import CHUNK, HandshakeFailed, StreamPeer
 
 _SUBPROTOCOL: Final = Subprotocol("mqtt")
 

@@ -11,7 +11,7 @@ from amqtt.plugins.base import BaseAuthPlugin
 from amqtt.session import Session
 
 from broker import tokens
-from broker.amqtt_revocations import Revocations
+from broker.embedded.revocations import Revocations
 from broker.keys import PublicKey
 from contracts import access
 from contracts.access import Action, Principal, Right

@@ -10,7 +10,7 @@ from amqtt.mqtt.suback import SubackPacket
 from amqtt.plugins.manager import PluginManager
 from amqtt.session import Session
 
-from broker.amqtt_frames import (
+from broker.embedded.frames import (
     Frame,
     FrameBuffer,
     MalformedPacket,
@@ -20,10 +20,10 @@ from broker.amqtt_frames import (
     read_publish,
     write_publish,
 )
-from broker.amqtt_limits import Limits
-from broker.amqtt_peer import Peer
-from broker.amqtt_plugins import Login
-from broker.amqtt_retained import Retained
+from broker.embedded.limits import Limits
+from broker.embedded.peer import Peer
+from broker.embedded.plugins import Login
+from broker.embedded.retained import Retained
 
 if TYPE_CHECKING:
     from amqtt.broker import BrokerContext

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from broker.amqtt_peer import CHUNK, Peer, StreamPeer
-from broker.amqtt_websocket import WebSocketPeer
 from broker.certificates import own_names
+from broker.embedded.peer import CHUNK, Peer, StreamPeer
+from broker.embedded.websocket import WebSocketPeer
 from broker.ports import listen
 from contracts.errors import ConfigError
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from paho.mqtt.client import Client
 
-from broker.client import LeanClient
+from broker.link.client import LeanClient
 
 DriverName = Literal["auto", "loop", "thread"]
 

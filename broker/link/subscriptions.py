@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.message import Message
+from broker.link.message import Message
 from contracts.errors import StrawberryError
 
 Handler = Callable[[Message], None]

@@ -15,11 +15,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from broker.connection import Connection, Protocol
-from broker.link_settings import LinkSettings
-from broker.message import Message
-from broker.reconnection import Reconnection
-from broker.subscriptions import Handler, Subscription, Subscriptions
+from broker.link.connection import Connection, Protocol
+from broker.link.message import Message
+from broker.link.reconnection import Reconnection
+from broker.link.settings import LinkSettings
+from broker.link.subscriptions import Handler, Subscription, Subscriptions
 from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
 
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from broker.certificates import client_context
-from broker.connection import Answer, Connection, Login, Protocol, Verdict
-from broker.drivers import make_driver
-from broker.link_settings import Address, LinkSettings, parse_addresses
-from broker.message import Message
+from broker.link.connection import Answer, Connection, Login, Protocol, Verdict
+from broker.link.drivers import make_driver
+from broker.link.message import Message
+from broker.link.settings import Address, LinkSettings, parse_addresses
 from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
 
 _logger = logging.getLogger("broker.link")

@@ -10,13 +10,13 @@ from typing import Final
 
 from amqtt.plugins.manager import plugins_manager
 
-from broker.amqtt_broker import StrictBroker
-from broker.amqtt_limits import Limits
-from broker.amqtt_plugins import Gate
-from broker.amqtt_retained import RetainedStore
-from broker.amqtt_revocations import Revocations
+from broker.embedded.limits import Limits
+from broker.embedded.listeners import Listener, serving
+from broker.embedded.plugins import Gate
+from broker.embedded.retained import RetainedStore
+from broker.embedded.revocations import Revocations
+from broker.embedded.strict_broker import StrictBroker
 from broker.keys import PublicKey
-from broker.listeners import Listener, serving
 
 __all__ = ["EmbeddedBroker", "EmbeddedSettings", "Limits", "Listener", "open_embedded"]
 

@@ -16,10 +16,10 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.client import LeanClient
-from broker.drivers import Driver
-from broker.message import Message, PublishProperties
-from broker.tls_failure import tls_failure
+from broker.link.client import LeanClient
+from broker.link.drivers import Driver
+from broker.link.message import Message, PublishProperties
+from broker.link.tls_failure import tls_failure
 from contracts.errors import Disconnected, Forbidden
 
 Protocol = Literal[4, 5]

@@ -29,7 +29,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.message import Message, variable
+from broker.link.message import Message, variable
 
 _logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from amqtt.contexts import BrokerConfig, ListenerConfig
 from amqtt.mqtt.connect import ConnectPacket
 from amqtt.session import Session
 
-from broker.amqtt_connection import Connection
-from broker.amqtt_frames import (
+from broker.embedded.connection import Connection
+from broker.embedded.frames import (
     MAX_LEVELS,
     FrameBuffer,
     MalformedPacket,
@@ -28,12 +28,12 @@ from broker.amqtt_frames import (
     is_filter,
     read_connect,
 )
-from broker.amqtt_limits import Allowance, Limits, Refusals
-from broker.amqtt_peer import CHUNK, HandshakeFailed, Peer
-from broker.amqtt_plugins import Gate, Login, TokenLogin
-from broker.amqtt_retained import Retained, RetainedStore
-from broker.amqtt_revocations import Revocations
-from broker.amqtt_topics import TopicTree
+from broker.embedded.limits import Allowance, Limits, Refusals
+from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
+from broker.embedded.plugins import Gate, Login, TokenLogin
+from broker.embedded.retained import Retained, RetainedStore
+from broker.embedded.revocations import Revocations
+from broker.embedded.topics import TopicTree
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
 from contracts.presence import Revocation
