@@ -100,7 +100,8 @@ async def _open_home(directory: Path, many: list[crowd.Spoke], effort: Effort) -
         House(directory / "house", sandbox=sandbox_directory()) as house,
     ):
         house.use_model(model.base_url)
-        house.broker_url = mosquitto.url
+        # It was not set up for us and lets anybody in: the crowd needs no logins of its own.
+        house.broker_url, house.hub_flags = mosquitto.url, ("--trust-broker",)
         (house.home / "hub").mkdir(mode=0o700)
         await crowd.enrol(house.home / "hub" / "hub.db", many)
         await asyncio.to_thread(_start, house)
@@ -112,7 +113,8 @@ async def _open_home(directory: Path, many: list[crowd.Spoke], effort: Effort) -
 
 def _start(house: House) -> None:
     """Start hub and spoke as a user does; the tests' own way writes debug logs, which takes its time."""
-    house.start("hub", "hub", "--broker", house.broker_url, "--http-port", str(house.http_port))
+    address = ("--broker", house.broker_url, "--http-port", str(house.http_port))
+    house.start("hub", "hub", *address, *house.hub_flags)
     wait_for(lambda: house.healthy() or house.ended("hub"), what="the hub")
     added = house.json("devices", "add", "Bench PC")
     home = house.directory / added["id"]
@@ -174,7 +176,10 @@ async def _prompt(home: _Home, many: list[crowd.Spoke]) -> list[Row]:
     """What the model is really sent once the crowd has registered."""
     database = home.house.home / "hub" / "hub.db"
     hub_id = await crowd.enrol(database, ())
-    async with open_link(LinkSettings(urls=(home.mosquitto.url,), client_id="crowd")) as link:
+    settings = LinkSettings(
+        urls=(home.mosquitto.url,), client_id="crowd", topic_prefix=home.house.topic_prefix
+    )
+    async with open_link(settings) as link:
         await crowd.publish(
             link, (message for spoke in many for message in spoke.messages(hub_id, with_skills=True))
         )
