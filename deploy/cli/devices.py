@@ -91,7 +91,7 @@ def approve(options: argparse.Namespace) -> int:
     answer = client.request("POST", f"{_JOINING}/{quote(found['code'], safe='')}/approve", named)
     output.result(
         answer,
-        text=f"{answer['name']} ({answer['id']}, {answer['key']} in code) may join; it does so by itself.",
+        text=f"{answer['name']} may join as {answer['id']}; it does so by itself.",
     )
     return 0
 

@@ -1,14 +1,18 @@
 """Other machines come in: over TLS with the home's own authority, or, spelled out, without."""
 
 import json
+import signal
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.certificates import own_names
 from tests.e2e.house import CALLABLE, House, free_port, wait_for
@@ -148,8 +152,6 @@ def test_whoever_is_not_approved_is_not_let_in(home: House) -> None:
 
 
 def test_giving_up_to_join_is_clean(home: House) -> None:
-    import signal
-
     url, _ = _start_lan(home)
     other = Other(home, "kitchen", url)
     other.begin_joining()
@@ -177,9 +179,12 @@ def test_the_certificate_is_checked_against_the_authority_of_the_home_and_no_oth
         urllib.request.urlopen(f"http://{_own_address()}:{home.http_port}/api/health", timeout=3)
 
 
-def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(home: House) -> None:
+@pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
+def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
+    home: House, broker: str
+) -> None:
     https = free_port()
-    home.start_up("--insecure-lan", "--https-port", str(https), "--no-spoke")
+    home.start_up("--insecure-lan", "--https-port", str(https), "--no-spoke", "--broker", broker)
     assert "WARNING" in home.log("up")
     assert "everybody in your network can read along" in home.log("up")
     url = next(
@@ -203,6 +208,25 @@ def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(h
     assert other.joined() == 0
     other.run()
     other.wait_until_it_serves()
+
+
+@pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
+def test_a_login_is_used_over_tls_and_over_websocket_with_tls(home: House, broker: str) -> None:
+    _start_lan(home, "--broker", broker, "--ws-port", str(free_port()))
+    login = home.json("broker", "login", "watcher")
+    for url, transport in ((login["brokers"][0], "tcp"), (login["websocket"], "websockets")):
+        address, seen = urlsplit(url), list[str]()
+        assert address.scheme in ("mqtts", "wss")
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id="watcher", transport=transport)
+        client.username_pw_set(login["username"], login["password"])
+        client.tls_set_context(ssl.create_default_context(cadata=login["ca"]))
+        client.on_connect = lambda client, *_: client.subscribe("#", 1)
+        client.on_message = lambda _c, _u, message, seen=seen: seen.append(message.topic)
+        client.connect(str(address.hostname), int(address.port or 0))
+        client.loop_start()
+        wait_for(lambda seen=seen: "hub/main/status" in seen, what=f"the hub to be seen at {url}")
+        client.disconnect()
+        client.loop_stop()
 
 
 def test_the_local_spoke_stays_on_loopback(home: House) -> None:
