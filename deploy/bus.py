@@ -126,7 +126,10 @@ def read_authority(file: Path) -> str:
         text = file.expanduser().read_text("ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not PEM"
-        raise ConfigError(f"cannot read the certificate authority {file}: {reason}") from None
+        raise ConfigError(
+            f"cannot read the certificate authority {file}: {reason}",
+            hint="Name a PEM file that you can read.",
+        ) from None
     if "-----BEGIN CERTIFICATE-----" not in text:
         raise ConfigError(f"{file} holds no certificate", hint="It must be PEM.")
     return text

@@ -14,6 +14,7 @@ from contracts.errors import StrawberryError
 from deploy.certificates import days_left, provide_certificate, shown
 from deploy.home import Home
 from hub_agent.advertising import primary_address
+from hub_agent.tasks import open_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -83,19 +84,24 @@ class Lan:
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
-                await asyncio.to_thread(self.renew, home)
+                await self.renew(home)
             except (StrawberryError, OSError) as error:
                 _log.error("the server certificate cannot be renewed: %s", error)
 
-    def renew(self, home: Home) -> bool:
-        """Renew the server certificate where it is time, and take up what others renewed; whether it was."""
+    async def renew(self, home: Home) -> bool:
+        """Renew the server certificate where it is time, and take up what others renewed; whether it was.
+
+        Raises:
+            ConfigError: If the certificates cannot be used; the present one stays.
+        """
         if self.context is None:
             return False
-        certificate = provide_certificate(home).certificate
-        if shown(home) == self.shown:
+        certificate = (await asyncio.to_thread(provide_certificate, home)).certificate
+        found = shown(home)
+        if found == self.shown:
             return False
         certificate.load_into(self.context)
-        self.certificate, self.shown = certificate, shown(home)
+        self.certificate, self.shown = certificate, found
         for reload in self._reloads:
             reload()
         _log.info("the server certificate was renewed; it is good for %d days", days_left(certificate))
@@ -132,9 +138,8 @@ async def _enter_secure(stack: AsyncExitStack, home: Home, *, say: Say) -> Lan:
         context=certificate.context(),
         shown=shown(home),
     )
-    tasks = await stack.enter_async_context(asyncio.TaskGroup())
-    keeper = tasks.create_task(lan.keep(home), name="renew certificates")
-    stack.callback(keeper.cancel)
+    tasks = await stack.enter_async_context(open_tasks())
+    tasks.create_task(lan.keep(home), name="renew certificates")
     return lan
 
 

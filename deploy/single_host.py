@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from contracts.errors import ConfigError
 from deploy.broker_ports import BrokerPorts, describe_broker
 from deploy.bus import choose_bus
 from deploy.home import Home
@@ -69,6 +70,10 @@ async def _enter_bus(
             broker = await enter_embedded(stack, home, ports=options.ports, lan=lan)
         case "mosquitto":
             broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan)
+        case str() if "://" not in wanted:
+            raise ConfigError(
+                f"{wanted!r} is no broker", hint="Say embedded, mosquitto, or an address as mqtt://host:1883."
+            )
         case _:
             bus = await choose_bus(home, wanted, trust=options.hub.trust)
             say(f"  broker   {bus.url} ({_KINDS[bus.kind]})")

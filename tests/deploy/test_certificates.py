@@ -1,5 +1,6 @@
 """The certificates of a home: made once, renewed in time, and taken up by what runs."""
 
+import asyncio
 import os
 import socket
 import ssl
@@ -45,22 +46,22 @@ def test_what_is_no_name_is_refused_and_not_kept(tmp_path: Path) -> None:
     assert "no name" not in provide_certificate(home).certificate.names
 
 
-def test_a_certificate_that_nears_its_end_is_renewed_for_what_listens_already(tmp_path: Path) -> None:
+async def test_a_certificate_that_nears_its_end_is_renewed_for_what_listens_already(tmp_path: Path) -> None:
     home = Home(tmp_path)
     provided = provide_certificate(home)
     context, reloads = provided.certificate.context(), list[str]()
     authority = provided.authority
     lan = Lan(("hub",), ("192.0.2.1",), provided.certificate, authority.pem, context, shown(home))
     lan.on_renewed(lambda: reloads.append("reloaded"))
-    assert not lan.renew(home), "it is good for long"
-    before = _seen(context, authority.pem)
+    assert not await lan.renew(home), "it is good for long"
+    before = await asyncio.to_thread(_seen, context, authority.pem)
 
     # As if this machine had another name since yesterday.
     authority.issue(("formerly.local", "localhost"), (), directory=home.certs)
-    assert lan.renew(home)
+    assert await lan.renew(home)
 
     assert reloads == ["reloaded"]
-    after = _seen(context, authority.pem)
+    after = await asyncio.to_thread(_seen, context, authority.pem)
     assert after != before
     assert lan.certificate == ServerCertificate.load(home.certs)
 

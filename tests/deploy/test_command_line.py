@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.files import only_one
+from broker.ports import listen
 
 COMMAND = [sys.executable, "-m", "deploy.cli.main"]
 
@@ -104,3 +105,42 @@ def test_one_home_is_for_one_hub_and_one_broker_whatever_their_ports(
         done = run(environment, *words)
     assert done.returncode == 1
     assert f"strawberry: {what} runs with {home / folder} already (process {os.getpid()})" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["up", "--lan", "--no-spoke"], ["broker", "run", "--lan"], ["hub", "--lan"]]
+)
+def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
+    environment: dict[str, str], words: list[str]
+) -> None:
+    with listen("127.0.0.1", 0, purpose="a test") as taken:
+        port = str(taken.getsockname()[1])
+        option = "--mqtt-port" if words[0] == "broker" else "--http-port"
+        rest = ["--mqtt-port", "0", "--mqtts-port", "0"] if words[0] == "up" else []
+        done = run(environment, *words, option, port, *rest)
+    assert done.returncode == 1
+    assert f"strawberry: cannot listen for {'MQTT' if words[0] == 'broker' else 'HTTP'}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["broker", "provision", "nonsense"], "is not the address of a broker"),
+        (["broker", "provision", "mqtt://127.0.0.1:9", "--ca", "nowhere.pem"], "cannot read the certificate"),
+        (["broker", "provision", "mqtt://127.0.0.1:9"], "no password was given"),
+        (["broker", "check"], "no broker of this home runs"),
+        (["certs", "--name", "no name"], "is not the name of a machine"),
+        (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),
+        (["up", "--broker", "mosquito"], "'mosquito' is no broker"),
+        (["spoke", "join", "nonsense"], "is not the address of a hub"),
+        (["spoke", "run"], "has not joined a hub yet"),
+        (["devices", "approve", "ABCD-EFGH"], "no hub is running"),
+        (["purge", "--yes"], "no hub is running"),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_hint(environment: dict[str, str], words: list[str], said: str) -> None:
+    done = run(environment, *words)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
