@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from agent_core.gateway.protocol import AssistantMessage, Gateway, Message, UserMessage
+from agent_core.conversation import Exchange, messages_of
+from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
 from agent_core.native_tools import NativeToolset
@@ -17,10 +18,11 @@ from agent_core.styles import NativeStyle
 from agent_core.toolset import SkillToolset
 from contracts.errors import NoModel, NotFound
 from contracts.events import TurnEvent
+from contracts.history import hub_writer
 from contracts.rpc import Actor
 from hub_agent.catalogue import HubCatalogue
 from hub_agent.confirmations import Questions
-from hub_agent.conversations import Conversations, Exchange, TurnKey
+from hub_agent.conversations import Conversations, TurnKey
 from hub_agent.device_manager import ActingCaller, DeviceManager
 from hub_agent.sandbox import Sandbox
 from hub_agent.sentences import Sentences
@@ -35,8 +37,6 @@ from hub_registry.tables import now
 AGENTS: Final = ("assistant", "strawberry")
 """Names of the one agent that there is; the second is what a spoke's gateway asks for."""
 
-_NO_ANSWER: Final = "(no answer)"
-
 
 @dataclass(frozen=True)
 class Asking:
@@ -46,6 +46,7 @@ class Asking:
         user: On whose behalf.
         token: ``jti`` of the token.
         device: Id of the current device, where there is one.
+        through: Id of the device that asks, where one does.
         can_confirm: Whether whoever follows the turn can show questions and answer them.
         history: Earlier exchanges as the client knows them; used where the hub knows none.
         notes: Material of the client for the model, not instructions of ours.
@@ -57,6 +58,7 @@ class Asking:
     conversation: str
     message: str
     device: str | None = None
+    through: str | None = None
     can_confirm: bool = False
     agent: str = AGENTS[0]
     history: tuple[Exchange, ...] = ()
@@ -122,6 +124,8 @@ class Assistant:
             message=asking.message,
             token=asking.token,
             device=asking.device,
+            through=asking.through,
+            agent=asking.agent,
         )
         return await self.turns.open(request, run)
 
@@ -160,7 +164,7 @@ class Assistant:
             turn=asking.turn,
             message=asking.message,
             system=system_prompt(household),
-            history=tuple(_messages(history)),
+            history=messages_of(history, reader=hub_writer(self.settings.instance)),
             context=self._context(household, asking),
             device=asking.device,
         )
@@ -233,13 +237,6 @@ class Assistant:
         return NoModel(
             f"there is no model to answer this: {said}", hint=" ".join(filter(None, (works, models.hint)))
         )
-
-
-def _messages(history: list[Exchange]) -> list[Message]:
-    messages: list[Message] = []
-    for exchange in history:
-        messages += [UserMessage(exchange.question), AssistantMessage(exchange.answer or _NO_ANSWER)]
-    return messages
 
 
 def _presence(entry: Entry) -> Presence:

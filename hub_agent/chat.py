@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from agent_core.conversation import Exchange
 from hub_agent.assistant import Asking, Assistant
-from hub_agent.conversations import Exchange
 from hub_agent.rate import RateLimit
 from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer
@@ -60,6 +60,7 @@ class Chat:
                 conversation=incoming.conversation,
                 message=incoming.message,
                 device=device,
+                through=bearer.device,
                 can_confirm=incoming.can_confirm,
                 agent=incoming.agent,
                 history=incoming.history,

@@ -1,4 +1,4 @@
-"""Turns and conversations, stored: which turn may run, and what was said before it.
+"""Turns, stored: which turn may run, and what was said in it, written down with it.
 
 A turn is written before its first chunk goes out. Whoever cancels a turn that has not come yet
 writes a tombstone in its place, so that a request that arrives late finds its id taken and does
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, cast
 
-from sqlalchemy import func
 from sqlmodel import Session, col, delete, select
 
+from agent_core.conversation import Exchange, Words
 from contracts.errors import Conflict
 from contracts.events import Mode
+from hub_agent.history import HubPen, recent
 from hub_agent.tables import TurnRow, TurnState
 from hub_registry.store import Store
 from hub_registry.tables import now
@@ -31,26 +32,19 @@ class TurnKey:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """One turn as it is remembered.
+class Ending:
+    """How a turn ended, and what a person read.
 
     Attributes:
         untrusted: Whether text from outside the home came into it.
+        did: What tools did, a line each.
     """
-
-    question: str
-    answer: str
-    untrusted: bool = False
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a turn ended, and what a person read."""
 
     state: TurnState
     answer: str = ""
     mode: Mode | None = None
     untrusted: bool = False
+    did: tuple[str, ...] = ()
 
 
 class Conversations:
@@ -64,6 +58,7 @@ class Conversations:
     def __init__(self, store: Store, *, instance: str) -> None:
         self._store = store
         self._instance = instance
+        self._pen = HubPen.of(instance)
 
     async def clean_up(self) -> None:
         """Mark turns that an earlier process of this instance left running as cancelled.
@@ -83,21 +78,33 @@ class Conversations:
 
         await self._store.write(work)
 
-    async def begin(self, key: TurnKey, *, conversation: str, question: str, device: str | None) -> None:
-        """Write down that a turn runs, before anything of it happens.
+    async def begin(
+        self,
+        key: TurnKey,
+        *,
+        conversation: str,
+        question: str,
+        device: str | None,
+        agent: str = "",
+        through: str | None = None,
+    ) -> None:
+        """Write down that a turn runs and what was asked, before anything of it happens.
+
+        Args:
+            device: Id of the current device, where there is one.
+            agent: Who is asked.
+            through: Id of the device that asks, where one does: it takes part in the conversation.
 
         Raises:
             Conflict: If this id was used before, or cancelled before it came: it must not run.
         """
+        words = Words(conversation, key.turn, "question", question, agent=agent, device=device)
 
         def work(session: Session) -> TurnRow | None:
             known = session.get(TurnRow, (key.user, key.turn))
             if known is None:
-                session.add(
-                    self._row(
-                        session, key, "running", conversation=conversation, question=question, device=device
-                    )
-                )
+                session.add(self._row(key, "running", conversation=conversation, device=device))
+                self._pen.write(session, key.user, words, through=through)
             return known
 
         known = await self._store.write(work)
@@ -109,13 +116,25 @@ class Conversations:
             raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
 
     async def end(self, key: TurnKey, ending: Ending) -> None:
-        """Write down how a running turn ended."""
+        """Write down how a running turn ended, and what was answered."""
 
         def work(session: Session) -> None:
             row = session.get(TurnRow, (key.user, key.turn))
             assert row is not None, "a turn is written down when it begins"
-            row.state, row.answer, row.mode = ending.state, ending.answer, ending.mode
-            row.untrusted, row.ended_at = ending.untrusted, now()
+            assert row.conversation is not None, "only a tombstone has none"
+            row.state, row.ended_at = ending.state, now()
+            words = Words(
+                row.conversation,
+                key.turn,
+                "answer",
+                ending.answer,
+                device=row.device,
+                mode=ending.mode,
+                did=ending.did,
+                untrusted=ending.untrusted,
+                complete=ending.state == "finished",
+            )
+            self._pen.write(session, key.user, words)
 
         await self._store.write(work)
 
@@ -125,49 +144,25 @@ class Conversations:
         def work(session: Session) -> TurnState:
             known = session.get(TurnRow, (key.user, key.turn))
             if known is None:
-                session.add(self._row(session, key, "not_started"))
+                session.add(self._row(key, "not_started"))
                 return "not_started"
             return cast("TurnState", known.state)
 
         return await self._store.write(work)
 
     async def history(self, user: str, conversation: str, *, limit: int) -> list[Exchange]:
-        """Give the last exchanges of a conversation, oldest first."""
-
-        def work(session: Session) -> list[Exchange]:
-            rows = session.exec(
-                select(TurnRow)
-                .where(
-                    TurnRow.user == user,
-                    TurnRow.conversation == conversation,
-                    col(TurnRow.answer).is_not(None),
-                )
-                .order_by(col(TurnRow.position).desc())
-                .limit(limit)
-            )
-            return [Exchange(row.question, row.answer or "", row.untrusted) for row in rows][::-1]
-
-        return await self._store.read(work)
+        """Give the last answered turns of a conversation, wherever they ran, oldest first."""
+        return await self._store.read(lambda session: recent(session, user, conversation, limit=limit))
 
     def _row(
-        self,
-        session: Session,
-        key: TurnKey,
-        state: TurnState,
-        *,
-        conversation: str | None = None,
-        question: str = "",
-        device: str | None = None,
+        self, key: TurnKey, state: TurnState, *, conversation: str | None = None, device: str | None = None
     ) -> TurnRow:
-        last = session.exec(select(func.max(TurnRow.position))).one()
         return TurnRow(
             user=key.user,
             id=key.turn,
-            position=(last or 0) + 1,
             conversation=conversation,
             instance=self._instance,
             device=device,
             state=state,
-            question=question,
             started_at=now(),
         )

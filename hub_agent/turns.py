@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from agent_core.conversation import deed_of
 from contracts.errors import Conflict, StrawberryError, TooManyRequests
 from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, TurnKey
@@ -30,6 +31,8 @@ class TurnRequest:
     Attributes:
         device: Id of the current device, where there is one.
         token: ``jti`` of the token it came with; the turn ends when that is revoked.
+        through: Id of the device that asks, where one does; a person may name another as ``device``.
+        agent: Who is asked.
     """
 
     key: TurnKey
@@ -37,6 +40,8 @@ class TurnRequest:
     message: str
     token: str
     device: str | None = None
+    through: str | None = None
+    agent: str = ""
 
 
 class Turn:
@@ -152,7 +157,12 @@ class Turns:
         turn = self._turns[key] = Turn(request)
         try:
             await self._conversations.begin(
-                key, conversation=request.conversation, question=request.message, device=request.device
+                key,
+                conversation=request.conversation,
+                question=request.message,
+                device=request.device,
+                agent=request.agent,
+                through=request.through,
             )
         except BaseException:
             del self._turns[key]
@@ -240,9 +250,12 @@ class _Record:
         self._mode: Mode | None = None
         self._text: list[str] = []
         self._final: str | None = None
+        self._did: list[str] = []
 
     def add(self, event: TurnEvent) -> None:
         """Take note of an event."""
+        if (deed := deed_of(event)) is not None:
+            self._did.append(deed)
         match event:
             case TextDelta(text=text):
                 self._text.append(text)
@@ -256,4 +269,4 @@ class _Record:
     def ending(self, *, untrusted: bool) -> Ending:
         """Give how it ended, with the answer or as much of it as came."""
         answer = "".join(self._text) if self._final is None else self._final
-        return Ending(self._state, answer, self._mode, untrusted)
+        return Ending(self._state, answer, self._mode, untrusted, tuple(self._did))

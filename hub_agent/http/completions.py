@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.responses import Response
 
+from agent_core.conversation import Exchange
 from broker.ids import uuid7
 from contracts.chat import MAX_MESSAGE
 from contracts.errors import GatewayError, InvalidMessage
@@ -18,7 +19,6 @@ from contracts.names import Token
 from contracts.wire import Json, Part
 from hub_agent.assistant import AGENTS
 from hub_agent.chat import Chat, Incoming
-from hub_agent.conversations import Exchange
 from hub_agent.http.streams import DONE, Connections, EventStream, event, farewell
 from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer, Gate

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
-from hub_agent.conversations import Conversations, Ending, Exchange, TurnKey
+from hub_agent.conversations import Conversations, Ending, TurnKey
 from hub_agent.store import open_agent_store
 from hub_agent.tasks import open_tasks
 from hub_agent.turns import Turn, TurnRequest, Turns
@@ -48,6 +48,11 @@ def asks(
     return TurnRequest(TurnKey(user, turn), conversation=conversation, message=message, token=token)
 
 
+async def said(conversations: Conversations, user: str, *, limit: int = 5) -> list[tuple[str, str | None]]:
+    exchanges = await conversations.history(user, "c", limit=limit)
+    return [(exchange.question, exchange.answer) for exchange in exchanges]
+
+
 async def kinds(turn: Turn) -> list[str]:
     return [event.kind async for event in turn.events()]
 
@@ -81,7 +86,7 @@ async def test_a_turn_is_told_as_it_happens_and_remembered(
     turn = await turns.open(asks("1", message="how much?"), work.run)
     work.go.set()
     assert await kinds(turn) == ["text", "text", "final"]
-    assert await conversations.history(ANN, "c", limit=5) == [Exchange("how much?", "half whole")]
+    assert await said(conversations, ANN) == [("how much?", "half whole")]
     assert await turns.cancel(TurnKey(ANN, "1")) == "finished"
 
 
@@ -102,7 +107,7 @@ async def test_a_cancel_reaches_the_work_and_says_so(turns: Turns, conversations
     assert await turns.cancel(TurnKey(ANN, "1")) == "cancelled"
     assert work.stopped.is_set()
     assert await kinds(turn) == ["text", "error"]
-    assert await conversations.history(ANN, "c", limit=5) == [Exchange("hi", "half ")]
+    assert await said(conversations, ANN) == [("hi", "half ")]
 
 
 async def test_of_a_turn_and_its_cancel_that_come_together_exactly_one_wins(
@@ -243,5 +248,5 @@ async def test_history_is_bounded_and_in_order(conversations: Conversations) -> 
         key = TurnKey(ANN, str(number))
         await conversations.begin(key, conversation="c", question=f"q{number}", device=None)
         await conversations.end(key, Ending("finished", f"a{number}", "online"))
-    assert await conversations.history(ANN, "c", limit=2) == [Exchange("q3", "a3"), Exchange("q4", "a4")]
-    assert await conversations.history(BOB, "c", limit=2) == []
+    assert await said(conversations, ANN, limit=2) == [("q3", "a3"), ("q4", "a4")]
+    assert await said(conversations, BOB) == []
