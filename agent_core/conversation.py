@@ -50,11 +50,11 @@ class Words:
                 agent=self.agent,
                 device=self.device,
                 mode=self.mode,
-                did=tuple(deed[:_DEED_CHARS] for deed in self.did[:MOST_DEEDS]),
+                did=tuple(_whole(deed)[:_DEED_CHARS] for deed in self.did[:MOST_DEEDS]),
                 untrusted=self.untrusted,
                 complete=self.complete,
             )
-            for number, piece in enumerate(pieces_of(self.text))
+            for number, piece in enumerate(pieces_of(_whole(self.text)))
         ]
 
 
@@ -147,6 +147,11 @@ def messages_of(exchanges: Iterable[Exchange], *, reader: str) -> tuple[Message,
             question = "\n".join(filter(None, (_mark(exchange, reader), exchange.question)))
             messages += [UserMessage(question), AssistantMessage(exchange.answer or _NO_ANSWER)]
     return tuple(messages)
+
+
+def _whole(text: str) -> str:
+    """Join characters that came in two halves, which cannot be stored; a lone half becomes U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _exchange(turn: Sequence[Entry]) -> Exchange | None:

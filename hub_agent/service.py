@@ -23,6 +23,7 @@ from hub_agent.chat import Chat
 from hub_agent.confirmations import Questions
 from hub_agent.conversations import Conversations
 from hub_agent.device_manager import DeviceManager
+from hub_agent.history import History
 from hub_agent.home_ledger import HomeLedger
 from hub_agent.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.http.app import Services, guarded, make_app
@@ -122,6 +123,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
         services = Services(
             chat=chat,
+            history=History(store),
             gate=Gate(registry.authority, registry.accounts),
             remover=bus.service,
             health=partial(_health, settings, bus, home),

@@ -9,7 +9,8 @@ from starlette.types import ASGIApp
 from contracts.wire import Json
 from hub_agent.chat import Chat
 from hub_agent.confirmations import Slips
-from hub_agent.http import chat, completions, errors, skills
+from hub_agent.history import History
+from hub_agent.http import chat, completions, errors, history, skills
 from hub_agent.http.guard import Guard
 from hub_agent.http.skills import Direct
 from hub_agent.http.streams import Connections
@@ -30,6 +31,7 @@ class Services:
     """
 
     chat: Chat
+    history: History
     gate: Gate
     remover: Remover
     health: Callable[[], dict[str, Json]]
@@ -58,6 +60,7 @@ def make_app(services: Services) -> ASGIApp:
         app.include_router(
             routes.make_router(services.chat, gate=services.gate, connections=services.connections)
         )
+    app.include_router(history.make_router(services.history, gate=services.gate))
     app.include_router(skills.make_router(direct))
     app.include_router(make_registry_router(assistant.registry, gate=services.gate, remover=services.remover))
     return app
