@@ -136,7 +136,7 @@ def exchanges_of(entries: Iterable[Entry]) -> list[Exchange]:
 
 
 def messages_of(exchanges: Iterable[Exchange], *, reader: str) -> tuple[Message, ...]:
-    """Tell the answered turns to a model, marked where somebody else wrote them down.
+    """Tell the answered turns to a model, marked where they are from elsewhere.
 
     Args:
         reader: The writer on whose side the model is asked; all processes of the hub are one.
@@ -163,8 +163,7 @@ def _exchange(turn: Sequence[Entry]) -> Exchange | None:
     for entry in turn:
         if entry.kind == "answer":
             told.setdefault(entry.origin, []).append(entry)
-    # A later one wins where two are alike; Python's max gives the first.
-    answer = max(reversed(told.values()), key=_worth, default=[])
+    answer = max(told.values(), key=_worth, default=[])
     last = answer[-1] if answer else asked[-1]
     return Exchange(
         question=_text(asked),
@@ -180,8 +179,11 @@ def _exchange(turn: Sequence[Entry]) -> Exchange | None:
     )
 
 
-def _worth(answer: Sequence[Entry]) -> tuple[bool, int]:
-    return answer[-1].complete, sum(len(entry.text) for entry in answer)
+def _worth(answer: Sequence[Entry]) -> tuple[bool, bool, int]:
+    last = answer[-1]
+    # What the hub answered, it knows best itself.
+    by_who_ran_it = (last.mode == "online") == is_hub(last.writer)
+    return last.complete, by_who_ran_it, sum(len(entry.text) for entry in answer)
 
 
 def _text(entries: Iterable[Entry]) -> str:
@@ -190,7 +192,7 @@ def _text(entries: Iterable[Entry]) -> str:
 
 def _mark(exchange: Exchange, reader: str) -> str:
     writer = exchange.writer
-    if not writer or writer == reader or (is_hub(writer) and is_hub(reader)):
+    if not writer or writer == reader or (is_hub(writer) and (is_hub(reader) or exchange.device == reader)):
         return ""
     place = "the hub" if is_hub(writer) else writer
     return f"[Asked and answered on {place}{', offline' if exchange.mode == 'offline' else ''}]"

@@ -58,8 +58,8 @@ class HubPen:
 
 def recent(session: Session, user: str, conversation: str, *, limit: int) -> list[Exchange]:
     """Give the last answered turns of a conversation, oldest first."""
-    # Long texts take several entries, and a turn may have been written down twice.
-    wanted = 4 * limit
+    # Two entries for a turn, twice where two sides wrote it down, and more where a text is long.
+    wanted = 6 * limit
     rows = session.exec(
         select(EntryRow)
         .where(EntryRow.user == user, EntryRow.conversation == conversation)

@@ -76,8 +76,8 @@ class History:
 
     async def read(self, conversation: str, *, limit: int = 100) -> list[Exchange]:
         """Give the last turns of a conversation, wherever they ran, oldest first."""
-        # Long texts take several entries, and a turn may have been written down twice.
-        wanted = 4 * limit
+        # Two entries for a turn, twice where two sides wrote it down, and more where a text is long.
+        wanted = 6 * limit
 
         def work(connection: sqlite3.Connection) -> list[Entry]:
             rows = connection.execute(
