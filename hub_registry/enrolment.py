@@ -21,6 +21,10 @@ from hub_registry.token_rows import revoke_rows
 from hub_registry.tokens import TokenAuthority, TokenRequest
 
 _MAX_TOKEN = 200
+_ANOTHER = (
+    "Make one with 'strawberry devices add NAME', or with 'strawberry devices invite NAME' for a device that "
+    "is in the list."
+)
 
 
 @dataclass(frozen=True)
@@ -168,17 +172,11 @@ def _find(session: Session, token: str) -> tuple[EnrolmentRow, DeviceRow]:
     row = session.get(EnrolmentRow, locator)
     matches = hmac.compare_digest(row.digest if row else _digest(""), _digest(secret))
     if row is None or not matches:
-        raise Unauthorized(
-            "the enrolment token is wrong", hint="Make one with 'strawberry devices add NAME'."
-        )
+        raise Unauthorized("the enrolment token is wrong", hint=_ANOTHER)
     if row.used_at is not None:
-        raise Unauthorized(
-            "the enrolment token was used already", hint="Make a new one with 'strawberry devices add NAME'."
-        )
+        raise Unauthorized("the enrolment token was used already", hint=_ANOTHER)
     if row.expires_at <= now():
-        raise Unauthorized(
-            "the enrolment token has expired", hint="Make a new one with 'strawberry devices add NAME'."
-        )
+        raise Unauthorized("the enrolment token has expired", hint=_ANOTHER)
     return row, require_device(session, row.device_id)
 
 

@@ -254,7 +254,7 @@ class Joining:
         if device.revoked or device.last_seen or not self._authority.awaits_first_use(device.id):
             raise Conflict(
                 "a device has joined with this key already",
-                hint="Remove it first, or let it in with 'strawberry devices add NAME'.",
+                hint="Let it in anew with 'strawberry devices invite NAME', or remove it first.",
             )
         return device
 

@@ -74,6 +74,9 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
         assert stored is not None
         return _identity(key, stored, settings, is_confirmed=is_confirmed)
     url = settings.hub_url or (stored.hub_url if stored else "")
+    if stored is not None:
+        # The hub is known from before: whoever answers there must have that key.
+        settings = settings.model_copy(update={"hub_key": stored.hub_key.kid, "insecure": stored.insecure})
     try:
         enrolment = await enrol(url, token=token, key=key.public, settings=settings, clock=clock)
     except Unauthorized as error:

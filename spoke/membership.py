@@ -33,8 +33,8 @@ _RENEW_MAX_S: Final = 3600.0
 """Longest wait between two tries to renew; the last third of a token's life has many of them."""
 
 _MEND: Final = (
-    "To let it back in, remove it where the hub is, with 'strawberry devices remove {device}'; "
-    "stop this spoke, run 'strawberry spoke join' here, and start it again"
+    "To let it back in, run 'strawberry devices invite {device}' where the hub is, stop this spoke, and do "
+    "here what is printed there. A device that was removed joins anew with 'strawberry spoke join'"
 )
 
 

@@ -22,18 +22,36 @@ def list_devices(options: argparse.Namespace) -> None:
 
 
 def add(options: argparse.Namespace) -> None:
-    """Make an enrolment token and print the command that uses it."""
-    answer = _client(options).request("POST", "/api/devices", {"name": options.name})
-    Output(options.json).result(
-        answer,
-        text=(
-            f"Enrolment token for {options.name} (id {answer['id']}), good once, for ten minutes:\n\n"
-            f"  {answer['token']}\n\n"
-            "On the new device:\n\n"
-            "  read -rs HUB_DEVICE_TOKEN && export HUB_DEVICE_TOKEN   # paste the token, press Enter\n"
-            f"  {answer['command']}"
-        ),
-    )
+    """Make an enrolment token for a new device and print the command that uses it."""
+    body = {"name": options.name, **_lifetime(options)}
+    answer = _client(options).request("POST", "/api/devices", body)
+    Output(options.json).result(answer, text=_invitation(options.name, answer))
+
+
+def invite(options: argparse.Namespace) -> None:
+    """Make an enrolment token for a device that is in the list, also for one that was locked out."""
+    answer = _client(options).request("POST", _path(options.device) + "/invitations", _lifetime(options))
+    Output(options.json).result(answer, text=_invitation(options.device, answer))
+
+
+def _lifetime(options: argparse.Namespace) -> dict[str, int]:
+    return {} if options.minutes is None else {"lifetime_s": options.minutes * 60}
+
+
+def _invitation(name: str, answer: dict[str, Any]) -> str:
+    lines = [
+        f"Enrolment token for {name} (id {answer['id']}), good once, until {answer['expires_at']}:",
+        "",
+        f"  {answer['token']}",
+        "",
+        "On that device:",
+        "",
+        "  read -rs HUB_DEVICE_TOKEN && export HUB_DEVICE_TOKEN   # paste the token, press Enter",
+        f"  {answer['command']}",
+    ]
+    if not answer["reachable"]:
+        lines += ["", "Only this machine reaches the hub there: start it with --lan for others."]
+    return "\n".join(lines)
 
 
 def rename(options: argparse.Namespace) -> None:
@@ -47,7 +65,7 @@ def rename(options: argparse.Namespace) -> None:
 
 
 def revoke(options: argparse.Namespace) -> None:
-    """Lock a device out at once and for good."""
+    """Lock a device out at once; only a new invitation lets it in again."""
     answer = _client(options).request("POST", _path(options.device) + "/revoke", {})
     Output(options.json).result(answer, text=f"{options.device} is locked out.")
 

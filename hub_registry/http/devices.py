@@ -2,6 +2,7 @@
 
 import shlex
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request
 
@@ -13,6 +14,7 @@ from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_RUN: Final = ("strawberry", "spoke", "run")
 
 
 class DeviceBody(Body):
@@ -55,8 +57,18 @@ class DeviceAnswer(Body):
     problems: list[dict[str, str]]
 
 
+class InvitationBody(Body):
+    """How long a new invitation is good; ten minutes where nothing is said."""
+
+    lifetime_s: Lifetime | None = None
+
+
 class InvitationAnswer(Body):
-    """An added device, with the token and the command that let it join."""
+    """An added device, with the token and the command that let it join.
+
+    Attributes:
+        reachable: Whether the address in the command is one for other machines, too.
+    """
 
     id: str
     key: str
@@ -64,6 +76,7 @@ class InvitationAnswer(Body):
     expires_at: Timestamp
     hub_key: str
     command: str
+    reachable: bool
 
 
 def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> None:
@@ -89,8 +102,8 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
         return await _invitation(device.id, body.lifetime_s, request)
 
     @router.post("/api/devices/{name}/invitations", dependencies=[admin])
-    async def invite(name: str, request: Request, lifetime_s: Lifetime | None = None) -> InvitationAnswer:
-        return await _invitation(find(name).id, lifetime_s, request)
+    async def invite(name: str, request: Request, body: InvitationBody | None = None) -> InvitationAnswer:
+        return await _invitation(find(name).id, body.lifetime_s if body else None, request)
 
     async def _invitation(device: str, lifetime_s: int | None, request: Request) -> InvitationAnswer:
         invitation = await registry.invite(device, lifetime_s=lifetime_s)
@@ -101,7 +114,8 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
             token=invitation.token,
             expires_at=invitation.expires_at,
             hub_key=key,
-            command=shlex.join(["strawberry", "spoke", "run", "--hub", url, "--hub-key", key]),
+            command=shlex.join([*_RUN, "--hub", url, "--hub-key", key, *_spelled_out(url)]),
+            reachable=urlsplit(url).hostname not in _LOOPBACK,
         )
 
     @router.patch("/api/devices/{name}", dependencies=[admin])
@@ -131,6 +145,12 @@ def _address(request: Request, for_others: str | None) -> str:
     if for_others is not None and request.url.hostname in _LOOPBACK:
         return for_others
     return str(request.base_url).rstrip("/")
+
+
+def _spelled_out(url: str) -> list[str]:
+    """Without TLS a device refuses to join over the network, unless it is told to."""
+    parts = urlsplit(url)
+    return ["--insecure"] if parts.scheme == "http" and parts.hostname not in _LOOPBACK else []
 
 
 def _device(entry: Entry) -> DeviceAnswer:

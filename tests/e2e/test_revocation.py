@@ -78,6 +78,27 @@ def test_a_revoked_device_loses_the_bus_its_stream_and_what_it_had_begun(
     assert house.json("call", worker.id, "JournalSkill.write", "text=after") == "wrote after"
 
 
+def test_a_revoked_device_comes_back_by_a_new_invitation_with_the_key_that_it_had(
+    lived_in: House, journal: dict[str, str]
+) -> None:
+    house = lived_in
+    phone = house.add_spoke("Lost Phone", journal)
+    key = (phone.home / "spoke" / "key.pem").read_bytes()
+    house.json("devices", "revoke", phone.id)
+    wait_for(lambda: "devices invite lost_phone" in house.log(phone.id), what="the way back to be told")
+    house.kill(phone.id)
+
+    invited = house.json("devices", "invite", "Lost Phone", "--minutes", "60")
+    phone.token = invited["token"]
+    house.start_spoke(phone)
+    house.wait_until_online(phone)
+
+    assert house.json("call", phone.id, "JournalSkill.write", "text=back") == "wrote back"
+    assert (phone.home / "spoke" / "key.pem").read_bytes() == key
+    refused = house.cli("devices", "invite", "Nobody")
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+
+
 def _token(spoke: Spoke) -> str:
     stored = json.loads((spoke.home / "spoke" / "enrolment.json").read_text())
     return str(stored["token"])

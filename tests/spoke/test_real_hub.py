@@ -168,9 +168,18 @@ async def test_a_revoked_device_hears_why_and_is_back_as_it_was_told(house: Hous
         await house.hub.service.revoke_device(device)
         problem = await wait_for(lambda: spoke.problem, "the word of it")
         assert "the token has been revoked" in problem
-        assert "strawberry devices remove garage_pc" in problem
+        assert "strawberry devices invite garage_pc" in problem
+    invitation = await house.registry.invite(device)
+    async with open_spoke(house.settings, token=SecretStr(invitation.token)) as spoke:
+        await wait_for(lambda: house.connected(device), "the spoke to be back, with the key that it had")
+        assert spoke.problem is None
+
+
+async def test_a_removed_device_joins_anew_with_its_old_key(house: House) -> None:
+    device = await house.joined("Garage PC")
     await house.hub.service.remove_device(device)
     again = await house.joined("Garage PC")
+    assert again != device, "an id is never given out again"
     async with open_spoke(house.settings):
         await wait_for(lambda: house.connected(again), "the spoke to be back")
 

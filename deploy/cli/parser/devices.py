@@ -1,5 +1,7 @@
 """``strawberry devices`` and ``tokens``: who may take part."""
 
+import argparse
+
 from deploy.cli.parser.shared import Commands, Parents, add_actions
 
 
@@ -11,7 +13,17 @@ def add(commands: Commands, parents: Parents) -> None:
     each.set_defaults(run="deploy.cli.devices:list_devices")
     new = actions.add_parser("add", parents=[client], help="make an enrolment token for a new spoke")
     new.add_argument("name", metavar="NAME", help="what people call it, for example 'Bedroom PC'")
+    _add_minutes(new)
     new.set_defaults(run="deploy.cli.devices:add")
+    invite = actions.add_parser(
+        "invite",
+        parents=[client],
+        help="make an enrolment token for a device that is in the list, also for one that was locked out",
+        description="Once it has joined anew, whoever has its old token is locked out.",
+    )
+    invite.add_argument("device", metavar="DEVICE")
+    _add_minutes(invite)
+    invite.set_defaults(run="deploy.cli.devices:invite")
     approve = actions.add_parser(
         "approve",
         parents=[client],
@@ -28,7 +40,7 @@ def add(commands: Commands, parents: Parents) -> None:
     rename.add_argument("device", metavar="DEVICE")
     rename.add_argument("name", metavar="NAME")
     rename.set_defaults(run="deploy.cli.devices:rename")
-    revoke = actions.add_parser("revoke", parents=[client], help="lock a device out at once and for good")
+    revoke = actions.add_parser("revoke", parents=[client], help="lock a device out at once")
     revoke.add_argument("device", metavar="DEVICE")
     revoke.set_defaults(run="deploy.cli.devices:revoke")
     remove = actions.add_parser(
@@ -42,3 +54,7 @@ def add(commands: Commands, parents: Parents) -> None:
     new.add_argument("name", metavar="NAME", help="what the token is for, for example node-red")
     new.add_argument("--scope", default="chat", metavar="SCOPES", help="of chat, call; default %(default)s")
     new.set_defaults(run="deploy.cli.devices:add_token")
+
+
+def _add_minutes(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--minutes", type=int, metavar="N", help="how long the token is good; default: ten")
