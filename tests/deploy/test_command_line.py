@@ -11,6 +11,8 @@ import pytest
 from broker.files import only_one
 from broker.ports import listen
 
+NOBODY = "mqtt://127.0.0.1:9"
+"""Where no broker listens; on the usual port one may."""
 COMMAND = [sys.executable, "-m", "deploy.cli.main"]
 
 
@@ -116,7 +118,9 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
     with listen("127.0.0.1", 0, purpose="a test") as taken:
         port = str(taken.getsockname()[1])
         option = "--mqtt-port" if words[0] == "broker" else "--http-port"
-        rest = ["--mqtt-port", "0", "--mqtts-port", "0"] if words[0] == "up" else []
+        rest = {"up": ["--mqtt-port", "0", "--mqtts-port", "0"], "hub": ["--broker", NOBODY]}.get(
+            words[0], []
+        )
         done = run(environment, *words, option, port, *rest)
     assert done.returncode == 1
     assert f"strawberry: cannot listen for {'MQTT' if words[0] == 'broker' else 'HTTP'}" in done.stderr
@@ -129,7 +133,7 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
         (["broker", "provision", "nonsense"], "is not the address of a broker"),
         (["broker", "provision", "mqtt://127.0.0.1:9", "--ca", "nowhere.pem"], "cannot read the certificate"),
         (["broker", "provision", "mqtt://127.0.0.1:9"], "no password was given"),
-        (["broker", "check"], "no broker of this home runs"),
+        (["broker", "check", NOBODY], "no broker of this home runs"),
         (["certs", "--name", "no name"], "is not the name of a machine"),
         (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),
         (["up", "--broker", "mosquito"], "'mosquito' is no broker"),
