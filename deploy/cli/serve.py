@@ -5,9 +5,10 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import SecretStr
 
@@ -16,12 +17,13 @@ from contracts.errors import ConfigError
 from deploy.cli.output import note
 from deploy.home import Home
 from deploy.logs import set_up_logging
-from deploy.running import forever, run_until_stopped
+from deploy.running import run_until_stopped
 
 if TYPE_CHECKING:
     from deploy.broker_ports import BrokerPorts
     from deploy.lan import LanOptions
     from deploy.local_hub import HubOptions
+    from spoke.app import Spoke
     from spoke.settings import SpokeSettings
 
 _WARNING = (
@@ -30,6 +32,8 @@ _WARNING = (
     "that network."
 )
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
+_LOOK_S: Final = 0.5
+"""How late a person may read that the spoke is let in no longer."""
 
 
 def say(line: str) -> None:
@@ -125,8 +129,31 @@ async def _serve_skills(settings: "SpokeSettings", token: SecretStr | None, *, w
     if with_parent:
         _stop_with_parent()
     async with open_spoke(settings, token=token) as spoke:
-        say(f"Ready: {spoke.device} offers {', '.join(spoke.skills) or 'no skill yet'}. Ctrl-C ends.")
-        await forever()
+        await _tell_state(spoke)
+
+
+async def _tell_state(spoke: "Spoke") -> NoReturn:
+    """Say that it is ready, or why it is not; and again when that changes."""
+    is_ready, words, told = False, "", ""
+    while True:
+        if spoke.problem is not None:
+            is_ready, words = False, spoke.problem
+        elif spoke.connected:
+            is_ready, words = True, f"Ready: {spoke.device} offers {_listed(spoke.skills)}. Ctrl-C ends."
+        elif not is_ready:
+            words = (
+                f"{spoke.device} is not on the bus yet: no broker answers. It goes on trying, and then "
+                f"offers {_listed(spoke.skills)}. Ctrl-C ends."
+            )
+        # A broker that is lost later, and found again, is for the log.
+        if words != told:
+            say(words)
+            told = words
+        await asyncio.sleep(_LOOK_S)
+
+
+def _listed(skills: Sequence[str]) -> str:
+    return ", ".join(skills) or "no skill yet"
 
 
 def _make_skills_folder(folder: Path) -> None:

@@ -87,6 +87,11 @@ def test_a_revoked_device_comes_back_by_a_new_invitation_with_the_key_that_it_ha
     house.json("devices", "revoke", phone.id)
     wait_for(lambda: "devices invite lost_phone" in house.log(phone.id), what="the way back to be told")
     house.kill(phone.id)
+    house.log_file(phone.id).unlink()
+    house.start_spoke(phone)
+    wait_for(lambda: "\nthe hub " in house.log(phone.id), what="a start that says so")
+    assert "Ready" not in house.log(phone.id)
+    house.kill(phone.id)
 
     invited = house.json("devices", "invite", "Lost Phone", "--minutes", "60")
     phone.token = invited["token"]
