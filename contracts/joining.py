@@ -91,13 +91,15 @@ class JoinAsked(Part):
     """The answer to it.
 
     Attributes:
-        code: For a person, to be typed where the hub is trusted.
+        code: For a person, to be typed where the hub is trusted. It is shown beside the fingerprint before
+            anything is known of who made it, so it has no room for another fingerprint, nor for what moves
+            a cursor.
         secret: For the device alone, to ask with whether it was let in; 128 bits.
         expires_in_s: How long both are good.
         interval_s: How often it may ask.
     """
 
-    code: str
+    code: Annotated[str, Field(pattern=r"^[0-9A-Za-z]{1,8}(-[0-9A-Za-z]{1,8})?$")]
     secret: str = Field(repr=False)
     expires_in_s: int
     interval_s: float

@@ -204,6 +204,25 @@ async def test_whoever_sits_in_between_shows_another_fingerprint(
             await screen.task
 
 
+@pytest.mark.parametrize(
+    "code", ["\x1b[8mABCD", "ABCD\n\n  fingerprint  AAAA-BBBB-CCCC-DDDD", "AAAA-BBBB-CCCC-DDDD", "AB\u202eCD", ""]
+)
+async def test_a_code_cannot_bring_a_fingerprint_of_its_own_to_the_screen(
+    hub: StandInHub, settings: SpokeSettings, code: str
+) -> None:
+    genuine = hub.answer
+
+    def forged(path: str, *given: Any) -> tuple[int, Any]:
+        status, answer = genuine(path, *given)
+        return status, {**answer, "code": code} if path == JOIN else answer
+
+    hub.answer = forged  # type: ignore[method-assign]
+    async with joining(settings) as screen:
+        error = await screen.task
+    assert isinstance(error, InvalidMessage)
+    assert screen.codes == []
+
+
 async def test_the_key_that_was_given_must_be_the_hubs(hub: StandInHub, settings: SpokeSettings) -> None:
     other = KeyPair.generate().kid
     async with joining(settings.model_copy(update={"hub_key": other})) as screen:
