@@ -88,7 +88,13 @@ class Conflict(StrawberryError):
 
 
 class TooManyRequests(StrawberryError):
-    """The same was tried too often in too short a time."""
+    """The same was tried too often in too short a time.
+
+    Attributes:
+        retry_after_s: Whole seconds until it may be tried again, where that is known.
+    """
+
+    retry_after_s: int | None = None
 
 
 class ErrorCode(StrEnum):

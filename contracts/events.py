@@ -92,10 +92,15 @@ class TurnFinal(Part):
 
 
 class TurnError(Part):
-    """The turn ended without an answer, or never began (``refused``, ``invalid``)."""
+    """The turn ended without an answer, or never began (``refused``, ``invalid``).
+
+    ``broken`` is an answer that broke off on its way: what came of it is kept, and nothing is done again.
+    """
 
     kind: Literal["error"] = "error"
-    code: Literal["no_model", "model_failed", "limit", "cancelled", "refused", "invalid", "internal"]
+    code: Literal[
+        "no_model", "model_failed", "limit", "cancelled", "refused", "invalid", "broken", "internal"
+    ]
     message: str
     hint: str = ""
 

@@ -22,6 +22,7 @@ from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
 from spoke.starts import next_epoch
 from spoke.status import OwnStatus, manifest_of, sealed_registrations
+from spoke.talking import Talk, open_talk
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,14 @@ class Spoke:
         epoch: Of this start.
         skills: Names of the skills that it offers.
         problems: What could not be loaded; everything else was.
+        url: Where it is talked to on this machine; None where it is not.
     """
 
     device: str
     epoch: int
     skills: tuple[str, ...]
     problems: tuple[LoadProblem, ...]
+    url: str | None
     _link: Link = field(repr=False)
     _presence: Presence = field(repr=False)
     _membership: Membership = field(repr=False)
@@ -127,15 +130,6 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         # It already looks on while the link waits for the broker: the first login may be refused.
         await stack.enter_async_context(_running({"stay let in": membership.run(link)}))
         await stack.enter_async_context(link)
-        spoke = Spoke(
-            device=device,
-            epoch=status.epoch,
-            skills=tuple(each.skill for each in host.registrations),
-            problems=tuple(host.problems),
-            _link=link,
-            _presence=presence,
-            _membership=membership,
-        )
         stack.push_async_callback(presence.leave)
         await stack.enter_async_context(
             _running(
@@ -146,7 +140,27 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             )
         )
         stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
-        yield spoke
+        url = None
+        if settings.chat is not None:
+            talk = Talk(
+                settings=settings,
+                enrolment=lambda: membership.enrolment,
+                epoch=status.epoch,
+                host=host,
+                clock=clock,
+                connected=lambda: link.connected,
+            )
+            url = await stack.enter_async_context(open_talk(talk, settings.chat))
+        yield Spoke(
+            device=device,
+            epoch=status.epoch,
+            skills=tuple(each.skill for each in host.registrations),
+            problems=tuple(host.problems),
+            url=url,
+            _link=link,
+            _presence=presence,
+            _membership=membership,
+        )
 
 
 @asynccontextmanager

@@ -109,13 +109,43 @@ class HubHttp:
         """
         return await self._ask("GET", path, None, bearer, timeout_s)
 
-    async def post(self, path: str, body: dict[str, Any], *, bearer: SecretStr | None = None) -> HubAnswer:
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        bearer: SecretStr | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> HubAnswer:
         """Send a JSON object to a path.
 
         Raises:
             HubUnreachable: If no answer came; the hub may have acted all the same.
         """
-        return await self._ask("POST", path, json.dumps(body).encode(), bearer, _TIMEOUT_S)
+        return await self._ask("POST", path, json.dumps(body).encode(), bearer, timeout_s)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection for a request that is spoken by whoever asks for it.
+
+        Raises:
+            HubUnreachable: If there is none; `HubUntrusted` if its certificate does not hold.
+        """
+        if not self._verify:
+            raise RuntimeError("nothing is sent over a connection that was not verified")
+        try:
+            return await asyncio.open_connection(
+                self._host,
+                self._port or (443 if self.is_secure else 80),
+                ssl=self._context if self.is_secure else None,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise self._untrusted(error) from None
+        except OSError as error:
+            raise self._unreachable(error) from None
+
+    def target(self, path: str) -> tuple[str, str]:
+        """Give ``Host`` header and target of a request for a path."""
+        return urlsplit(self.url).netloc, self._base + path
 
     async def _ask(
         self, method: str, path: str, body: bytes | None, bearer: SecretStr | None, timeout_s: float
@@ -147,11 +177,7 @@ class HubHttp:
         except ssl.SSLCertVerificationError as error:
             raise self._untrusted(error) from None
         except (OSError, HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise HubUnreachable(
-                f"the hub at {self.url} cannot be reached: {reason}",
-                hint="Check the address, and that it runs.",
-            ) from None
+            raise self._unreachable(error) from None
         finally:
             connection.close()
         if len(content) > _MAX_ANSWER:
@@ -161,6 +187,12 @@ class HubHttp:
             _parsed(content),
             _ahead(response.getheader("Date"), (asked + answered) / 2),
             _seconds(response.getheader("Retry-After")),
+        )
+
+    def _unreachable(self, error: Exception) -> HubUnreachable:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return HubUnreachable(
+            f"the hub at {self.url} cannot be reached: {reason}", hint="Check the address, and that it runs."
         )
 
     def _untrusted(self, error: ssl.SSLCertVerificationError) -> HubUntrusted:

@@ -237,6 +237,10 @@ class Place:
 
     def settings(self, hub: StandInHub, **changes: Any) -> SpokeSettings:
         """Settings of a spoke that lives here, quick enough for a test."""
+        return self.settings_at(hub.url, **changes)
+
+    def settings_at(self, url: str, **changes: Any) -> SpokeSettings:
+        """The same, for a hub at an address."""
         quick = {
             "hub_wait_s": 0.01,
             "republish_within_s": 0.05,
@@ -246,5 +250,5 @@ class Place:
             "refused_s": 0.2,
             "look_s": 0.02,
         }
-        given = {"home": self.home, "hub_url": hub.url, "skills": (self.skills,)} | quick | changes
+        given = {"home": self.home, "hub_url": url, "skills": (self.skills,)} | quick | changes
         return SpokeSettings.model_validate(given)

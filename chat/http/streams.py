@@ -1,0 +1,130 @@
+"""Answers that last: they end when the client leaves."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Container
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from contracts.errors import Unauthorized
+
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's number for it; nobody reads it but a log."""
+
+
+@dataclass(eq=False)
+class Client:
+    """Whoever waits for an answer.
+
+    Attributes:
+        gone: Whether the answer is no longer wanted: the client left, or its token was revoked.
+        revoked: Whether its token was revoked meanwhile.
+    """
+
+    token: str
+    gone: bool = False
+    revoked: bool = False
+    _scope: asyncio.Timeout | None = field(default=None, repr=False)
+
+    def enter(self, scope: asyncio.Timeout) -> None:
+        """Take the scope in which the answer is made."""
+        self._scope = scope
+
+    def leave(self) -> None:
+        """End the scope."""
+        assert self._scope is not None
+        if not self._scope.expired():
+            # A time-out that is moved to the past ends the block at once.
+            self._scope.reschedule(0)
+
+
+class Connections:
+    """The clients that wait for answers.
+
+    Args:
+        tasks: Owns what watches over their connections.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._clients: set[Client] = set()
+
+    @asynccontextmanager
+    async def hold(self, receive: Receive, *, token: str = "") -> AsyncIterator[Client]:
+        """Cancel the block as soon as nobody may have the answer any more.
+
+        Args:
+            receive: Of the request, whose body must have been read.
+            token: ``jti`` of the client's token, if the block shall end when that is revoked.
+        """
+        client = Client(token)
+        self._clients.add(client)
+        try:
+            async with asyncio.timeout(None) as scope:
+                client.enter(scope)
+                watching = self._tasks.create_task(_watch(receive, client), name="client")
+                try:
+                    yield client
+                finally:
+                    self._clients.discard(client)
+                    watching.cancel()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            client.gone = True
+
+    def revoke(self, tokens: Container[str]) -> None:
+        """End what is held with one of these tokens."""
+        for client in tuple(self._clients):
+            if client.token and client.token in tokens:
+                client.revoked = True
+                client.leave()
+
+
+async def _watch(receive: Receive, client: Client) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    client.leave()
+
+
+def farewell(client: Client) -> Response:
+    """Answer a client that is gone; only one whose token was revoked can still read it."""
+    if client.revoked:
+        raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+def event(data: Any) -> bytes:
+    """Make one server-sent event without a name, with JSON as its data."""
+    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+class EventStream(Response):
+    """Server-sent events; their source is closed when the client leaves."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, source: AsyncGenerator[bytes, None], *, connections: Connections, headers: dict[str, str]
+    ) -> None:
+        self._source = source
+        self._connections = connections
+        self.status_code = 200
+        self.background = None
+        # A proxy that buffers would hold the first chunk back.
+        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **headers})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with self._connections.hold(receive), aclosing(self._source) as chunks:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

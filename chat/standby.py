@@ -1,0 +1,63 @@
+"""Things that take a while to open, opened when they are first needed and kept open."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+from contracts.errors import StrawberryError
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Standby(Generic[T]):
+    """A resource that is opened at first use, in a task of its own, and closed with the task group.
+
+    A use after a failed opening tries again: what was missing may have been put in place.
+    """
+
+    def __init__(
+        self, opener: Callable[[], AbstractAsyncContextManager[T]], *, tasks: asyncio.TaskGroup, name: str
+    ) -> None:
+        self._opener = opener
+        self._tasks = tasks
+        self._name = name
+        self._opened: asyncio.Future[T] | None = None
+
+    async def get(self) -> T:
+        """Give the resource, opening it if need be.
+
+        Raises:
+            StrawberryError: If it cannot be opened.
+        """
+        return await asyncio.shield(self.start())
+
+    def start(self) -> asyncio.Future[T]:
+        """Begin to open it, so that the first use need not wait."""
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            # Somebody may have started it and never looked: then a failure is shown at the next use.
+            self._opened.add_done_callback(lambda future: future.cancelled() or future.exception())
+            self._tasks.create_task(self._keep(self._opened), name=self._name)
+        return self._opened
+
+    async def _keep(self, opened: asyncio.Future[T]) -> None:
+        try:
+            async with self._opener() as resource:
+                opened.set_result(resource)
+                await asyncio.get_running_loop().create_future()
+        except StrawberryError as error:
+            self._fail(opened, error)
+        except Exception:  # noqa: BLE001  what needs it fails; the rest goes on
+            _log.exception("the %s failed", self._name)
+            self._fail(opened, StrawberryError(f"the {self._name} failed; the log says why"))
+        finally:
+            opened.cancel()
+
+    def _fail(self, opened: asyncio.Future[T], error: StrawberryError) -> None:
+        self._opened = None
+        if not opened.done():
+            opened.set_exception(error)

@@ -1,0 +1,32 @@
+"""A task group that ends with its block."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class _Closing(Exception):
+    """Makes a group cancel what still runs."""
+
+
+@asynccontextmanager
+async def open_tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """Own tasks for the length of a block: at its end those that still run are cancelled.
+
+    A task that fails ends the block. What the block or a single task raises is raised as it is, not
+    in a group, so that whoever opened the block can tell a taken port from a bug.
+    """
+    failure: BaseException | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            try:
+                yield group
+            except BaseException as error:  # noqa: BLE001  it is raised again below
+                failure = error
+            raise _Closing
+    except BaseExceptionGroup as errors:
+        _, others = errors.split(_Closing)
+        if others is not None:
+            raise (others.exceptions[0] if len(others.exceptions) == 1 else others) from None
+    if failure is not None:
+        raise failure

@@ -1,0 +1,92 @@
+"""Whether the hub can be asked: known without waiting for a hub that is known to be silent."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from contracts.errors import StrawberryError
+from spoke.enrolment import Enrolment
+from spoke.hub_http import HubUnreachable
+from spoke.refreshing import find_hub
+from spoke.settings import ChatSettings
+from spoke.trust import Hub
+
+_LOG = logging.getLogger(__name__)
+
+
+class HubAway(HubUnreachable):
+    """The hub cannot be asked now; nothing was sent to it."""
+
+
+class Reach:
+    """The way to the hub.
+
+    A hub that refuses a connection costs no time, so each message tries it. One that is silent costs
+    its time-out once: from then on it is tried in the background, with growing waits, and messages pass
+    it by until it answers.
+
+    Args:
+        enrolment: Gives what is known of the hub now.
+        tasks: Owns the trying.
+    """
+
+    def __init__(
+        self, enrolment: Callable[[], Enrolment], *, settings: ChatSettings, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._enrolment = enrolment
+        self._settings = settings
+        self._tasks = tasks
+        self._silent = ""
+
+    async def hub(self) -> Hub:
+        """Give the hub, which has just answered.
+
+        Raises:
+            HubAway: If it does not answer, or what answers is not this device's hub.
+        """
+        if self._silent:
+            raise HubAway(self._silent)
+        try:
+            return await self._found()
+        except TimeoutError:
+            self.silent()
+            raise HubAway(self._silent) from None
+        except StrawberryError as error:
+            raise HubAway(error.message, hint=error.hint) from None
+
+    def silent(self) -> None:
+        """Take note that the hub does not answer although it can be connected to."""
+        if not self._silent:
+            self._silent = f"the hub at {self._enrolment().hub_url} does not answer"
+            self._tasks.create_task(self._try(), name="try the hub")
+
+    async def is_alive(self) -> bool:
+        """Ask the hub whether it lives, whatever is known of it."""
+        try:
+            await self._found()
+        except (TimeoutError, StrawberryError):
+            return False
+        return True
+
+    async def _found(self) -> Hub:
+        limit = self._settings.check_s
+        async with asyncio.timeout(limit):
+            # The socket's own time-out is only there for the thread that is left behind.
+            return await find_hub(self._enrolment(), timeout_s=2 * limit)
+
+    async def _try(self) -> None:
+        wait = self._settings.retry_s
+        while True:
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            try:
+                await self._found()
+            except TimeoutError:
+                wait = min(2 * wait, self._settings.retry_max_s)
+            except StrawberryError:
+                # It refuses at once now, so nobody waits for it any more.
+                break
+            else:
+                _LOG.info("the hub answers again")
+                break
+        self._silent = ""

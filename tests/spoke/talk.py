@@ -1,0 +1,214 @@
+"""A spoke that is talked to, and its hub behind a line that can be disturbed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import SecretStr
+
+from agent_core.models import Model, ModelEntry, Models
+from spoke.app import Spoke, open_spoke
+from spoke.settings import ChatSettings
+from tests.hub_agent.home import Home, chunks, events_of, says, text_of
+from tests.hub_registry.spokes import eventually
+from tests.spoke.home import JOURNAL, Place
+
+CHAT = "/v1/chat/completions"
+CANCEL = "/cancel"
+
+SPOKEN_JOURNAL = JOURNAL.replace(
+    "    def write(", '    @skill_method(sentences={"en": ["write down {text}"]})\n    def write('
+).replace("destructive=True)", 'destructive=True, sentences={"en": ["burn the journal"]})')
+
+Fault = Literal["none", "hold request", "hold answer"]
+
+
+class Line:
+    """A line to a hub, which serves each connection until it is left.
+
+    Attributes:
+        faults: What becomes of requests whose path ends so; all others pass.
+        silent: Whether nothing that comes is passed on.
+        seen: Paths of the requests that came.
+        held: Set once something waits for ``go``.
+    """
+
+    def __init__(self, hub_url: str) -> None:
+        self._hub = urlsplit(hub_url)
+        self._open: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self.faults: dict[str, Fault] = {}
+        self.silent = False
+        self.seen: list[str] = []
+        self.held = asyncio.Event()
+        self.go = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        await self.restore()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.go.set()
+        self.cut()
+        await self.drop()
+
+    async def restore(self) -> None:
+        """Take connections, on the same port as before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def drop(self) -> None:
+        """Refuse connections; those that are open go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def settled(self) -> None:
+        """Wait until every request that came has ended."""
+        await eventually(lambda: not self._open)
+
+    def cut(self) -> None:
+        """Cut what is open, as when the hub is killed."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            with suppress(OSError, IndexError):
+                await self._pass(reader, writer)
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun = await reader.read(65_536)
+        path = begun.split(b" ", 2)[1].decode()
+        self.seen.append(path)
+        fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
+        if self.silent or fault == "hold request":
+            self.held.set()
+            await self.go.wait()
+        hub_reader, hub_writer = await asyncio.open_connection(self._hub.hostname, self._hub.port)
+        try:
+            hub_writer.write(begun)
+            async with asyncio.TaskGroup() as tasks:
+                there = tasks.create_task(_pump(reader, hub_writer))
+                await self._answer(hub_reader, writer, held=fault == "hold answer")
+                there.cancel()
+        finally:
+            hub_writer.transport.abort()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, held: bool
+    ) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(65_536):
+                if held or self.silent:
+                    self.held.set()
+                    await self.go.wait()
+                writer.write(piece)
+                await writer.drain()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while piece := await reader.read(65_536):
+            writer.write(piece)
+        writer.transport.abort()
+
+
+@dataclass
+class Told:
+    """What came of one message."""
+
+    status: int
+    text: str
+    events: list[dict[str, Any]]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.events[-1]
+
+    @property
+    def mode(self) -> str:
+        return str(self.last.get("mode", self.last.get("code")))
+
+    @property
+    def notices(self) -> list[str]:
+        return [event["text"] for event in self.events if event["kind"] == "notice"]
+
+
+@dataclass
+class Talker:
+    """Somebody who talks to a spoke."""
+
+    spoke: Spoke
+    place: Place
+    line: Line
+    conversation: str = "c1"
+
+    def client(self, *, token: str | None = None) -> httpx.AsyncClient:
+        """A client of the spoke's own address."""
+        given = token or (self.place.home / "spoke" / "http.token").read_text()
+        assert self.spoke.url is not None
+        headers = {"authorization": f"Bearer {given}"}
+        return httpx.AsyncClient(base_url=self.spoke.url, headers=headers, timeout=30)
+
+    async def say(self, message: str, *, turn: str = "", confirm: bool = False) -> Told:
+        """Say something and hear the answer to its end."""
+        headers = {"x-strawberry-conversation": self.conversation}
+        headers |= {"x-strawberry-turn": turn} if turn else {}
+        headers |= {"x-strawberry-confirm": "true"} if confirm else {}
+        async with (
+            self.client() as client,
+            client.stream("POST", CHAT, json=says(message, stream=True), headers=headers) as response,
+        ):
+            if response.status_code != 200:
+                await response.aread()
+                return Told(response.status_code, "", [])
+            seen = [chunk async for chunk in chunks(response)]
+            return Told(200, text_of(seen), events_of(seen))
+
+
+def small_model(url: str) -> Models:
+    """A model that calls skills as tools of their own."""
+    entry = ModelEntry(name="small", provider="openai", model="scripted", base_url=url, tools="native")
+    return Models(usable=(Model(entry),))
+
+
+@asynccontextmanager
+async def open_talker(
+    home: Home,
+    place: Place,
+    *,
+    chat: Mapping[str, Any] | None = None,
+    models: Models | None = None,
+    skill: str = SPOKEN_JOURNAL,
+) -> AsyncIterator[Talker]:
+    """Run a spoke of this home, whose hub is reached through a line."""
+    place.add_skill("journal.py", skill)
+    async with AsyncExitStack() as stack:
+        line = await stack.enter_async_context(Line(home.hub.url))
+        async with home.client() as client:
+            added = (await client.post("/api/devices", json={"name": "Garage PC"})).json()
+        quick = {"check_s": 0.5, "first_s": 1.0, "cancel_s": 0.5, "silent_s": 0.3, "retry_s": 0.05}
+        settings = place.settings_at(
+            line.url,
+            chat=ChatSettings.model_validate({**quick, **(chat or {})}),
+            models=models or Models(),
+        )
+        spoke = await stack.enter_async_context(open_spoke(settings, token=SecretStr(added["token"])))
+        entry = home.hub.registry.directory.get(spoke.device)
+        assert entry is not None
+        await eventually(lambda: entry.connected and "JournalSkill" in entry.skills)
+        yield Talker(spoke, place, line)

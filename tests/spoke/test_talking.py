@@ -1,0 +1,258 @@
+"""Talking to a spoke: online and offline in one conversation, and nothing is ever done twice."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
+from tests.hub_agent.home import Home, open_home, says
+from tests.spoke.home import Place
+from tests.spoke.talk import CANCEL, CHAT, Talker, open_talker, small_model
+
+
+def acts(method: str, **arguments: str) -> Callable[[SeenRequest], Says]:
+    """A model that calls a method of the journal, and says what came of it."""
+
+    def script(seen: SeenRequest) -> Says:
+        if seen.results:
+            return Says(text=f"Done: {seen.results[-1]}")
+        tools = [name for name in seen.tools if name.endswith(method)]
+        return calls(tools[0], **arguments) if tools else Says(text="I can do nothing.")
+
+    return script
+
+
+@pytest.fixture
+def hub_model() -> Iterator[ScriptedModel]:
+    """What answers on the hub."""
+    with ScriptedModel(lambda seen: Says(text="The hub answers.")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_model() -> Iterator[ScriptedModel]:
+    """What answers on the spoke."""
+    with ScriptedModel(lambda seen: Says(text="The spoke answers.")) as server:
+        yield server
+        assert server.refused == []
+
+
+@pytest.fixture
+async def home(tmp_path: Path, hub_model: ScriptedModel) -> AsyncIterator[Home]:
+    async with open_home(tmp_path / "home", models=small_model(hub_model.base_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def talker(home: Home, place: Place, own_model: ScriptedModel) -> AsyncIterator[Talker]:
+    async with open_talker(home, place, models=small_model(own_model.base_url)) as opened:
+        yield opened
+
+
+async def test_the_hub_answers_while_it_is_there(talker: Talker, own_model: ScriptedModel) -> None:
+    told = await talker.say("good morning")
+    assert (told.text, told.mode, told.notices) == ("The hub answers.", "online", [])
+    assert told.last["device"] == talker.spoke.device
+    assert own_model.requests == []
+
+
+async def test_one_conversation_goes_on_without_the_hub_and_with_it_again(
+    talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
+) -> None:
+    await talker.say("one")
+    await talker.line.drop()
+    second, third = await talker.say("two"), await talker.say("three")
+    assert [second.mode, third.mode] == ["offline", "offline"]
+    assert [notice[:15] for notice in second.notices] == ["Working offline"]
+    assert third.notices == []
+    said = own_model.requests[-1].said("user")
+    assert [text for text in ("one", "two", "three") if any(text in one for one in said)] == [
+        "one",
+        "two",
+        "three",
+    ]
+    await talker.line.restore()
+    fourth, fifth = await talker.say("four"), await talker.say("five")
+    assert (fourth.mode, fourth.notices) == ("online", ["The hub is back."])
+    assert fifth.notices == []
+    known = " ".join(hub_model.requests[-1].said("user"))
+    assert [known.find(word) >= 0 for word in ("one", "two", "three", "four", "five")] == [True] * 5
+
+
+async def test_a_local_sentence_needs_neither_hub_nor_model(
+    talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
+) -> None:
+    for state in ("online", "offline"):
+        told = await talker.say(f"write down {state}")
+        assert (told.text, told.mode) == (f"wrote {state}", "sentence")
+        await talker.line.drop()
+    assert talker.place.journal == ["online", "offline"]
+    assert hub_model.requests == own_model.requests == []
+
+
+async def test_offline_the_own_model_uses_the_skills_of_this_device_as_tools(
+    talker: Talker, own_model: ScriptedModel
+) -> None:
+    own_model.script = acts("write", text="from the model")
+    await talker.line.drop()
+    told = await talker.say("please write from the model into the journal")
+    assert told.mode == "offline"
+    assert "wrote from the model" in told.text
+    assert talker.place.journal == ["from the model"]
+    (done,) = [event for event in told.events if event["kind"] == "skill" and event["state"] == "done"]
+    assert done["device"] == talker.spoke.device
+
+
+async def test_without_hub_and_model_the_answer_says_what_works(home: Home, place: Place) -> None:
+    async with open_talker(home, place) as talker:
+        await talker.line.drop()
+        told = await talker.say("what is the meaning of life?")
+        assert told.mode == "no_model"
+        assert "write down <text>" in told.last["hint"]
+        async with talker.client() as client:
+            answer = await client.post("/api/chat", json={"message": "and of the rest?"})
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "no_model"
+
+
+async def test_a_hub_without_a_model_leaves_the_message_to_the_spoke(
+    tmp_path: Path, place: Place, own_model: ScriptedModel
+) -> None:
+    models = small_model(own_model.base_url)
+    async with open_home(tmp_path / "home") as home, open_talker(home, place, models=models) as talker:
+        told = await talker.say("good morning")
+        assert (told.mode, told.text) == ("offline", "The spoke answers.")
+        assert "there is no model" in told.notices[0]
+
+
+async def test_a_silent_hub_delays_one_message_and_is_tried_in_the_background(
+    talker: Talker, own_model: ScriptedModel
+) -> None:
+    talker.line.silent = True
+    assert (await talker.say("one")).mode == "offline"
+    asked = len(talker.line.seen)
+    assert (await talker.say("two")).mode == "offline"
+    assert not [path for path in talker.line.seen[asked:] if path.endswith(CHAT)]
+    assert not talker.line.seen.count(CHAT)
+    talker.line.silent = False
+    talker.line.go.set()
+    told = await talker.say("three")
+    while told.mode == "offline":
+        await asyncio.sleep(0.05)
+        told = await talker.say("three")
+    assert (told.mode, told.notices) == ("online", ["The hub is back."])
+
+
+async def test_a_message_that_the_hub_never_got_is_taken_back_and_done_here(
+    talker: Talker, own_model: ScriptedModel, hub_model: ScriptedModel
+) -> None:
+    own_model.script = acts("write", text="here")
+    talker.line.faults[CHAT] = "hold request"
+    told = await talker.say("write here into the journal", turn="t1")
+    assert (told.mode, talker.place.journal) == ("offline", ["here"])
+    # It arrives late, and finds its tombstone.
+    talker.line.go.set()
+    await talker.line.settled()
+    assert hub_model.requests == []
+    assert talker.place.journal == ["here"]
+
+
+async def test_a_message_that_the_hub_took_in_silence_is_answered_without_doing_anything(
+    talker: Talker, own_model: ScriptedModel
+) -> None:
+    own_model.script = acts("write", text="here")
+    talker.line.faults[CHAT] = "hold answer"
+    told = await talker.say("write here into the journal")
+    assert told.mode == "offline"
+    assert "Nothing is done for this message here" in told.notices[0]
+    assert all(request.tools == [] for request in own_model.requests)
+    assert talker.place.journal == []
+
+
+async def test_a_message_whose_taking_back_is_not_answered_is_not_done_here(
+    talker: Talker, own_model: ScriptedModel
+) -> None:
+    own_model.script = acts("write", text="here")
+    talker.line.faults |= {CHAT: "hold request", CANCEL: "hold request"}
+    told = await talker.say("write here into the journal")
+    assert "Nothing is done for this message here" in told.notices[0]
+    assert talker.place.journal == []
+
+
+async def test_an_answer_that_breaks_off_keeps_what_came_and_is_not_begun_again(
+    talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
+) -> None:
+    hub_model.script = lambda seen: Says(text="A long answer that is told slowly to the very end.", gap_s=0.2)
+    async with talker.client() as client:
+        body = says("tell me", stream=True)
+        async with client.stream("POST", CHAT, json=body) as response:
+            seen = ""
+            async for piece in response.aiter_text():
+                seen += piece
+                if "A long" in seen:
+                    talker.line.cut()
+    assert '"code":"broken"' in seen
+    assert "nothing was done again" in seen
+    assert own_model.requests == []
+
+
+async def test_an_answer_that_dries_up_is_given_up_once_the_hub_is_silent(
+    talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
+) -> None:
+    hub_model.script = lambda seen: Says(text="A long answer that is told slowly to the very end.", gap_s=1.0)
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(talker.say("tell me"))
+        hub_model_asked = await asyncio.to_thread(hub_model.wait_for_requests, 1)
+        assert hub_model_asked
+        talker.line.silent = True
+    told = telling.result()
+    assert told.mode == "broken"
+    assert own_model.requests == []
+
+
+async def test_only_the_owner_is_served(talker: Talker) -> None:
+    async with talker.client(token="guessed") as stranger:
+        for method, path in (
+            ("GET", "/v1/models"),
+            ("POST", CHAT),
+            ("POST", "/api/chat"),
+            ("POST", "/api/turns/t1/cancel"),
+            ("POST", "/api/turns/t1/confirmations/q"),
+        ):
+            assert (await stranger.request(method, path, json={})).status_code == 401, path
+        assert (await stranger.get("/api/health")).json()["device"] == talker.spoke.device
+        # A page that had its name pointed here is not this machine.
+        assert (await stranger.get("/api/health", headers={"host": "evil.example"})).status_code == 421
+    for name in ("http.token", "run.json"):
+        assert (talker.place.home / "spoke" / name).stat().st_mode & 0o077 == 0
+
+
+async def test_the_same_turn_runs_once_and_a_turn_that_was_cancelled_before_never(talker: Talker) -> None:
+    assert (await talker.say("write down one", turn="t1")).status == 200
+    assert (await talker.say("write down one", turn="t1")).status == 409
+    async with talker.client() as client:
+        assert (await client.post("/api/turns/t2/cancel")).json() == {"state": "not_started"}
+        assert (await client.post("/api/turns/t1/cancel")).json() == {"state": "finished"}
+    assert (await talker.say("write down two", turn="t2")).status == 409
+    assert talker.place.journal == ["one"]
+
+
+@pytest.mark.parametrize("place_of_the_turn", ["hub", "spoke"])
+async def test_a_person_is_asked_wherever_the_turn_runs(
+    talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel, place_of_the_turn: str
+) -> None:
+    message = "burn the journal" if place_of_the_turn == "spoke" else "please burn the journal for me"
+    hub_model.script = acts("burn")
+    async with talker.client() as client:
+        headers = {"x-strawberry-confirm": "true", "x-strawberry-turn": "t1"}
+        async with client.stream("POST", CHAT, json=says(message, stream=True), headers=headers) as answer:
+            async for line in answer.aiter_lines():
+                if '"kind":"confirmation"' in line:
+                    asked = json.loads(line.removeprefix("data: "))["x_strawberry"]
+                    path = f"/api/turns/t1/confirmations/{asked['id']}"
+                    said = await client.post(path, json={"approve": True})
+                    assert said.json() == {"approve": True}
+    assert talker.place.journal == ["burnt"]
