@@ -5,6 +5,8 @@ import re
 import sys
 from typing import Final
 
+from deploy.terminal import visible
+
 _SECRETS: Final = re.compile(
     r"""
     eyJ[\w-]{8,}\.[\w-]+\.[\w-]*              # a JWT: a JSON header, base64url, then two more parts
@@ -30,8 +32,8 @@ class RedactingFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line that is written."""
-        return redact(super().format(record))
+        """Give the line that is written; names and topics in it may be anybody's."""
+        return visible(redact(super().format(record)))
 
 
 def set_up_logging(*, debug: bool, quiet: bool = False) -> None:

@@ -7,11 +7,12 @@ import sys
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
+from deploy.terminal import visible
 
 
 def agreed(question: str) -> bool:
     """Ask a question on standard error; anything but a clear yes, and no answer at all, is a no."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(visible(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

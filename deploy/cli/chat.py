@@ -13,6 +13,7 @@ from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output, note, waiting
 from deploy.home import Home
+from deploy.terminal import visible
 
 _DEFAULT_AGENT = "assistant"
 _CANCEL_S = 10.0
@@ -147,7 +148,7 @@ class Conversation:
         """Show an event as it happens; the answer on standard output, the way there beside it."""
         match event["kind"]:
             case "text":
-                print(event["text"], end="", flush=True)
+                print(visible(event["text"]), end="", flush=True)
                 self._shown = True
             case "skill" if event["state"] in ("called", "failed"):
                 note(f"  · {event['path']} {event['state'] if event['state'] == 'failed' else '…'}")
@@ -162,7 +163,7 @@ class Conversation:
         if not self.output.as_json:
             arguments = ", ".join(f"{name}={value!r}" for name, value in event["arguments"].items())
             print(
-                f"{event['device_name']}: {event['method']}({arguments})? [y/N] ",
+                visible(f"{event['device_name']}: {event['method']}({arguments})? [y/N] "),
                 end="",
                 file=sys.stderr,
                 flush=True,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from contracts.errors import StrawberryError
 from deploy.cli.parser import make_parser
+from deploy.terminal import visible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StrawberryError as error:
         if options.debug:
             traceback.print_exc()
-        print(f"strawberry: {error.message}", file=sys.stderr)
+        print(visible(f"strawberry: {error.message}"), file=sys.stderr)
         if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
+            print(visible(f"  {error.hint}"), file=sys.stderr)
         return 1
     except OSError as error:
         # A full disk, a directory that cannot be written: nothing that a traceback explains better.

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deploy.terminal import visible
+
 _TICK_S: Final = 1.0
 _CLEAR_LINE: Final = "\r\x1b[K"
 
@@ -26,20 +28,24 @@ class Output:
     def result(self, value: Any, *, text: str | None = None) -> None:
         """Print a result: as JSON, or as ``text`` (the value itself where none is given)."""
         if self.as_json:
-            print(json.dumps(value, ensure_ascii=False))
+            print(_document(value))
         elif text is not None:
-            print(text)
+            print(visible(text))
         elif value is not None:
-            print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
+            print(visible(value) if isinstance(value, str) else _document(value, indent=2))
 
     def rows(self, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, empty: str) -> None:
         """Print a list of objects: as JSON, or as a table of these columns."""
         if self.as_json:
-            print(json.dumps(list(rows), ensure_ascii=False))
+            print(_document(list(rows)))
         elif rows:
             print(table([[cell(row.get(column)) for column in columns] for row in rows], columns))
         else:
             print(empty)
+
+
+def _document(value: Any, *, indent: int | None = None) -> str:
+    return visible(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 @contextmanager
@@ -67,7 +73,7 @@ def waiting(what: str) -> Iterator[None]:
 
 def note(text: str) -> None:
     """Tell a person something that is not the result."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def cell(value: Any) -> str:
@@ -78,7 +84,8 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(cell(each) for each in value)
-    return str(value)
+    # A line end in a cell would make a row of its own.
+    return visible(str(value)).replace("\n", "\\n")
 
 
 def table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from deploy.cli.output import note
 from deploy.home import Home
 from deploy.logs import set_up_logging
 from deploy.running import run_until_stopped
+from deploy.terminal import visible
 
 if TYPE_CHECKING:
     from deploy.broker_ports import BrokerPorts
@@ -38,7 +39,7 @@ _LOOK_S: Final = 0.5
 
 def say(line: str) -> None:
     """Show a line to the person who started this."""
-    print(line, flush=True)
+    print(visible(line), flush=True)
 
 
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:

@@ -10,6 +10,7 @@ from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient, NeedsConfirmation
 from deploy.cli.output import Output, waiting
 from deploy.home import Home
+from deploy.terminal import visible
 
 _COLUMNS = ("path", "summary", "devices")
 
@@ -108,7 +109,7 @@ def execute(options: argparse.Namespace) -> int:
         Output(as_json=True).result(answer)
         return 0 if answer["status"] == "ok" else 1
     if answer["stdout"]:
-        print(answer["stdout"], end="" if answer["stdout"].endswith("\n") else "\n")
+        print(visible(answer["stdout"]), end="" if answer["stdout"].endswith("\n") else "\n")
     if answer["status"] != "ok":
         raise StrawberryError(str(answer["error"]).rstrip() or f"the run ended: {answer['status']}")
     Output(as_json=False).result(answer["value"])

@@ -1,0 +1,19 @@
+"""What may be written to a terminal: text, and nothing that the terminal would obey."""
+
+from typing import Final
+
+_KEPT: Final = "\n\t"
+_CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0))
+_DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""What turns the order of letters around, so that a text reads as another one (Unicode, bidirectional)."""
+
+_SHOWN: Final = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in _KEPT}
+
+
+def visible(text: str) -> str:
+    r"""Show what would move a cursor, colour, hide or reorder text as what it is, for example ``\u001b``.
+
+    Names, documentation, answers and errors come from devices, models and hubs that may be anybody's. Line
+    ends and tabs stay, and JSON stays the same JSON.
+    """
+    return text.replace("\r\n", "\n").translate(_SHOWN)

@@ -1,0 +1,86 @@
+"""What devices, models and hubs say is shown on a terminal, which obeys none of it."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from deploy.logs import RedactingFormatter
+from deploy.terminal import visible
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\u202eevil"
+OBEYED = "\x1b\x07\x9b\r\u202e"
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    """A hub that says what it can think of, wherever it is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answers: dict[str, tuple[int, Any]] = {
+                "/api/devices": (200, [{"id": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row"}]),
+                "/api/skills": (200, {"results": [{"path": EVIL, "summary": EVIL, "devices": [EVIL]}]}),
+                "/api/skills/describe": (200, {"path": "x", "text": f"first\n{EVIL}"}),
+            }
+            refused = (403, {"error": {"code": "forbidden", "message": EVIL, "hint": EVIL}})
+            status, answer = answers.get(self.path.partition("?")[0], refused)
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def run(hub: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.cli.main", *words, "--hub", hub],
+        env={**os.environ, "STRAWBERRY_TOKEN": "any", "PYTHONUTF8": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    "words", [["devices", "list"], ["skills", "list"], ["skills", "describe", "x"], ["broker", "logins"]]
+)
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_no_answer_of_a_hub_moves_a_cursor(hub: str, words: list[str], flags: list[str]) -> None:
+    said = run(hub, *words, *flags)
+    assert "evil" in said
+    assert set(said).isdisjoint(OBEYED)
+
+
+def test_a_name_makes_no_row_of_its_own_and_json_stays_the_same(hub: str) -> None:
+    assert len(run(hub, "devices", "list").splitlines()) == 2
+    assert json.loads(run(hub, "devices", "list", "--json"))[0]["name"] == EVIL
+
+
+def test_a_log_shows_what_it_was_told() -> None:
+    record = logging.getLogger("x").makeRecord("x", logging.WARNING, "f", 1, "%s", (EVIL,), None)
+    assert set(RedactingFormatter("%(message)s").format(record)).isdisjoint(OBEYED)
+
+
+def test_what_people_write_stays_as_it_is() -> None:
+    for text in ("Küche\n\tLampe", "غرفة", "👩\u200d💻", r"C:\x1b"):
+        assert visible(text) == text
