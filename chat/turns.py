@@ -22,8 +22,8 @@ _STORE_S: Final = 5.0
 """How long a turn that is cancelled may take to be written down."""
 
 
-TurnState = Literal["running", "finished", "cancelled", "not_started"]
-"""``not_started``: it has not run and never will."""
+TurnState = Literal["not_started", "running", "finished", "cancelled"]
+"""``not_started`` is a tombstone: the turn was cancelled before it came, and will never run."""
 
 
 @dataclass(frozen=True)

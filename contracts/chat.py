@@ -1,12 +1,15 @@
 """Chat over MQTT, for automations: ``hub/chat/{principal}/request/{id}`` and ``…/reply/{id}``."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from contracts.events import TurnEvent
 from contracts.names import Token
 from contracts.wire import Wire
+
+AGENTS: Final = ("assistant", "strawberry")
+"""Names of the one agent that there is; the second is what other programs know it by."""
 
 MAX_MESSAGE: int = 32_000
 """Characters of one message of a person; more belongs into a file."""

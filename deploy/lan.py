@@ -14,7 +14,7 @@ from contracts.errors import StrawberryError
 from deploy.certificates import days_left, provide_certificate, shown
 from deploy.home import Home
 from hub_agent.advertising import primary_address
-from hub_agent.tasks import open_tasks
+from chat.tasks import open_tasks
 
 _log = logging.getLogger(__name__)
 

@@ -1,10 +1,9 @@
 """Answers messages: an exact sentence first, then the model; else an honest word about what is missing."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from agent_core.conversation import Exchange, messages_of
 from agent_core.gateway.protocol import Gateway
@@ -16,26 +15,24 @@ from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
 from agent_core.styles import NativeStyle
 from agent_core.toolset import SkillToolset
+from chat.questions import Questions, TurnConfirmer
+from chat.sandbox import Sandbox
+from chat.standby import Standby
+from chat.turns import Turn, TurnKey, TurnRequest, Turns
+from contracts.chat import AGENTS
 from contracts.errors import NoModel, NotFound
 from contracts.events import TurnEvent
 from contracts.history import hub_writer
 from contracts.rpc import Actor
 from hub_agent.catalogue import HubCatalogue
-from hub_agent.confirmations import Questions
-from hub_agent.conversations import Conversations, TurnKey
+from hub_agent.conversations import Conversations
 from hub_agent.device_manager import ActingCaller, DeviceManager
-from hub_agent.sandbox import Sandbox
 from hub_agent.sentences import Sentences
 from hub_agent.settings import HubSettings
-from hub_agent.standby import Standby
-from hub_agent.turns import Turn, TurnRequest, Turns
 from hub_registry.accounts import User
 from hub_registry.directory import Entry
 from hub_registry.registry import Registry
 from hub_registry.tables import now
-
-AGENTS: Final = ("assistant", "strawberry")
-"""Names of the one agent that there is; the second is what a spoke's gateway asks for."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +60,6 @@ class Asking:
     agent: str = AGENTS[0]
     history: tuple[Exchange, ...] = ()
     notes: str = ""
-
-
-@dataclass(frozen=True)
-class _Confirmer:
-    """Asks the person of one turn."""
-
-    questions: Questions
-    user: str
-    turn: str
-    expires_s: float
-
-    async def ask(self, tell: Callable[[str], None]) -> bool:
-        """See ``agent_core.skill_calls.Confirmer``."""
-        return await self.questions.ask(self.user, self.turn, expires_s=self.expires_s, tell=tell)
 
 
 @dataclass(frozen=True)
@@ -203,10 +186,10 @@ class Assistant:
             read_only=asking.user.read_only,
         )
 
-    def _confirmer(self, asking: Asking) -> _Confirmer | None:
+    def _confirmer(self, asking: Asking) -> TurnConfirmer | None:
         if not asking.can_confirm:
             return None
-        return _Confirmer(
+        return TurnConfirmer(
             self.questions, asking.user.id, asking.turn, expires_s=self.settings.turns.confirm_s
         )
 

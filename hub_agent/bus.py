@@ -14,11 +14,11 @@ from broker.link import Link, open_link
 from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.dynsec import DynamicSecurity
 from broker.rpc import Caller, CallRequest
+from chat.tasks import open_tasks
 from contracts.wire import Json
 from hub_agent.audit import AuditTrail
 from hub_agent.bus_login import link_settings
 from hub_agent.settings import BusKind, BusSettings, HubSettings
-from hub_agent.tasks import open_tasks
 from hub_registry.hub_presence import HubPresence
 from hub_registry.presence import PresenceChange
 from hub_registry.purging import Purger

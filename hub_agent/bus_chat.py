@@ -19,6 +19,7 @@ from typing import Final
 from broker.envelope import Seal, unseal
 from broker.ids import uuid7
 from broker.link import Link, Message
+from chat.tasks import open_tasks
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.claims import Claims
@@ -32,7 +33,6 @@ from contracts.errors import (
 from contracts.events import TurnError
 from hub_agent.bus_replies import Replies, is_last, told
 from hub_agent.chat import Chat, Incoming
-from hub_agent.tasks import open_tasks
 from hub_registry.bearer import Bearer
 from hub_registry.rates import TokenBucket
 from hub_registry.registry import Registry

@@ -5,46 +5,21 @@ writes a tombstone in its place, so that a request that arrives late finds its i
 not run. Both are one transaction on one primary key: exactly one of them wins.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, cast
 
 from sqlmodel import Session, col, delete, select
 
 from agent_core.conversation import Exchange, Words
+from chat.turns import Ending, TurnKey, TurnState
 from contracts.errors import Conflict
-from contracts.events import Mode
 from hub_agent.history import HubPen, recent
-from hub_agent.tables import TurnRow, TurnState
+from hub_agent.tables import TurnRow
 from hub_registry.store import Store
 from hub_registry.tables import now
 
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
-
-
-@dataclass(frozen=True)
-class TurnKey:
-    """Which turn: ids are chosen by clients, and count within one user only."""
-
-    user: str
-    turn: str
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a turn ended, and what a person read.
-
-    Attributes:
-        untrusted: Whether text from outside the home came into it.
-        did: What tools did, a line each.
-    """
-
-    state: TurnState
-    answer: str = ""
-    mode: Mode | None = None
-    untrusted: bool = False
-    did: tuple[str, ...] = ()
 
 
 class Conversations:

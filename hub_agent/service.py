@@ -10,6 +10,13 @@ from agent_core.gateway.opening import open_gateway
 from broker.keys import KeyPair
 from broker.link import Link
 from broker.ports import listen
+from chat.http.server import serve
+from chat.http.streams import Connections
+from chat.questions import Questions
+from chat.sandbox import Sandbox
+from chat.standby import Standby
+from chat.tasks import open_tasks
+from chat.turns import Turns
 from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
@@ -20,7 +27,6 @@ from hub_agent.audit import AuditTrail
 from hub_agent.bus import Bus, open_bus
 from hub_agent.bus_chat import open_bus_chat
 from hub_agent.chat import Chat
-from hub_agent.confirmations import Questions
 from hub_agent.conversations import Conversations
 from hub_agent.device_manager import DeviceManager
 from hub_agent.history import History
@@ -28,16 +34,10 @@ from hub_agent.home_ledger import HomeLedger
 from hub_agent.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
-from hub_agent.http.server import serve
-from hub_agent.http.streams import Connections
 from hub_agent.rate import RateLimit
-from hub_agent.sandbox import Sandbox
 from hub_agent.sentences import Sentences
 from hub_agent.settings import HubSettings
-from hub_agent.standby import Standby
 from hub_agent.store import open_agent_store
-from hub_agent.tasks import open_tasks
-from hub_agent.turns import Turns
 from hub_registry.audit import Audit
 from hub_registry.bearer import Gate
 from hub_registry.registry import Registry, open_registry

@@ -1,16 +1,12 @@
 """The agent's tables; they live in the hub's database, with migrations of their own."""
 
 from datetime import datetime
-from typing import Literal
 
 from sqlalchemy import JSON, BigInteger, Column, Index
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
 from hub_registry.tables import Moment
-
-TurnState = Literal["not_started", "running", "finished", "cancelled"]
-"""``not_started`` is a tombstone: the turn was cancelled before it came, and will never run."""
 
 
 class Table(SQLModel, registry=registry()):

@@ -14,9 +14,9 @@ from agent_core.conversation import Exchange
 from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
 from agent_core.turn import Emit, streamed
-from chat.http.completions import AGENTS
 from chat.questions import Questions, TurnConfirmer
 from chat.turns import Turn, TurnKey, TurnRequest, Turns, TurnState
+from contracts.chat import AGENTS
 from contracts.errors import NotFound
 from contracts.events import Notice, TurnError, TurnEvent
 from contracts.rpc import Actor

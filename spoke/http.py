@@ -23,11 +23,11 @@ from starlette.types import ASGIApp
 
 from broker.files import write_private
 from broker.ids import uuid7
-from chat.http.completions import AGENTS, Completion, CompletionRequest, model_list, read, whole_answer
+from chat.http.completions import Completion, CompletionRequest, model_list, read, whole_answer
 from chat.http.errors import expected, refused
 from chat.http.guard import Guard
 from chat.http.streams import Connections, EventStream, farewell
-from contracts.chat import MAX_MESSAGE
+from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.errors import InvalidMessage, StrawberryError, Unauthorized
 from contracts.names import Token
 from contracts.wire import Json

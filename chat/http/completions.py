@@ -15,13 +15,10 @@ from pydantic import Field
 from agent_core.conversation import Exchange
 from chat.http.streams import DONE, event
 from chat.turns import Turn
-from contracts.chat import MAX_MESSAGE
+from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.errors import GatewayError, InvalidMessage, NoModel
 from contracts.events import TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.wire import Json, Part
-
-AGENTS: Final = ("assistant", "strawberry")
-"""Names of the one agent that there is; the second is what other programs know it by."""
 
 _MAX_NOTES: Final = 4_000
 """Characters of a client's own instructions that the model is shown."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from chat.http.guard import Guard
+from chat.http.streams import Connections
 from contracts.wire import Json
 from hub_agent.chat import Chat
 from hub_agent.confirmations import Slips
 from hub_agent.history import History
 from hub_agent.http import chat, completions, errors, history, skills
-from hub_agent.http.guard import Guard
 from hub_agent.http.skills import Direct
-from hub_agent.http.streams import Connections
 from hub_agent.settings import HttpSettings
 from hub_registry.bearer import Gate
 from hub_registry.http import Remover

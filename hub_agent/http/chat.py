@@ -1,7 +1,6 @@
 """Chat in the hub's own form, and what can be said to a turn that runs."""
 
-from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
@@ -9,16 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from broker.ids import uuid7
-from contracts.chat import MAX_MESSAGE
-from contracts.errors import GatewayError, NoModel
-from contracts.events import TurnError, TurnFinal
+from chat.http.completions import whole_answer
+from chat.http.streams import Connections, farewell
+from chat.turns import TurnKey
+from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.names import Token
-from contracts.wire import Json
-from hub_agent.assistant import AGENTS
 from hub_agent.chat import Chat, Incoming
-from hub_agent.conversations import TurnKey
-from hub_agent.http.streams import Connections, farewell
-from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer, Gate
 
 
@@ -58,7 +53,7 @@ def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRoute
         )
         turn = await chat.begin(bearer, incoming)
         async with connections.hold(request.receive) as client:
-            return JSONResponse(await _answer(turn))
+            return JSONResponse(await whole_answer(turn))
         return farewell(client)
 
     @router.post("/api/turns/{turn}/cancel")
@@ -73,29 +68,3 @@ def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRoute
         return {"approve": body.approve}
 
     return router
-
-
-async def _answer(turn: Turn) -> dict[str, Json]:
-    """Follow a turn to its end and give it as one object.
-
-    Raises:
-        GatewayError: If it ended without an answer.
-    """
-    events: list[dict[str, Any]] = []
-    async with aclosing(turn.events()) as told:
-        async for event in told:
-            events.append(event.model_dump(mode="json"))
-            match event:
-                case TurnFinal():
-                    return {
-                        "answer": event.answer,
-                        "mode": event.mode,
-                        "device": event.device,
-                        "events": events,
-                        "conversation": turn.request.conversation,
-                        "turn": turn.request.key.turn,
-                    }
-                case TurnError():
-                    failure = NoModel if event.code == "no_model" else GatewayError
-                    raise failure(event.message, hint=event.hint)
-    raise GatewayError("the turn ended without an answer")

@@ -1,65 +1,18 @@
-"""The chat contract: OpenAI's chat completions, with what the agent does in between as extra chunks."""
+"""Chat completions over the hub's HTTP; see ``chat.http.completions`` for their shapes."""
 
-import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
 from starlette.responses import Response
 
-from agent_core.conversation import Exchange
 from broker.ids import uuid7
-from contracts.chat import MAX_MESSAGE
-from contracts.errors import GatewayError, InvalidMessage
-from contracts.events import TextDelta, TurnError, TurnEvent, TurnFinal
+from chat.http.completions import Completion, CompletionRequest, model_list, read
+from chat.http.streams import Connections, EventStream, farewell
 from contracts.names import Token
-from contracts.wire import Json, Part
-from hub_agent.assistant import AGENTS
+from contracts.wire import Json
 from hub_agent.chat import Chat, Incoming
-from hub_agent.http.streams import DONE, Connections, EventStream, event, farewell
-from hub_agent.turns import Turn
 from hub_registry.bearer import Bearer, Gate
-
-_MAX_NOTES: Final = 4_000
-"""Characters of a client's own instructions that the model is shown."""
-
-
-class ChatMessage(Part):
-    """One message of the conversation, as text or in parts."""
-
-    role: str
-    content: str | list[dict[str, Json]] | None = None
-
-    @property
-    def text(self) -> str:
-        """The text.
-
-        Raises:
-            InvalidMessage: If there is anything but text.
-        """
-        if not isinstance(self.content, list):
-            return self.content or ""
-        if any(part.get("type") != "text" for part in self.content):
-            raise InvalidMessage("the assistant takes text only", hint="Leave images and sound out.")
-        return "".join(str(part.get("text", "")) for part in self.content)
-
-
-class StreamOptions(Part):
-    """What a client wants to see in a stream beside the answer."""
-
-    include_usage: bool = False
-
-
-class CompletionRequest(Part):
-    """What the hub reads of a request; tools and sampling are its own business, and are ignored."""
-
-    model: str = AGENTS[0]
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    stream: bool = False
-    stream_options: StreamOptions | None = None
 
 
 def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRouter:
@@ -68,8 +21,7 @@ def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRoute
 
     @router.get("/v1/models", dependencies=[Depends(gate.require("chat"))])
     async def models() -> dict[str, Json]:
-        owned = {"object": "model", "created": 0, "owned_by": "strawberry"}
-        return {"object": "list", "data": [{"id": name, **owned} for name in AGENTS]}
+        return model_list()
 
     @router.post("/v1/chat/completions", response_model=None)
     async def complete(
@@ -81,23 +33,22 @@ def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRoute
         x_strawberry_device: Annotated[str | None, Header(max_length=64)] = None,
         x_strawberry_confirm: Annotated[bool, Header()] = False,
     ) -> Response:
-        message, history, notes = _read(body.messages)
+        said = read(body.messages)
         turn = await chat.begin(
             bearer,
             Incoming(
-                message=message,
+                message=said.message,
                 agent=body.model,
                 turn=x_strawberry_turn or uuid7(),
                 conversation=x_strawberry_conversation or uuid7(),
                 device=x_strawberry_device,
                 can_confirm=x_strawberry_confirm and body.stream,
-                history=history,
+                history=said.history,
                 # What a device's own gateway adds is meant for the device's own model.
-                notes="" if bearer.device else notes,
+                notes="" if bearer.device else said.notes,
             ),
         )
-        options = body.stream_options
-        answer = _Answer(turn, model=body.model, with_usage=options is not None and options.include_usage)
+        answer = Completion(turn, model=body.model, with_usage=body.with_usage)
         if body.stream:
             return EventStream(answer.stream(), connections=connections, headers=answer.headers)
         async with connections.hold(request.receive) as client:
@@ -105,123 +56,3 @@ def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRoute
         return farewell(client)
 
     return router
-
-
-def _read(messages: list[ChatMessage]) -> tuple[str, tuple[Exchange, ...], str]:
-    """Take a request's messages apart: the new one, the exchanges before it, the client's instructions."""
-    last = messages[-1]
-    if last.role != "user" or not last.text.strip():
-        raise InvalidMessage("the last message must be the user's", hint="Send what the person said last.")
-    if len(last.text) > MAX_MESSAGE:
-        raise InvalidMessage(f"a message may have {MAX_MESSAGE:,} characters")
-    exchanges: list[Exchange] = []
-    question: str | None = None
-    for message in messages[:-1]:
-        if message.role == "user":
-            question = message.text
-        elif message.role == "assistant" and question and message.text:
-            exchanges.append(Exchange(question, message.text))
-            question = None
-    said = "\n".join(message.text for message in messages if message.role in ("system", "developer"))
-    notes = f"The client program asks: {said[:_MAX_NOTES]}" if said.strip() else ""
-    return last.text, tuple(exchanges), notes
-
-
-class _Answer:
-    """A turn in the form of a chat completion."""
-
-    def __init__(self, turn: Turn, *, model: str, with_usage: bool) -> None:
-        self._turn = turn
-        self._model = model
-        self._with_usage = with_usage
-        self._created = int(time.time())
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The ids by which a client goes on, and cancels."""
-        request = self._turn.request
-        return {
-            "x-strawberry-conversation": request.conversation,
-            "x-strawberry-turn": request.key.turn,
-        }
-
-    async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Give the chunks as server-sent events.
-
-        The first one goes out before the turn has done anything: it tells a gateway that waits for it
-        that this hub answers.
-        """
-        try:
-            yield event(self._chunk({"role": "assistant", "content": ""}))
-            async with aclosing(self._turn.events()) as events:
-                async for told in events:
-                    for chunk in self._chunks(told):
-                        yield event(chunk)
-            yield DONE
-        finally:
-            # A client that leaves closes the stream, perhaps before the turn has begun.
-            self._turn.cancel()
-
-    async def whole(self) -> dict[str, Json]:
-        """Give the completion once the turn has ended.
-
-        Raises:
-            GatewayError: If it ended without an answer.
-        """
-        async with aclosing(self._turn.events()) as events:
-            async for told in events:
-                match told:
-                    case TurnFinal():
-                        return self._completion(told)
-                    case TurnError():
-                        raise GatewayError(told.message, hint=told.hint)
-        raise GatewayError("the turn ended without an answer")
-
-    def _chunks(self, told: TurnEvent) -> list[dict[str, Any]]:
-        # Text is what every client understands, so it goes the usual way and only once.
-        match told:
-            case TextDelta(text=text):
-                return [self._chunk({"content": text})]
-            case TurnFinal():
-                end = self._chunk({}, finish="stop")
-                if not self._with_usage:
-                    return [self._extra(told), end]
-                usage = {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(told)}
-                return [self._extra(told), end, usage]
-            case TurnError():
-                error = {"message": told.message, "type": "server_error", "param": None, "code": told.code}
-                return [self._extra(told), {"error": {**error, "hint": told.hint}}]
-            case _:
-                return [self._extra(told)]
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        id_ = f"chatcmpl-{self._turn.request.key.turn}"
-        return {"id": id_, "object": kind, "created": self._created, "model": self._model}
-
-    def _chunk(self, delta: dict[str, Json], *, finish: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
-
-    def _extra(self, told: TurnEvent) -> dict[str, Any]:
-        return {
-            **self._head("chat.completion.chunk"),
-            "choices": [],
-            "x_strawberry": told.model_dump(mode="json"),
-        }
-
-    def _completion(self, final: TurnFinal) -> dict[str, Any]:
-        message = {"role": "assistant", "content": final.answer}
-        return {
-            **self._head("chat.completion"),
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": _usage(final),
-            "x_strawberry": final.model_dump(mode="json"),
-        }
-
-
-def _usage(final: TurnFinal) -> dict[str, int]:
-    return {
-        "prompt_tokens": final.input_tokens,
-        "completion_tokens": final.output_tokens,
-        "total_tokens": final.input_tokens + final.output_tokens,
-    }

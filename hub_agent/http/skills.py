@@ -14,6 +14,8 @@ from agent_core.skill_calls import SkillCalls
 from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.turn import TurnContext
 from broker.ids import uuid7
+from chat.http.errors import CALL_STATUS, error_response
+from chat.http.streams import Connections, farewell
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.events import TurnEvent
 from contracts.names import MethodName, SkillName, Token
@@ -22,8 +24,6 @@ from contracts.wire import Json
 from hub_agent.assistant import Assistant
 from hub_agent.confirmations import Act, Slips
 from hub_agent.device_manager import ActingCaller, Names
-from hub_agent.http.errors import CALL_STATUS, error_response
-from hub_agent.http.streams import Connections, farewell
 from hub_registry.bearer import Bearer, Gate
 from sandbox_host import Deadline, RunResult
 

@@ -2,8 +2,9 @@ import asyncio
 
 import pytest
 
+from chat.questions import Questions
 from contracts.errors import Conflict, NotFound
-from hub_agent.confirmations import Act, Questions, Slips
+from hub_agent.confirmations import Act, Slips
 
 
 async def _asked(questions: Questions, *, expires_s: float = 30) -> tuple[str, "asyncio.Task[bool]"]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from chat.standby import Standby
+from chat.tasks import open_tasks
 from contracts.errors import SandboxError, StrawberryError
-from hub_agent.standby import Standby
-from hub_agent.tasks import open_tasks
 
 
 @dataclass

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from chat.tasks import open_tasks
+from chat.turns import Turn, TurnRequest, Turns
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, TurnKey
 from hub_agent.store import open_agent_store
-from hub_agent.tasks import open_tasks
-from hub_agent.turns import Turn, TurnRequest, Turns
 
 ANN, BOB = "ann", "bob"
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from broker.ports import listen
 from hub_agent.http import errors
-from hub_agent.http.server import serve
+from chat.http.server import serve
 from hub_registry.accounts import User
 from hub_registry.bearer import Gate
 from hub_registry.http import make_router

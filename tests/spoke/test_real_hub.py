@@ -24,7 +24,7 @@ from broker.mosquitto.provisioning import open_security
 from broker.ports import listen
 from contracts.errors import ConfigError
 from hub_agent.http import errors
-from hub_agent.http.server import serve as serve_http
+from chat.http.server import serve as serve_http
 from hub_registry.bearer import Gate
 from hub_registry.http import make_router
 from hub_registry.registry import Registry, open_registry
