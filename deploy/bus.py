@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from contracts.errors import ConfigError
 from contracts.joining import Login
 from deploy.home import Home
-from deploy.known import OurBroker, find_ours, is_loopback
+from deploy.known import OurBroker, find_ours, is_loopback, refuse_readable
 from deploy.settings import HomeBrokerTable, read_broker, read_home_broker, read_variable
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
@@ -19,6 +19,7 @@ DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
 
 _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
+_WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
 _LOOK_S: Final = 2.0
 _PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 
@@ -41,6 +42,10 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     addresses = table.addresses if table is not None else ()
     ours = find_ours(home, url)
     if ours is not None:
+        if not ours.insecure:
+            refuse_readable(
+                url, hint=f"{_WITH_TLS} 'strawberry broker provision {url} --insecure' accepts it."
+            )
         return _own(home, url, ours, addresses)
     if trust or (table is not None and table.trust):
         return BusSettings(

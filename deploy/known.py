@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from broker.certificates import own_names
 from broker.files import is_held, write_private
 from contracts.errors import ConfigError
 from deploy.home import Home
@@ -29,6 +30,7 @@ class OurBroker:
         addresses: What devices are told: where other machines reach it, and loopback for this one.
         websocket: Where it speaks MQTT over WebSocket; None where it does not.
         ca: PEM of the authority of an ``mqtts`` address; None for the system's authorities.
+        insecure: Whether its owner accepted that others in the network can read what goes there.
     """
 
     kind: OurKind
@@ -36,6 +38,7 @@ class OurBroker:
     addresses: tuple[str, ...] = ()
     websocket: str | None = None
     ca: str | None = None
+    insecure: bool = False
 
     def listens_at(self, url: str) -> bool:
         """Whether this is the broker at that address."""
@@ -76,16 +79,35 @@ def announced(home: Home, broker: OurBroker) -> Iterator[None]:
         home.broker_run_file.unlink(missing_ok=True)
 
 
-def keep_provisioned(home: Home, *, url: str, ca: str | None) -> None:
+def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = False) -> None:
     """Remember a Mosquitto that was set up for this home."""
-    write_private(
-        home.provisioned_file, json.dumps({"url": url, "kind": "mosquitto", "ca": ca}, indent=2).encode()
-    )
+    kept = {"url": url, "kind": "mosquitto", "ca": ca, "insecure": insecure}
+    write_private(home.provisioned_file, json.dumps(kept, indent=2).encode())
 
 
 def is_loopback(url: str) -> bool:
     """Whether an address is one of this machine alone."""
     return _endpoint(url)[1] == "loopback"
+
+
+def is_readable(url: str) -> bool:
+    """Whether others in the network can read what is sent there: no TLS, and another machine."""
+    scheme, host, _ = _endpoint(url)
+    return scheme == "mqtt" and host != "loopback" and host not in own_names()[1]
+
+
+def refuse_readable(url: str, *, hint: str) -> None:
+    """See that tokens and passwords do not cross the network in the clear.
+
+    Raises:
+        ConfigError: If they would.
+    """
+    if is_readable(url):
+        raise ConfigError(
+            f"the broker at {url} is on another machine and without TLS: passwords and tokens could be read "
+            "in the network",
+            hint=hint,
+        )
 
 
 def _endpoint(url: str) -> tuple[str, str, int]:
@@ -119,6 +141,7 @@ def _broker(stored: dict[str, Any]) -> OurBroker:
         addresses=tuple(map(str, _list(stored.get("addresses")))),
         websocket=stored.get("websocket"),
         ca=stored.get("ca"),
+        insecure=stored.get("insecure") is True,
     )
 
 

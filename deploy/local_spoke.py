@@ -27,10 +27,14 @@ _COMPLETE_S: Final = 10.0
 
 
 @asynccontextmanager
-async def local_spoke(home: Home, hub_url: str) -> AsyncIterator[None]:
-    """Keep the local spoke running while the context is open; its skills may finish when it is left."""
+async def local_spoke(home: Home, hub_url: str, *, insecure: bool = False) -> AsyncIterator[None]:
+    """Keep the local spoke running while the context is open; its skills may finish when it is left.
+
+    Args:
+        insecure: Whether the owner accepted that others can read what it sends to its broker.
+    """
     async with asyncio.TaskGroup() as tasks:
-        keeper = tasks.create_task(_keep(home, hub_url), name="local spoke")
+        keeper = tasks.create_task(_keep(home, hub_url, insecure=insecure), name="local spoke")
         try:
             yield
         finally:
@@ -48,14 +52,14 @@ async def first_sight(home: Home, hub_url: str) -> str:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _keep(home: Home, hub_url: str) -> None:
+async def _keep(home: Home, hub_url: str, *, insecure: bool) -> None:
     """Run it, and run it again when it ends by itself."""
     shortest, longest = _RESTART_S
     wait = shortest
     while True:
         started = time.monotonic()
         try:
-            ended = f"code {await _run(home, hub_url)}"
+            ended = f"code {await _run(home, hub_url, insecure=insecure)}"
         except (StrawberryError, OSError) as error:
             ended = str(error)
         wait = shortest if time.monotonic() - started > longest else min(wait * 2, longest)
@@ -63,16 +67,17 @@ async def _keep(home: Home, hub_url: str) -> None:
         await asyncio.sleep(wait)
 
 
-async def _run(home: Home, hub_url: str) -> int:
+async def _run(home: Home, hub_url: str, *, insecure: bool) -> int:
     environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
     if not (home.spoke / "enrolment.json").exists():
         environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
     # With the key the spoke knows its hub again when that listens on another port.
     hub_key = (await asyncio.to_thread(KeyPair.load, home.hub / "key.pem")).kid
     debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
+    spelled_out = ["--insecure"] if insecure else []
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub_url, "--hub-key", hub_key),
-        *("--samples", "--with-parent", *debug),
+        *("--samples", "--with-parent", *spelled_out, *debug),
         env=environment,
         # Its end tells the child that this process is gone, however it went.
         stdin=asyncio.subprocess.PIPE,

@@ -9,6 +9,7 @@ from contracts.errors import ConfigError
 from deploy.broker_ports import BrokerPorts, describe_broker
 from deploy.bus import choose_bus
 from deploy.home import Home
+from deploy.known import is_readable
 from deploy.lan import Lan, enter_lan
 from deploy.local_broker import enter_embedded
 from deploy.local_hub import HubOptions, Say, enter_hub, only_hub
@@ -54,7 +55,9 @@ async def run_up(home: Home, *, options: UpOptions, say: Say) -> None:
         bus = await _enter_bus(stack, home, options, lan, say)
         hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, say=say)
         if options.spoke:
-            await stack.enter_async_context(local_spoke(home, hub.url))
+            # That a broker of our own is only reached so was accepted when it was set up.
+            insecure = bus.kind == "mosquitto" and all(map(is_readable, bus.addresses or (bus.url,)))
+            await stack.enter_async_context(local_spoke(home, hub.url, insecure=insecure))
             say(f"  spoke    {await _first_sight(home, hub.url)}")
         say('Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.')
         await forever()

@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
+from broker.certificates import own_names
+
 _PLAIN: Final = ("http", "mqtt")
 _BROKER: Final = ("mqtt", "mqtts")
 
@@ -29,7 +31,8 @@ def is_loopback(host: str) -> bool:
 
 def is_readable(url: str) -> bool:
     """Whether others could read on the way what is sent there: no TLS, and another machine."""
-    return urlsplit(url).scheme in _PLAIN and not is_loopback(host_of(url))
+    host = host_of(url)
+    return urlsplit(url).scheme in _PLAIN and not is_loopback(host) and host not in own_names()[1]
 
 
 def has_tls(urls: Iterable[str]) -> bool:

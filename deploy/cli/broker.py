@@ -20,22 +20,29 @@ from deploy.cli.asking import ask_password
 from deploy.cli.output import Output, table, waiting
 from deploy.home import Home
 from deploy.identity import load_identity
-from deploy.known import is_loopback, keep_provisioned, provisioned_broker, running_broker
+from deploy.known import keep_provisioned, provisioned_broker, refuse_readable, running_broker
 from deploy.settings import read_broker
+from deploy.terminal import visible
 
 _PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
+
+_ACCEPT: Final = (
+    "Give it a listener with TLS and name its mqtts:// address, with --ca FILE, or add --insecure if "
+    "something else protects that network."
+)
 
 
 def provision(options: argparse.Namespace) -> None:
     """Set up dynamic security on a Mosquitto and remember that it is ours."""
     home = Home.find()
     make_private_directory(home.directory)
-    is_loopback(options.url)  # an address that is none is told before a password is asked
+    if not options.insecure:
+        refuse_readable(options.url, hint=_ACCEPT)
     ca = read_authority(Path(options.ca)) if options.ca else None
     password = ask_password(f"Password of {options.admin} at {options.url}", variable=_PASSWORD)
     with waiting("setting up dynamic security"):
         done = asyncio.run(_provision(home, options, password, ca))
-    keep_provisioned(home, url=options.url, ca=ca)
+    keep_provisioned(home, url=options.url, ca=ca, insecure=options.insecure)
     Output(options.json).result(
         {
             "url": options.url,
@@ -67,9 +74,9 @@ def check(options: argparse.Namespace) -> int:
         Output(as_json=True).result([asdict(each) for each in findings])
     else:
         for each in findings:
-            print(f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}")
+            print(visible(f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}"))
             if each.hint:
-                print(f"    {each.hint}")
+                print(visible(f"    {each.hint}"))
     return 0 if all(each.ok for each in findings) else 1
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.certificates import own_names
 from broker.files import only_one
 from broker.ports import listen
 from contracts.errors import ConfigError
@@ -13,6 +14,7 @@ from deploy.home import Home
 from deploy.known import OurBroker, announced, keep_provisioned
 
 NAS = "mqtt://nas.local:1883"
+SECURE_NAS = "mqtts://nas.local:8883"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
@@ -26,12 +28,28 @@ async def test_a_mosquitto_that_was_set_up_is_ours_and_stays_so_only_while_it_is
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path)
-    keep_provisioned(home, url=NAS, ca="PEM")
-    bus = await choose_bus(home, NAS, trust=False)
+    keep_provisioned(home, url=SECURE_NAS, ca="PEM")
+    bus = await choose_bus(home, SECURE_NAS, trust=False)
     assert (bus.kind, bus.ca, bus.topic_prefix, bus.login) == ("mosquitto", "PEM", "", None)
     assert bus.is_ours()
     home.provisioned_file.unlink()
     assert not bus.is_ours()
+
+
+async def test_without_tls_a_mosquitto_elsewhere_is_used_only_where_its_owner_accepted_that(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    keep_provisioned(home, url=NAS, ca=None)
+    with pytest.raises(ConfigError, match="on another machine and without TLS") as error:
+        await choose_bus(home, NAS, trust=False)
+    assert "--insecure" in error.value.hint
+    keep_provisioned(home, url=NAS, ca=None, insecure=True)
+    assert (await choose_bus(home, NAS, trust=False)).kind == "mosquitto"
+    # What does not leave this machine cannot be read in the network.
+    own = next((each for each in own_names()[1] if ":" not in each), "127.0.0.1")
+    keep_provisioned(home, url=f"mqtt://{own}:1883", ca=None)
+    assert (await choose_bus(home, f"mqtt://{own}:1883", trust=False)).kind == "mosquitto"
 
 
 async def test_the_embedded_broker_is_ours_from_the_moment_it_runs(tmp_path: Path) -> None:
@@ -63,13 +81,13 @@ async def test_a_trusted_broker_gets_its_ordinary_login_and_a_prefix(tmp_path: P
 
 async def test_what_was_set_up_is_never_used_as_a_shared_one(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    keep_provisioned(home, url=NAS, ca=None)
+    keep_provisioned(home, url=NAS, ca=None, insecure=True)
     assert (await choose_bus(home, NAS, trust=True)).kind == "mosquitto"
 
 
 async def test_devices_are_told_the_addresses_of_the_settings(tmp_path: Path) -> None:
     home = settings(tmp_path, f'[broker]\nurl = "{NAS}"\naddresses = ["mqtts://nas.local:8883"]\n')
-    keep_provisioned(home, url=NAS, ca=None)
+    keep_provisioned(home, url=NAS, ca=None, insecure=True)
     assert (await choose_bus(home, None, trust=False)).addresses == ("mqtts://nas.local:8883",)
 
 

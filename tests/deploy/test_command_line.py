@@ -133,6 +133,7 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
         (["broker", "provision", "nonsense"], "is not the address of a broker"),
         (["broker", "provision", "mqtt://127.0.0.1:9", "--ca", "nowhere.pem"], "cannot read the certificate"),
         (["broker", "provision", "mqtt://127.0.0.1:9"], "no password was given"),
+        (["broker", "provision", "mqtt://nas.local:1883"], "on another machine and without TLS"),
         (["broker", "check", NOBODY], "no broker of this home runs"),
         (["certs", "--name", "no name"], "is not the name of a machine"),
         (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),

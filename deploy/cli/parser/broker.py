@@ -24,6 +24,9 @@ def add(commands: Commands, parents: Parents) -> None:
     provision.add_argument(
         "--ca", metavar="FILE", help="authority of an mqtts address; default: those of the system"
     )
+    provision.add_argument(
+        "--insecure", action="store_true", help="also on another machine without TLS: others can read along"
+    )
     provision.set_defaults(run="deploy.cli.broker:provision")
 
     check = actions.add_parser(
