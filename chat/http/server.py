@@ -11,10 +11,13 @@ from email.utils import formatdate
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chat.http.connections import Acceptor, ConnectionBounds, ImpatientProtocol
 from chat.tasks import open_tasks
 
 _GRACE_S = 3
 """How long requests that are under way may go on when the hub stops; turns are cancelled before."""
+
+_BOUNDS = ConnectionBounds()
 
 
 class _Server(uvicorn.Server):
@@ -25,9 +28,15 @@ class _Server(uvicorn.Server):
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
-        await super().startup(sockets)
+        """Be ready for connections, which somebody else takes in."""
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
         self.ready.set()
+
+    def make_protocol(self) -> ImpatientProtocol:
+        """Make the server's side of one connection."""
+        return ImpatientProtocol(self.config, self.server_state, self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -54,7 +63,11 @@ def _dated(app: ASGIApp) -> ASGIApp:
 
 @asynccontextmanager
 async def serve(
-    app: ASGIApp, listener: socket.socket, *, tls: ssl.SSLContext | None = None
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    tls: ssl.SSLContext | None = None,
+    bounds: ConnectionBounds = _BOUNDS,
 ) -> AsyncIterator[None]:
     """Serve the app on a socket that is bound already, until the block is left.
 
@@ -72,14 +85,16 @@ async def serve(
         timeout_graceful_shutdown=_GRACE_S,
     )
     config.load()
-    # uvicorn would make one of files; this one takes a renewed certificate up while it is in use.
-    config.ssl = tls
     server = _Server(config)
+    # A context of uvicorn's own would be of files; this one takes a renewed certificate up while in use.
+    acceptor = Acceptor(server.make_protocol, tls=tls, bounds=bounds)
     async with open_tasks() as tasks:
         serving = tasks.create_task(server.serve(sockets=[listener]), name="http")
+        await server.ready.wait()
+        accepting = tasks.create_task(acceptor.run(listener), name="http: accept")
         try:
-            await server.ready.wait()
             yield
         finally:
+            accepting.cancel()
             server.should_exit = True
             await asyncio.wait([serving])

@@ -1,0 +1,115 @@
+"""Who comes and says nothing, or says it by the letter, keeps nobody else from the hub."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from broker.certificates import Authority, client_context
+from broker.ports import listen
+from chat.http.connections import ConnectionBounds
+from chat.http.server import serve
+
+BEGINNINGS = {
+    "nothing": b"",
+    "half a header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+    "half a body": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+}
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Read the whole request, then answer."""
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] == "http.request":
+        await PlainTextResponse("here")(scope, receive, send)
+
+
+@asynccontextmanager
+async def serving(
+    bounds: ConnectionBounds, directory: Path, *, secure: bool
+) -> AsyncIterator[tuple[int, ssl.SSLContext]]:
+    authority = Authority.load_or_create(directory)
+    certificate = authority.issue(["localhost"], ["127.0.0.1"], directory=directory)
+    tls = certificate.context() if secure else None
+    with listen("127.0.0.1", 0, purpose="HTTP") as listener:
+        async with serve(app, listener, tls=tls, bounds=bounds):
+            yield listener.getsockname()[1], client_context(authority.pem)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("begun", BEGINNINGS.values(), ids=BEGINNINGS)
+async def test_those_who_never_end_what_they_say_make_room_for_who_comes(
+    tmp_path: Path, begun: bytes, secure: bool
+) -> None:
+    bounds = ConnectionBounds(most=8, patience_s=600)
+    async with serving(bounds, tmp_path, secure=secure) as (port, tls), AsyncExitStack() as stack:
+        # Without TLS where there should be: they stay in the handshake.
+        silent = []
+        for _ in range(bounds.most * 3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(b"" if secure else begun)
+            silent.append(reader)
+        scheme = "https" if secure else "http"
+        async with httpx.AsyncClient(verify=tls) as client:
+            answer = await client.get(f"{scheme}://127.0.0.1:{port}/")
+        assert answer.text == "here"
+        # The first ones had to go.
+        assert await _rest(silent[0]) == b""
+
+
+@pytest.mark.parametrize("begun", BEGINNINGS.values(), ids=BEGINNINGS)
+async def test_who_never_ends_what_it_says_is_not_waited_for(tmp_path: Path, begun: bytes) -> None:
+    async with serving(ConnectionBounds(patience_s=0.05), tmp_path, secure=False) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begun)
+        assert await _rest(reader) == b""
+        writer.close()
+
+
+async def test_a_handshake_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
+    async with serving(ConnectionBounds(patience_s=0.05), tmp_path, secure=True) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await _rest(reader) == b""
+        writer.close()
+
+
+async def test_who_waits_for_an_answer_is_left_in_peace(tmp_path: Path) -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.set()
+        await may_answer.wait()
+        await PlainTextResponse("at last")(scope, receive, send)
+
+    bounds = ConnectionBounds(most=2, patience_s=0.02)
+    with listen("127.0.0.1", 0, purpose="HTTP") as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with (
+            serve(slow, listener, bounds=bounds),
+            httpx.AsyncClient() as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            asking = tasks.create_task(client.get(url))
+            await asked.wait()
+            for _ in range(4):
+                reader, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+                assert await _rest(reader) == b""
+                writer.close()
+            may_answer.set()
+            assert (await asking).text == "at last"
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionError:
+        return b""
