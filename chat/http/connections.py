@@ -109,6 +109,8 @@ class Acceptor:
                 protocol = self._open[client] = self._make()
                 protocol.patience_s = self._bounds.patience_s
                 tasks.create_task(self._enter(client, protocol), name="http: let in")
+                # Where many wait, nothing else would have its turn, and those that went not their end.
+                await asyncio.sleep(0)
 
     def _make_room(self) -> None:
         self._open = {sock: each for sock, each in self._open.items() if sock.fileno() >= 0}
