@@ -66,6 +66,16 @@ class Home:
         return self.hub / "run.json"
 
     @property
+    def spoke_address_file(self) -> Path:
+        """Where a running spoke says how it is talked to: ``{"url", "pid", "device"}``."""
+        return self.spoke / "run.json"
+
+    @property
+    def spoke_token_file(self) -> Path:
+        """The token for it."""
+        return self.spoke / "http.token"
+
+    @property
     def token_file(self) -> Path:
         """The owner's token for this command line."""
         return self.hub / "cli.token"

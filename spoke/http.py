@@ -41,7 +41,6 @@ _Body = TypeVar("_Body", bound=BaseModel)
 _ID: TypeAdapter[str] = TypeAdapter(Token)
 _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
 _RUN_FILE: Final = "run.json"
-_FEWEST_CHARS: Final = 32
 
 
 class _Exact(BaseModel):
@@ -167,15 +166,9 @@ def announced(directory: Path, url: str, *, device: str) -> Iterator[None]:
 
 
 def provide_token(directory: Path) -> str:
-    """Give the token of this address; it is made at the first start, and stays."""
-    file = directory / _TOKEN_FILE
-    try:
-        token = file.read_text("ascii").strip()
-    except (OSError, ValueError):
-        token = ""
-    if len(token) < _FEWEST_CHARS:
-        token = secrets.token_urlsafe(32)
-        write_private(file, token.encode())
+    """Make the token of this start; who listens on the port of an earlier one can do nothing with that."""
+    token = secrets.token_urlsafe(32)
+    write_private(directory / _TOKEN_FILE, token.encode())
     return token
 
 

@@ -205,20 +205,21 @@ class HubTurns:
         reader = _Reader(chunks, emit)
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(reader.read(), name="hub's answer")
-            looks = 0
             while not reading.done():
                 heard = reader.chunks
                 await asyncio.wait({reading}, timeout=self._settings.silent_s)
-                if reader.chunks > heard or reading.done() or await self._reach.is_alive():
-                    looks = 0
-                    continue
-                looks += 1
-                if looks == _LOOKS:
+                if reader.chunks == heard and not reading.done() and not await self._lives():
                     self._reach.silent()
                     reading.cancel()
                     break
         if not reader.ended:
             emit(_BROKEN)
+
+    async def _lives(self) -> bool:
+        for _ in range(_LOOKS):
+            if await self._reach.is_alive():
+                return True
+        return False
 
     @property
     def _bearer(self) -> SecretStr:

@@ -51,7 +51,7 @@ class ChatSettings(_Settings):
     check_s: Annotated[float, Field(gt=0)] = 2
     first_s: Annotated[float, Field(gt=0)] = 3
     cancel_s: Annotated[float, Field(gt=0)] = 1
-    silent_s: Annotated[float, Field(gt=0)] = 10
+    silent_s: Annotated[float, Field(gt=0)] = 5
     retry_s: Annotated[float, Field(gt=0)] = 1
     retry_max_s: Annotated[float, Field(gt=0)] = 30
     confirm_s: Annotated[float, Field(gt=0)] = 60

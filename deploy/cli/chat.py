@@ -5,8 +5,9 @@ import contextlib
 import json
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from contracts.errors import ConfigError, StrawberryError
@@ -21,9 +22,14 @@ _CANCEL_S = 10.0
 
 def chat(options: argparse.Namespace) -> int:
     """Send one message, or talk until the person has enough."""
-    client = HubClient.find(Home.find(), url=options.hub)
+    home = Home.find()
+    if options.hub is None and options.device is None:
+        find = partial(HubClient.nearest, home)
+    else:
+        # The device that is meant instead of this one is reached through the hub.
+        find = partial(HubClient.find, home, url=options.hub)
     agent, message = _words(options.words)
-    conversation = Conversation(client, agent=agent, device=options.device, output=Output(options.json))
+    conversation = Conversation(find, agent=agent, device=options.device, output=Output(options.json))
     if message is not None:
         if not message.strip():
             raise ConfigError(
@@ -67,14 +73,19 @@ def _talk(conversation: "Conversation") -> int:
 
 @dataclass
 class Conversation:
-    """Messages that belong together, with one agent of one hub."""
+    """Messages that belong together, with one agent.
 
-    client: HubClient
+    Attributes:
+        find: Gives whom the next message goes to.
+    """
+
+    find: Callable[[], HubClient]
     agent: str
     device: str | None
     output: Output
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _shown: bool = field(default=False, init=False)
+    _client: HubClient = field(init=False)
 
     def say(self, message: str) -> int:
         """Send a message and show what happens until the answer is complete.
@@ -83,12 +94,13 @@ class Conversation:
             The exit code: 1 where the turn ended without an answer.
         """
         turn = uuid.uuid4().hex
+        self._client = self.find()
         try:
             events = list(self._follow(self._ask(message, turn)))
         except KeyboardInterrupt:
             # Closing the stream has told the hub already, unless a proxy stands in between.
             with contextlib.suppress(StrawberryError):
-                self.client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=_CANCEL_S)
+                self._client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=_CANCEL_S)
             raise
         final = next((event for event in events if event["kind"] == "final"), None)
         if final is None:
@@ -114,7 +126,7 @@ class Conversation:
         if not self.output.as_json:
             headers["X-Strawberry-Confirm"] = "true"
         body = {"model": self.agent, "stream": True, "messages": [{"role": "user", "content": message}]}
-        for chunk in self.client.stream("/v1/chat/completions", body, headers):
+        for chunk in self._client.stream("/v1/chat/completions", body, headers):
             if "error" in chunk:
                 raise StrawberryError(
                     str(chunk["error"].get("message")), hint=str(chunk["error"].get("hint") or "")
@@ -169,6 +181,6 @@ class Conversation:
                 flush=True,
             )
             approve = sys.stdin.readline().strip().lower() in ("y", "yes")
-        self.client.request(
+        self._client.request(
             "POST", f"/api/turns/{event['turn']}/confirmations/{event['id']}", {"approve": approve}
         )

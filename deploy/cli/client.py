@@ -13,6 +13,8 @@ from contracts.errors import ConfigError, Forbidden, NotFound, StrawberryError, 
 from deploy.home import Home
 
 _CONNECT_TIMEOUT_S = 10.0
+_LOOK_S = 1.0
+"""How long the spoke of this machine may take to say that it is there."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWER_TIMEOUT_S = 900.0
 """As long as the hub lets a turn take."""
@@ -31,15 +33,17 @@ class NeedsConfirmation(StrawberryError):
 
 
 class HubClient:
-    """Speaks to one hub as one user.
+    """Speaks to one hub as one user, or to a spoke, which takes the same messages.
 
     Args:
         url: Base address, for example ``http://127.0.0.1:8321``.
         token: Bearer token of a user.
+        what: Which of the two it is.
         authorities: PEM of those who may vouch for an ``https`` address, besides the system's.
     """
 
-    def __init__(self, url: str, *, token: str, authorities: str = "") -> None:
+    def __init__(self, url: str, *, token: str, authorities: str = "", what: str = "hub") -> None:
+        self._what = what
         self.url = url.rstrip("/")
         self._token = token
         self._authorities = authorities
@@ -66,6 +70,25 @@ class HubClient:
                 hint="Put one into STRAWBERRY_TOKEN; 'strawberry tokens add NAME' on the hub makes it.",
             )
         return cls(target, token=token, authorities=_authorities(home) if _is_secure(target) else "")
+
+    @classmethod
+    def nearest(cls, home: Home) -> "HubClient":
+        """Find whom to talk to on this machine: its spoke, which goes on without the hub, or else its hub.
+
+        Raises:
+            ConfigError: If neither is known.
+        """
+        # Whoever brings a token of their own is not the owner of this machine's spoke.
+        spoke = None if os.environ.get("STRAWBERRY_TOKEN") else _running_spoke(home)
+        return spoke or cls.find(home, url=None)
+
+    def is_there(self) -> bool:
+        """Whether it answers at once."""
+        try:
+            self.request("GET", "/api/health", timeout=_LOOK_S)
+        except StrawberryError:
+            return False
+        return True
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
         """Send a request and give the JSON answer.
@@ -129,7 +152,7 @@ class HubClient:
             connection.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise StrawberryError(
-                f"the hub at {self.url} cannot be reached: {reason}",
+                f"the {self._what} at {self.url} cannot be reached: {reason}",
                 hint="Is it running? 'strawberry up' starts one.",
             ) from None
         if response.status >= http.client.BAD_REQUEST:
@@ -141,7 +164,7 @@ class HubClient:
         try:
             return response.read()
         except (OSError, http.client.HTTPException):
-            raise StrawberryError(f"the hub at {self.url} broke off its answer") from None
+            raise StrawberryError(f"the {self._what} at {self.url} broke off its answer") from None
 
 
 class _Connection:
@@ -203,6 +226,16 @@ def _authorities(home: Home) -> str:
     except ValueError:
         enrolment = {}
     return "\n".join(filter(None, (found, str(enrolment.get("ca") or ""))))
+
+
+def _running_spoke(home: Home) -> HubClient | None:
+    try:
+        url = str(json.loads(home.spoke_address_file.read_text())["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    spoke = HubClient(url, token=_read(home.spoke_token_file), what="spoke")
+    # One that was killed left its address behind.
+    return spoke if spoke.is_there() else None
 
 
 def _running_hub(home: Home) -> str:

@@ -18,6 +18,7 @@ from deploy.cli.output import note
 from deploy.home import Home
 from deploy.logs import set_up_logging
 from deploy.running import run_until_stopped
+from deploy.service.notify import ServiceManager
 from deploy.terminal import visible
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def up(options: argparse.Namespace) -> None:
 
     home = _start(options, quiet=True)
     chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
-    run_until_stopped(run_up(home, options=chosen, say=say))
+    manager = ServiceManager.take()
+    run_until_stopped(run_up(home, options=chosen, say=say, ready=manager.ready), manager=manager)
 
 
 def run_broker(options: argparse.Namespace) -> None:
@@ -64,7 +66,13 @@ def run_broker(options: argparse.Namespace) -> None:
     from deploy import local_broker
 
     home = _start(options)
-    run_until_stopped(local_broker.run_broker(home, ports=_broker_ports(options), lan=_lan(options), say=say))
+    manager = ServiceManager.take()
+    run_until_stopped(
+        local_broker.run_broker(
+            home, ports=_broker_ports(options), lan=_lan(options), say=say, ready=manager.ready
+        ),
+        manager=manager,
+    )
 
 
 def run_hub(options: argparse.Namespace) -> None:
@@ -72,7 +80,9 @@ def run_hub(options: argparse.Namespace) -> None:
     from deploy import local_hub
 
     home = _start(options)
-    run_until_stopped(local_hub.run_hub(home, options=_hub(options), say=say))
+    manager = ServiceManager.take()
+    serving = local_hub.run_hub(home, options=_hub(options), say=say, ready=manager.ready)
+    run_until_stopped(serving, manager=manager)
 
 
 def _hub(options: argparse.Namespace) -> "HubOptions":
@@ -101,6 +111,7 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
 
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
+    from deploy.settings import read_household, read_models
     from spoke.settings import SpokeSettings
 
     home = _start(options, quiet=options.with_parent)
@@ -119,22 +130,30 @@ def run_spoke(options: argparse.Namespace) -> None:
         skills=folders,
         samples=options.samples,
         version=version("strawberry-home"),
+        models=read_models(home),
+        household=read_household(home),
     )
 
-    run_until_stopped(_serve_skills(settings, token, with_parent=options.with_parent))
+    manager = ServiceManager.take()
+    serving = _serve_skills(settings, token, with_parent=options.with_parent, manager=manager)
+    run_until_stopped(serving, manager=manager)
 
 
-async def _serve_skills(settings: "SpokeSettings", token: SecretStr | None, *, with_parent: bool) -> None:
+async def _serve_skills(
+    settings: "SpokeSettings", token: SecretStr | None, *, with_parent: bool, manager: ServiceManager
+) -> None:
     from spoke.app import open_spoke
 
     if with_parent:
         _stop_with_parent()
     async with open_spoke(settings, token=token) as spoke:
-        await _tell_state(spoke)
+        # It serves this machine whether the hub is there or not.
+        manager.ready(f"{spoke.device} serves this machine")
+        await _tell_state(spoke, manager)
 
 
-async def _tell_state(spoke: "Spoke") -> NoReturn:
-    """Say that it is ready, or why it is not; and again when that changes."""
+async def _tell_state(spoke: "Spoke", manager: ServiceManager) -> NoReturn:
+    """Say that it is on the bus, or why it is not; and again when that changes."""
     is_ready, words, told = False, "", ""
     while True:
         if spoke.problem is not None:
@@ -149,6 +168,7 @@ async def _tell_state(spoke: "Spoke") -> NoReturn:
         # A broker that is lost later, and found again, is for the log.
         if words != told:
             say(words)
+            manager.status(words.removesuffix(" Ctrl-C ends."))
             told = words
         await asyncio.sleep(_LOOK_S)
 

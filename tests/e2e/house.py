@@ -54,6 +54,7 @@ class Spoke:
     home: Path
     skills: Path
     token: str
+    hub: str
 
     def journal(self) -> list[str]:
         """The lines that the skills wrote: what really ran."""
@@ -190,8 +191,21 @@ class House:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as response:
             return json.load(response)
 
-    def add_spoke(self, name: str, skills: Mapping[str, str], *, samples: bool = False) -> Spoke:
-        """Add a device, start its spoke with these skill files and wait until it is there."""
+    def add_spoke(
+        self,
+        name: str,
+        skills: Mapping[str, str],
+        *,
+        samples: bool = False,
+        settings: str = "",
+        hub: str = "",
+    ) -> Spoke:
+        """Add a device, start its spoke with these skill files and wait until it is there.
+
+        Args:
+            settings: Its ``strawberry.toml``.
+            hub: Address by which it reaches the hub; the hub's own one if empty.
+        """
         added = self.json("devices", "add", name)
         home = self.directory / added["id"]
         folder = home / "skills"
@@ -199,7 +213,10 @@ class House:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(source)
         folder.mkdir(parents=True, exist_ok=True)
-        spoke = Spoke(id=added["id"], name=name, home=home, skills=folder, token=added["token"])
+        if settings:
+            (home / "strawberry.toml").write_text(settings)
+        hub = hub or self.url
+        spoke = Spoke(added["id"], name, home=home, skills=folder, token=added["token"], hub=hub)
         self.start_spoke(spoke, samples=samples)
         self.wait_until_online(spoke)
         return spoke
@@ -209,7 +226,7 @@ class House:
         flags = ["--samples"] if samples else []
         self.start(
             spoke.id,
-            *("spoke", "run", "--hub", self.url, "--skills", str(spoke.skills), "--debug", *flags),
+            *("spoke", "run", "--hub", spoke.hub, "--skills", str(spoke.skills), "--debug", *flags),
             home=spoke.home,
             HUB_DEVICE_TOKEN=spoke.token,
         )
