@@ -74,12 +74,18 @@ def only_one(directory: Path, *, what: str, hint: str) -> Iterator[None]:
         yield
 
 
-def is_held(directory: Path) -> bool:
-    """Whether a process holds a directory by `only_one`; this one counts, too."""
+def is_held(directory: Path, *, by: int | None = None) -> bool:
+    """Whether a process holds a directory by `only_one`; this one counts, too.
+
+    Args:
+        by: The process id that it must have; None for any.
+    """
     try:
         with (directory / _LOCK_FILE).open("r+") as file:
             # Let go of at once; who asks for it in that moment waits a little.
-            return not _lock(file)
+            if _lock(file):
+                return False
+            return by is None or file.read().strip() == str(by)
     except OSError:
         return False
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from contracts.errors import ConfigError
 from contracts.joining import Login
 from deploy.home import Home
-from deploy.known import OurBroker, find_ours, is_loopback, refuse_readable
+from deploy.known import OurBroker, by_number, find_ours, is_loopback, refuse_readable
 from deploy.settings import HomeBrokerTable, read_broker, read_home_broker, read_variable
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
@@ -46,7 +46,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             refuse_readable(
                 url, hint=f"{_WITH_TLS} 'strawberry broker provision {url} --insecure' accepts it."
             )
-        return _own(home, url, ours, addresses)
+        return _own(home, ours.own_name_of(url) or url, ours, addresses)
     if trust or (table is not None and table.trust):
         return BusSettings(
             url=url,
@@ -56,6 +56,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             ca=_authority(home, table) if table is not None else None,
             addresses=addresses,
         )
+    url = by_number(url)
     if not is_loopback(url) or await _listens(url):
         raise _foreign(url)
     # Nobody is there yet: the embedded broker of this home may come, and nobody else is spoken to.

@@ -42,7 +42,15 @@ class OurBroker:
 
     def listens_at(self, url: str) -> bool:
         """Whether this is the broker at that address."""
-        return any(_endpoint(url) == _endpoint(each) for each in self.urls)
+        return self.own_name_of(url) is not None
+
+    def own_name_of(self, url: str) -> str | None:
+        """Give its own way to write an address; None for one of somebody else.
+
+        This is the one to connect to: ``localhost`` may be ``::1`` as well, where somebody else may listen
+        on the same port.
+        """
+        return next((each for each in self.urls if _endpoint(url) == _endpoint(each)), None)
 
 
 def find_ours(home: Home, url: str) -> OurBroker | None:
@@ -59,8 +67,11 @@ def find_ours(home: Home, url: str) -> OurBroker | None:
 def running_broker(home: Home) -> OurBroker | None:
     """Give the broker that a process of this home runs right now."""
     stored = _read(home.broker_run_file)
-    # The file of a process that was killed stays behind; its lock does not.
-    return _broker(stored) if stored is not None and is_held(home.broker) else None
+    if stored is None or not isinstance(stored.get("pid"), int):
+        return None
+    # The file of a process that was killed stays behind; its lock does not, and the next one to hold the
+    # directory may listen elsewhere, while somebody else has the port.
+    return _broker(stored) if is_held(home.broker, by=stored["pid"]) else None
 
 
 def provisioned_broker(home: Home) -> OurBroker | None:
@@ -88,6 +99,12 @@ def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = F
 def is_loopback(url: str) -> bool:
     """Whether an address is one of this machine alone."""
     return _endpoint(url)[1] == "loopback"
+
+
+def by_number(url: str) -> str:
+    """Give an address of this machine alone as that on which our own brokers listen; any other as it is."""
+    scheme, host, port = _endpoint(url)
+    return f"{scheme}://127.0.0.1:{port}" if host == "loopback" else url
 
 
 def is_readable(url: str) -> bool:

@@ -111,3 +111,18 @@ def test_what_the_settings_name_and_is_not_there_is_told(tmp_path: Path, table: 
     home = settings(tmp_path, f'[home_broker]\nurl = "{NAS}"\n{table}')
     with pytest.raises(ConfigError, match=said):
         choose_home_link(home)
+
+
+async def test_of_the_names_of_this_machine_the_one_counts_where_our_broker_listens(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with listen("127.0.0.1", 0, purpose="a test") as probe:
+        port = probe.getsockname()[1]
+    ours, others = f"mqtt://127.0.0.1:{port}", (f"mqtt://localhost:{port}", f"mqtt://[::1]:{port}")
+    # Somebody else may listen on the same port of ::1, which localhost is, too.
+    before = [await choose_bus(home, each, trust=False) for each in others]
+    assert [bus.url for bus in before] == [ours, ours]
+    running = OurBroker("embedded", urls=(ours,))
+    with only_one(home.broker, what="a broker", hint=""), announced(home, running):
+        assert all(bus.is_ours() for bus in before)
+        for each in others:
+            assert (await choose_bus(home, each, trust=False)).url == ours

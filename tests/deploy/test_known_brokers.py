@@ -75,3 +75,14 @@ def test_a_damaged_file_is_told_and_trusts_nobody(tmp_path: Path) -> None:
 def test_what_is_no_address_of_a_broker_is_told(url: str) -> None:
     with pytest.raises(ConfigError, match="is not the address of a broker"):
         is_loopback(url)
+
+
+def test_what_a_killed_process_left_behind_is_not_believed_of_the_next_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with announced(home, EMBEDDED):
+        left = json.loads(home.broker_run_file.read_text())
+    home.broker_run_file.write_text(json.dumps({**left, "pid": left["pid"] + 1}))
+    with only_one(home.broker, what="a broker", hint=""):
+        assert find_ours(home, URL) is None, "it has not said yet where it listens"
+        with announced(home, EMBEDDED):
+            assert find_ours(home, URL) == EMBEDDED
