@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from broker.files import is_held
 from contracts.errors import ConfigError, Forbidden, NotFound, StrawberryError, Unauthorized
 from deploy.home import Home
 
@@ -240,12 +241,17 @@ def _running_spoke(home: Home) -> HubClient | None:
 
 def _running_hub(home: Home) -> str:
     try:
-        return str(json.loads(home.address_file.read_text())["url"])
+        said = json.loads(home.address_file.read_text())
+        url, process = str(said["url"]), int(said["pid"])
     except (OSError, ValueError, KeyError, TypeError):
+        url, process = "", 0
+    # A hub that was killed leaves its address behind, and somebody else may have the port by now.
+    if not url or not is_held(home.hub, by=process):
         raise ConfigError(
             f"no hub is running that uses {home.directory}",
             hint="Start one with 'strawberry up', or name another with --hub URL.",
-        ) from None
+        )
+    return url
 
 
 def _read(path: Path) -> str:

@@ -1,5 +1,6 @@
 """The command line itself, before any hub is asked."""
 
+import json
 import os
 import subprocess
 import sys
@@ -149,3 +150,20 @@ def test_a_mistake_is_one_line_and_a_hint(environment: dict[str, str], words: li
     assert done.returncode == 1
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+def test_the_owners_token_is_not_sent_to_whoever_has_the_port_of_a_hub_that_was_killed(
+    environment: dict[str, str],
+) -> None:
+    directory = Path(environment["STRAWBERRY_HOME"]) / "hub"
+    directory.mkdir(parents=True)
+    (directory / "cli.token").write_text("hush")
+    with listen("127.0.0.1", 0, purpose="a test") as somebody:
+        url = f"http://127.0.0.1:{somebody.getsockname()[1]}"
+        (directory / "run.json").write_text(json.dumps({"url": url, "pid": 1}))
+        done = run(environment, "devices", "list")
+        assert "no hub is running" in done.stderr
+        with only_one(directory, what="a hub that only begins", hint=""):
+            assert "no hub is running" in run(environment, "devices", "list").stderr
+        with pytest.raises(BlockingIOError):
+            somebody.accept()
