@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from zeroconf import InterfaceChoice, IPVersion, ServiceStateChange, Zeroconf
+from zeroconf import Error, InterfaceChoice, IPVersion, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from contracts import discovery
@@ -67,13 +67,21 @@ async def look_around(
         async with AsyncZeroconf(interfaces=interfaces) as network:
             async with AsyncServiceBrowser(network.zeroconf, discovery.SERVICE, handlers=[hear]):
                 await asyncio.sleep(listen_s)
-            infos = [AsyncServiceInfo(discovery.SERVICE, name) for name in heard]
+            infos = [info for name in heard if (info := _named(name)) is not None]
             await asyncio.gather(*(info.async_request(network.zeroconf, _ANSWER_MS) for info in infos))
     except OSError as error:
         raise ConfigError(
             f"cannot look for hubs in the network: {error.strerror or error}", hint="Give the hub's address."
         ) from None
     return sorted({found for info in infos if (found := _suggestion(info)) is not None})
+
+
+def _named(name: str) -> AsyncServiceInfo | None:
+    """Give what is to be asked about a name; None for one that no hub can have."""
+    try:
+        return AsyncServiceInfo(discovery.SERVICE, name)
+    except Error:
+        return None
 
 
 def _suggestion(info: AsyncServiceInfo) -> Suggestion | None:
