@@ -4,7 +4,9 @@ import asyncio
 import socket
 from typing import Any
 
-from zeroconf import DNSOutgoing, DNSPointer, ServiceInfo, const
+from zeroconf import ServiceInfo, const
+from zeroconf._dns import DNSPointer
+from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts import discovery
