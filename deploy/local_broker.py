@@ -10,11 +10,16 @@ from deploy.home import Home
 from deploy.identity import load_identity
 from deploy.known import OurBroker, announced
 from deploy.lan import ANY, LOOPBACK, Lan, LanOptions, enter_lan
-from deploy.running import chosen_by, forever
+from deploy.running import Ready, chosen_by, forever, unheard
 
 
-async def run_broker(home: Home, *, ports: BrokerPorts, lan: LanOptions, say: Callable[[str], None]) -> None:
+async def run_broker(
+    home: Home, *, ports: BrokerPorts, lan: LanOptions, say: Callable[[str], None], ready: Ready = unheard
+) -> None:
     """Run the embedded broker until cancelled.
+
+    Args:
+        ready: Is told in words once the broker serves.
 
     Raises:
         ConfigError: If a port is taken or a file cannot be used.
@@ -25,6 +30,7 @@ async def run_broker(home: Home, *, ports: BrokerPorts, lan: LanOptions, say: Ca
         for line in describe_broker(broker):
             say(line)
         say(f"Ready: broker at {broker.urls[0]}. Ctrl-C ends.")
+        ready(f"broker at {broker.urls[0]}")
         await forever()
 
 

@@ -13,7 +13,7 @@ from deploy.bus import choose_bus, choose_home_link
 from deploy.home import Home
 from deploy.known import is_loopback
 from deploy.lan import Lan, LanOptions, enter_lan
-from deploy.running import chosen_by, forever
+from deploy.running import Ready, chosen_by, forever, unheard
 from deploy.settings import read_household, read_models
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings
@@ -38,8 +38,11 @@ class HubOptions:
     lan: LanOptions = field(default_factory=LanOptions)
 
 
-async def run_hub(home: Home, *, options: HubOptions, say: Say) -> None:
+async def run_hub(home: Home, *, options: HubOptions, say: Say, ready: Ready = unheard) -> None:
     """Run the hub until cancelled.
+
+    Args:
+        ready: Is told in words once the hub serves.
 
     Raises:
         ConfigError: If the port is taken or a file cannot be used, or the broker is not one of ours.
@@ -50,6 +53,7 @@ async def run_hub(home: Home, *, options: HubOptions, say: Say) -> None:
         lan = await enter_lan(stack, home, options.lan, say=say)
         hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, say=say)
         say(f"Ready: hub at {hub.url} with the broker {bus.url}. Ctrl-C ends.")
+        ready(f"hub at {hub.url} with the broker {bus.url}")
         await forever()
 
 

@@ -15,7 +15,7 @@ from deploy.local_broker import enter_embedded
 from deploy.local_hub import HubOptions, Say, enter_hub, only_hub
 from deploy.local_mosquitto import enter_mosquitto
 from deploy.local_spoke import first_sight, local_spoke
-from deploy.running import forever
+from deploy.running import Ready, forever, unheard
 from deploy.settings import read_broker
 from hub_agent.settings import BusSettings
 
@@ -38,12 +38,13 @@ class UpOptions:
     spoke: bool = True
 
 
-async def run_up(home: Home, *, options: UpOptions, say: Say) -> None:
+async def run_up(home: Home, *, options: UpOptions, say: Say, ready: Ready = unheard) -> None:
     """Run everything until cancelled.
 
     Args:
         home: Where all files lie.
         say: Shows a line to the person who started it.
+        ready: Is told in words once all of it serves.
 
     Raises:
         ConfigError: If a port is taken or a file cannot be used, or the broker is not one of ours.
@@ -60,6 +61,7 @@ async def run_up(home: Home, *, options: UpOptions, say: Say) -> None:
             await stack.enter_async_context(local_spoke(home, hub.url, insecure=insecure))
             say(f"  spoke    {await _first_sight(home, hub.url)}")
         say('Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.')
+        ready(f"hub at {hub.url} with the broker {bus.url}")
         await forever()
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import NoReturn
 
-from deploy.cli.parser import broker, devices, home, models, servers, talk
+from deploy.cli.parser import broker, devices, home, models, servers, service, talk
 from deploy.cli.parser.shared import Parents
 
 __all__ = ["make_parser"]
@@ -25,6 +25,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     servers.add(commands, parents)
+    service.add(commands, parents)
     broker.add(commands, parents)
     talk.add(commands, parents)
     devices.add(commands, parents)

@@ -35,6 +35,12 @@ def _add_up(commands: Commands, parents: Parents) -> None:
         help="run broker, hub and a local spoke",
         description="Run broker, hub and a local spoke; on loopback unless --lan is given.",
     )
+    add_up_options(up)
+    up.set_defaults(run="deploy.cli.serve:up")
+
+
+def add_up_options(up: argparse.ArgumentParser) -> None:
+    """Add what ``up`` can be told."""
     up.add_argument(
         "--broker",
         metavar="WHICH",
@@ -48,11 +54,16 @@ def _add_up(commands: Commands, parents: Parents) -> None:
     add_port(up, "--https-port", 8443, what="with --lan")
     _add_bus_listeners(up)
     up.add_argument("--no-spoke", action="store_true", help="without the local spoke")
-    up.set_defaults(run="deploy.cli.serve:up")
 
 
 def _add_hub(commands: Commands, parents: Parents) -> None:
     hub = commands.add_parser("hub", parents=[parents.common], help="run the hub alone")
+    add_hub_options(hub)
+    hub.set_defaults(run="deploy.cli.serve:run_hub")
+
+
+def add_hub_options(hub: argparse.ArgumentParser) -> None:
+    """Add what ``hub`` can be told."""
     hub.add_argument(
         "--broker",
         metavar="URL",
@@ -62,7 +73,6 @@ def _add_hub(commands: Commands, parents: Parents) -> None:
     add_port(hub, "--http-port", 8321)
     _add_lan(hub)
     add_port(hub, "--https-port", 8443, what="with --lan")
-    hub.set_defaults(run="deploy.cli.serve:run_hub")
 
 
 def _add_lan(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +124,14 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
         "--token-file or standard input; 'strawberry spoke join' is the other way in. "
         "Afterwards the spoke uses what it stored.",
     )
+    add_spoke_options(run)
+    # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
+    run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    run.set_defaults(run="deploy.cli.serve:run_spoke")
+
+
+def add_spoke_options(run: argparse.ArgumentParser) -> None:
+    """Add what ``spoke run`` can be told."""
     run.add_argument(
         "--hub", metavar="URL", help="for example https://hub.local:8443; default: the one that was joined"
     )
@@ -131,6 +149,3 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
     run.add_argument(
         "--token-file", metavar="FILE", help="file with the enrolment token; - for standard input"
     )
-    # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
-    run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-    run.set_defaults(run="deploy.cli.serve:run_spoke")

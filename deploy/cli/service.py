@@ -1,0 +1,197 @@
+"""``strawberry service``: hub and spoke started with the machine, and kept running."""
+
+import argparse
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from broker.files import make_private_directory
+from contracts.errors import ConfigError
+from deploy.cli.output import Output, note
+from deploy.cli.parser.service import OPTIONS
+from deploy.home import Home
+from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, own_program, typed
+from deploy.service.systemd import Systemd
+from deploy.service.windows import TaskScheduler, render_task
+from spoke.enrolment import FILE_NAME
+
+_COLUMNS: Final = ("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
+_OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}
+"""What holds the same files, so that both cannot run."""
+
+
+def install(options: argparse.Namespace) -> None:
+    """Set up a service, or show what would be written."""
+    plan = _plan(options)
+    if sys.platform == "win32":
+        _install_task(plan, options)
+        return
+    manager = _systemd(options)
+    if options.print:
+        unit, notes = manager.unit(plan)
+        value = {"path": str(manager.path_of(plan.kind)), "content": unit, "notes": list(notes)}
+        Output(options.json).result(value, text=f"# {manager.path_of(plan.kind)}\n{unit}".rstrip("\n"))
+        return
+    for other in _OTHERS[plan.kind]:
+        if manager.path_of(other).exists():
+            raise ConfigError(
+                f"the service {other} is there, and would hold the same files",
+                hint=f"'strawberry service remove {other}' first.",
+            )
+    _check_home(plan)
+    done = manager.install(plan, now=options.now)
+    Output(options.json).result(
+        {"path": str(done.path), "changed": done.changed, "started": options.now, "notes": list(done.notes)},
+        text=f"{done.path} is {'written' if done.changed else 'as it was'}; "
+        + ("it runs." if options.now else "it starts with the next start, or with --now."),
+    )
+    for each in () if options.json else done.notes:
+        note(f"  note: {each}")
+
+
+def status(options: argparse.Namespace) -> int:
+    """Show how the services are; the exit code is 1 where one does not run, or there is none."""
+    manager = TaskScheduler() if sys.platform == "win32" else _systemd(options)
+    found = [state for kind in _kinds(options) if (state := manager.state(kind)) is not None]
+    Output(options.json).rows(found, _COLUMNS, empty="no service; 'strawberry service install' sets one up")
+    return 0 if found and all(each["state"] in ("active", "running") for each in found) else 1
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Show what services wrote."""
+    if sys.platform == "win32":
+        raise ConfigError(
+            "Windows keeps no log of a task", hint="Run the command itself to see what it says."
+        )
+    manager = _systemd(options)
+    kinds = [kind for kind in _kinds(options) if manager.path_of(kind).exists()]
+    if not kinds:
+        raise ConfigError("there is no such service", hint="'strawberry service install' sets one up.")
+    command = manager.log_command(kinds, lines=options.lines, follow=options.follow, as_json=options.json)
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+    except FileNotFoundError:
+        raise ConfigError("there is no journalctl here", hint="It comes with systemd.") from None
+
+
+def remove(options: argparse.Namespace) -> None:
+    """Stop a service and take it away; its data stay."""
+    manager = TaskScheduler() if sys.platform == "win32" else _systemd(options)
+    removed = manager.remove(options.service)
+    Output(options.json).result(
+        {"service": options.service, "removed": removed},
+        text=f"The service {options.service} is gone; its data are still there."
+        if removed
+        else f"There was no service {options.service}.",
+    )
+
+
+def _systemd(options: argparse.Namespace) -> Systemd:
+    if sys.platform != "linux":
+        raise ConfigError(
+            "services are set up with systemd, which this system does not have",
+            hint="Start 'strawberry up', 'hub' or 'spoke run' by what this system has for it.",
+        )
+    return Systemd(system=options.system)
+
+
+def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
+    return (options.service,) if options.service else KINDS
+
+
+def _plan(options: argparse.Namespace) -> ServicePlan:
+    kind: Kind = options.service
+    _make_absolute(options)
+    user = _user(options)
+    plan = ServicePlan(
+        kind=kind,
+        program=own_program(),
+        options=typed(options, _defaults(kind)),
+        home=_home_of(user),
+        writable=tuple(Path(folder).absolute() for folder in options.writable),
+        memory=options.memory or MEMORY[kind],
+        user=user,
+    )
+    missing = next((folder for folder in plan.writable if not folder.is_dir()), None)
+    if missing is not None:
+        raise ConfigError(
+            f"there is no folder {missing}", hint="Make it first: a unit may only name what is."
+        )
+    return plan
+
+
+def _defaults(kind: Kind) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(add_help=False)
+    OPTIONS[kind](parser)
+    return parser.parse_args([])
+
+
+def _make_absolute(options: argparse.Namespace) -> None:
+    """Make the paths ones that mean the same from any directory."""
+    if options.service != "spoke":
+        return
+    if options.token_file == "-":  # noqa: S105  no token, but a word for standard input
+        raise ConfigError("a service has no standard input", hint="Join first: 'strawberry spoke join'.")
+    if options.token_file is not None:
+        options.token_file = str(Path(options.token_file).absolute())
+    if options.skills is not None:
+        options.skills = [str(Path(folder).absolute()) for folder in options.skills]
+
+
+def _user(options: argparse.Namespace) -> str | None:
+    if not options.system:
+        if options.run_as is not None:
+            raise ConfigError("--run-as is for services of the whole machine", hint="Add --system.")
+        return None
+    user: str | None = options.run_as or os.environ.get("SUDO_USER")
+    if user is None:
+        raise ConfigError(
+            "whose rights is the service to have?", hint="Say it with --run-as NAME; best not root."
+        )
+    return user
+
+
+def _home_of(user: str | None) -> Path:
+    """Give the data directory: the one that is named, or that of the user whose rights it has."""
+    if user is None or os.environ.get("STRAWBERRY_HOME"):
+        return Home.find().directory
+    home = Path(f"~{user}").expanduser()
+    if str(home).startswith("~"):
+        raise ConfigError(f"there is no user {user} here", hint=f"'adduser {user}' makes one.")
+    return home / Home.find().directory.name
+
+
+def _check_home(plan: ServicePlan) -> None:
+    """See that it can start: its directory is there, and a spoke has joined."""
+    if not plan.home.exists():
+        make_private_directory(plan.home)
+        if plan.user is not None:
+            shutil.chown(plan.home, plan.user)
+    joined = (plan.home / "spoke" / FILE_NAME).exists()
+    if (
+        plan.kind == "spoke"
+        and not joined
+        and not any(word.startswith("--token-file") for word in plan.options)
+    ):
+        raise ConfigError(
+            "this machine has joined no hub yet",
+            hint="'strawberry spoke join' first"
+            + (f", as {plan.user}." if plan.user is not None else "; or add --token-file."),
+        )
+
+
+def _install_task(plan: ServicePlan, options: argparse.Namespace) -> None:
+    account = f"{os.environ.get('USERDOMAIN', '')}\\{getpass.getuser()}".lstrip("\\")
+    if options.print:
+        print(render_task(plan, account=account), end="")
+        return
+    TaskScheduler().install(plan, account=account, now=options.now)
+    Output(options.json).result(
+        {"service": plan.kind, "started": options.now},
+        text="The task is set up; it starts at your next login"
+        + (", and runs now." if options.now else ", or with --now."),
+    )

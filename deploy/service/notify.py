@@ -1,0 +1,102 @@
+"""Tells the service manager how this process is (sd_notify), with the standard library alone.
+
+systemd names a socket in ``NOTIFY_SOCKET`` and takes datagrams of ``NAME=value`` lines there.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, NoReturn, Self
+
+_LOG = logging.getLogger(__name__)
+
+_STARTING_BEAT_S: Final = 10.0
+"""How often a start that takes long asks for more time; only as long as the event loop turns."""
+_MORE_TIME_S: Final = 60.0
+"""How much more it asks for: several beats, since one may be late on a small machine."""
+_BEATS_PER_WATCHDOG: Final = 3
+"""Half the time is what systemd advises; a third forgives one late beat."""
+
+
+@dataclass
+class ServiceManager:
+    """The manager that started this process; tells nothing where none did.
+
+    Attributes:
+        address: Its socket: a path, or ``@name`` for an abstract one; None where there is none.
+        watchdog_s: After how long a silence it starts this process again; None where it does not look.
+    """
+
+    address: str | None = None
+    watchdog_s: float | None = None
+    _is_starting: bool = True
+
+    @classmethod
+    def take(cls, environment: MutableMapping[str, str] = os.environ) -> Self:
+        """Take it out of the environment, so that no child of this process speaks in its name."""
+        address = environment.pop("NOTIFY_SOCKET", None)
+        period = environment.pop("WATCHDOG_USEC", "")
+        process = environment.pop("WATCHDOG_PID", "")
+        is_meant = not process or process == str(os.getpid())
+        watchdog_s = int(period) / 1_000_000 if period.isdigit() and int(period) and is_meant else None
+        return cls(address or None, watchdog_s)
+
+    def ready(self, status: str) -> None:
+        """Say that the service serves now."""
+        self._is_starting = False
+        self._send("READY=1", _status(status))
+
+    def status(self, text: str) -> None:
+        """Say in words how it is, for ``systemctl status``."""
+        self._send(_status(text))
+
+    def stopping(self) -> None:
+        """Say that it ends on purpose."""
+        self._send("STOPPING=1", _status("ending what runs"))
+
+    @asynccontextmanager
+    async def kept_informed(self) -> AsyncIterator[None]:
+        """Show the manager that the event loop turns, for as long as the context is open."""
+        if self.address is None:
+            yield
+            return
+        tasks = asyncio.TaskGroup()
+        await tasks.__aenter__()
+        beat = tasks.create_task(self._beat(), name="watchdog")
+        try:
+            yield
+        finally:
+            beat.cancel()
+            # The body's own exception is not handed to the group, which would wrap it in another.
+            await tasks.__aexit__(None, None, None)
+
+    async def _beat(self) -> NoReturn:
+        every = self.watchdog_s / _BEATS_PER_WATCHDOG if self.watchdog_s is not None else _STARTING_BEAT_S
+        while True:
+            more = [f"EXTEND_TIMEOUT_USEC={_MORE_TIME_S * 1_000_000:.0f}"] if self._is_starting else []
+            self._send("WATCHDOG=1", *more)
+            await asyncio.sleep(min(every, _STARTING_BEAT_S) if self._is_starting else every)
+
+    def _send(self, *lines: str) -> None:
+        if self.address is None or sys.platform == "win32":
+            return
+        # An abstract socket has a zero byte where its name in the environment has an @ (unix(7)).
+        address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as sender:
+            # A manager that does not read must not hold up the event loop.
+            sender.setblocking(False)
+            try:
+                sender.sendto("\n".join(lines).encode(), address)
+            except OSError as error:
+                _LOG.debug("the service manager does not listen: %s", error)
+
+
+def _status(text: str) -> str:
+    # A line end would begin another assignment.
+    return f"STATUS={' '.join(text.split())}"

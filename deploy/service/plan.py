@@ -1,0 +1,104 @@
+"""What a service is to be: which command it runs, for whom, and what it may use."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from contracts.errors import ConfigError
+from deploy.logs import redact
+
+Kind = Literal["up", "hub", "spoke"]
+KINDS: Final[tuple[Kind, ...]] = ("up", "hub", "spoke")
+
+COMMANDS: Final[dict[Kind, tuple[str, ...]]] = {"up": ("up",), "hub": ("hub",), "spoke": ("spoke", "run")}
+_ABOUT: Final[dict[Kind, str]] = {
+    "up": "Strawberry: broker, hub and spoke of this machine",
+    "hub": "Strawberry hub",
+    "spoke": "Strawberry spoke: the skills of this machine",
+}
+MEMORY: Final[dict[Kind, str]] = {"up": "3G", "hub": "3G", "spoke": "512M"}
+"""A sandbox process has some 200 to 450 MB and there are up to five; a spoke by itself has 80 MB, and the
+rest is for what its skills load."""
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """One service of this machine.
+
+    Attributes:
+        kind: What it is.
+        program: The words that start ``strawberry``; the first is an absolute path.
+        options: What follows the command, as it would be typed.
+        home: The data directory, which it may write.
+        writable: Other directories that it may write.
+        memory: Its cap, as systemd writes it.
+        user: Whose rights it has; None for the user whose manager runs it.
+    """
+
+    kind: Kind
+    program: tuple[str, ...]
+    options: tuple[str, ...]
+    home: Path
+    writable: tuple[Path, ...] = ()
+    memory: str = ""
+    user: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return name_of(self.kind)
+
+    @property
+    def about(self) -> str:
+        """What it is, for people."""
+        return _ABOUT[self.kind]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The whole command line."""
+        return (*self.program, *COMMANDS[self.kind], *self.options)
+
+
+def name_of(kind: Kind) -> str:
+    """Give the name of a service."""
+    return f"strawberry-{kind}"
+
+
+def own_program() -> tuple[str, ...]:
+    """Give the words that start this very installation."""
+    script = Path(sys.executable).with_name("strawberry")
+    if script.is_file():
+        return (str(script),)
+    # -P: nothing that lies in the directory where it is started becomes part of the program.
+    return (sys.executable, "-P", "-m", "deploy.cli.main")
+
+
+def typed(options: argparse.Namespace, defaults: argparse.Namespace) -> tuple[str, ...]:
+    """Give the options that say something else than the defaults, as they would be typed.
+
+    Raises:
+        ConfigError: If one of them holds a secret, which others could then read.
+    """
+    words: list[str] = []
+    for name, default in vars(defaults).items():
+        value = getattr(options, name)
+        if value != default:
+            words += _option(f"--{name.replace('_', '-')}", value)
+    for word in words:
+        if redact(word) != word:
+            raise ConfigError(
+                "a password or token on the command line of a service could be read by everybody here",
+                hint="Put it into strawberry.toml and .env of the data directory.",
+            )
+    return tuple(words)
+
+
+def _option(option: str, value: Any) -> list[str]:
+    if value is True:
+        return [option]
+    values: Sequence[Any] = value if isinstance(value, list) else [value]
+    # In one word, so that a value may begin with a dash.
+    return [f"{option}={each}" for each in values]

@@ -1,0 +1,137 @@
+"""The systemd unit of a service."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigError
+from deploy.service.plan import ServicePlan
+
+WATCHDOG_S: Final = 30
+"""A small machine under load holds up an event loop for seconds, never for this long."""
+STOP_S: Final = 45
+"""`up` gives its spoke 15 s, of which that gives its skills 5 s; then the hub, the broker and the sandbox."""
+_START_S: Final = 120
+"""A first start fetches and builds the sandbox; it asks for more time by itself as long as it lives."""
+_RESTART_S: Final = 2
+_RESTART_MAX_S: Final = 60
+_BACKOFF_SINCE: Final = 254
+"""The systemd that brought RestartSteps; an older one waits ``_RESTART_S`` each time."""
+
+_ALWAYS: Final = (
+    # None of these needs a privilege, so they hold in a user's manager, too. Not among them is
+    # MemoryDenyWriteExecute: the sandbox compiles JavaScript and WebAssembly.
+    "NoNewPrivileges=yes",
+    "UMask=0077",
+    "LockPersonality=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictNamespaces=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
+)
+_FILES: Final = (
+    "ProtectSystem=strict",
+    "PrivateTmp=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectControlGroups=yes",
+)
+_SYSTEM_ONLY: Final = (
+    # They take capabilities away, which a user's manager may not: its services would not start at all.
+    "CapabilityBoundingSet=",
+    "ProtectKernelModules=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectHostname=yes",
+)
+
+
+@dataclass(frozen=True)
+class UnitStyle:
+    """For which manager a unit is.
+
+    Attributes:
+        system: Whether it is for the manager of the whole machine.
+        version: Of systemd; 0 where it is not known.
+        confined: Whether files can be write-protected here; a user's manager needs user namespaces for it,
+            which some kernels do not give to users.
+    """
+
+    system: bool = False
+    version: int = 0
+    confined: bool = True
+
+
+def render(plan: ServicePlan, style: UnitStyle) -> str:
+    """Give the text of the unit.
+
+    Raises:
+        ConfigError: If a path or an option cannot stand in a unit.
+    """
+    return "\n".join([*_unit(plan, style), "", *_service(plan, style), "", *_install(style), ""])
+
+
+def protections(style: UnitStyle, *, writable: Sequence[Path]) -> list[str]:
+    """Give the lines that confine the service, as far as the manager can."""
+    lines = list(_ALWAYS)
+    if style.confined:
+        # A user's manager has the privilege to change mounts only within a user namespace.
+        lines += [*([] if style.system else ["PrivateUsers=yes"]), *_FILES]
+        lines += [f"ReadWritePaths={_quoted(str(path))}" for path in writable]
+    if style.system:
+        lines += _SYSTEM_ONLY
+    return lines
+
+
+def _unit(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
+    yield "[Unit]"
+    yield f"Description={plan.about}"
+    if style.system:
+        yield "Wants=network-online.target"
+        yield "After=network-online.target"
+    # It is never given up: a broker or a disk that is back after an hour must be enough.
+    yield "StartLimitIntervalSec=0"
+
+
+def _service(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
+    yield "[Service]"
+    yield "Type=notify"
+    program, *words = plan.words
+    # In the program's own path nothing is a variable.
+    yield f"ExecStart={' '.join([_quoted(program), *(_quoted(word, variables=True) for word in words)])}"
+    yield f"Environment={_quoted(f'STRAWBERRY_HOME={plan.home}')}"
+    if style.system and plan.user is not None:
+        yield f"User={plan.user}"
+    yield "Restart=on-failure"
+    yield f"RestartSec={_RESTART_S}"
+    if style.version >= _BACKOFF_SINCE:
+        yield "RestartSteps=5"
+        yield f"RestartMaxDelaySec={_RESTART_MAX_S}"
+    yield f"TimeoutStartSec={_START_S}"
+    yield f"WatchdogSec={WATCHDOG_S}"
+    # Only the main process is told to stop: it ends its own children in their order.
+    yield "KillMode=mixed"
+    yield f"TimeoutStopSec={STOP_S}"
+    yield f"MemoryMax={plan.memory}"
+    yield "OOMPolicy=continue"
+    yield "TasksMax=512"
+    yield f"SyslogIdentifier={plan.name}"
+    yield from protections(style, writable=(plan.home, *plan.writable))
+
+
+def _install(style: UnitStyle) -> Iterator[str]:
+    yield "[Install]"
+    yield f"WantedBy={'multi-user.target' if style.system else 'default.target'}"
+
+
+def _quoted(text: str, *, variables: bool = False) -> str:
+    """Write a word so that systemd reads exactly it (systemd.syntax(7), systemd.service(5))."""
+    if not text.isprintable():
+        raise ConfigError(
+            f"{text!r} cannot stand in a unit of systemd", hint="Use a plainer path."
+        )
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    if variables:
+        escaped = escaped.replace("$", "$$")
+    return f'"{escaped}"'
