@@ -180,10 +180,8 @@ def _exchange(turn: Sequence[Entry]) -> Exchange | None:
 
 
 def _worth(answer: Sequence[Entry]) -> tuple[bool, bool, int]:
-    last = answer[-1]
-    # What the hub answered, it knows best itself.
-    by_who_ran_it = (last.mode == "online") == is_hub(last.writer)
-    return last.complete, by_who_ran_it, sum(len(entry.text) for entry in answer)
+    # What the hub ran, it knows best itself; what it did not run, it has no answer to.
+    return answer[-1].complete, is_hub(answer[-1].writer), sum(len(entry.text) for entry in answer)
 
 
 def _text(entries: Iterable[Entry]) -> str:

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_core.conversation import Words, deed_of, exchanges_of, messages_of, moment_after, ordered
 from agent_core.gateway.protocol import AssistantMessage, UserMessage
-from contracts.events import SkillCalled
+from contracts.events import Mode, SkillCalled
 from contracts.history import PAGE_ENTRIES, PIECE, Entry, page_of
 
 HUB, KITCHEN, HALL = "hub-main.00000000000a", "kitchen.00000000000b", "hall.00000000000c"
@@ -109,9 +110,10 @@ def test_a_turn_that_both_sides_wrote_down_is_shown_once_with_all_of_its_answer(
     assert (exchange.answer, exchange.complete, exchange.writer) == ("It is f", False, "kitchen")
 
 
-def test_what_the_hub_answered_is_taken_from_the_hub_and_not_marked_where_it_was_asked() -> None:
-    seen = turn(KITCHEN, 1, "a", answer="four", mode="online")
-    (exchange,) = exchanges_of([*seen, *turn(HUB, 1, "a", answer="four", mode="online", device="kitchen")])
+@pytest.mark.parametrize("mode", ["online", "sentence"])
+def test_what_the_hub_answered_is_taken_from_the_hub_and_not_marked_where_it_was_asked(mode: Mode) -> None:
+    seen = turn(KITCHEN, 1, "a", answer="four, it says", mode=mode)
+    (exchange,) = exchanges_of([*seen, *turn(HUB, 1, "a", answer="four", mode=mode, device="kitchen")])
     assert exchange.writer == "hub-main"
     assert messages_of([replace(exchange, device="kitchen")], reader="kitchen")[0] == UserMessage("a?")
 
