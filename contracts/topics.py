@@ -87,6 +87,13 @@ class Topic:
             {name: _check(name, values[name]) if name in values else "+" for name in self.names}
         )
 
+    def fits(self, topic: str) -> bool:
+        """Whether the topic has the levels of this row, whatever stands in the variable ones."""
+        levels = topic.split("/")
+        return len(levels) == len(self.levels) and all(
+            own.startswith("{") or own == given for own, given in zip(self.levels, levels, strict=True)
+        )
+
     def match(self, topic: str) -> dict[str, str] | None:
         """Give the values of the variable levels, or None where the topic is not of this row."""
         levels = topic.split("/")
@@ -181,6 +188,11 @@ def branches_of(principal: str) -> tuple[str, ...]:
     """Give filters for all that a device or client may ever have published."""
     name = _check("principal", principal)
     return f"devices/{name}/#", f"hub/chat/{name}/#"
+
+
+def has_place(topic: str) -> bool:
+    """Whether the table has a place for a topic; what else stands on our branches is somebody else's."""
+    return any(row.fits(topic) for row in TOPICS)
 
 
 def find(topic: str) -> tuple[Topic, dict[str, str]] | None:

@@ -47,7 +47,7 @@ async def purge_bus(
     presence.silence()
     try:
         await _connect_anew(link)
-        emptied = await retained.gather(*topics.BRANCHES)
+        emptied = set(filter(topics.has_place, await retained.gather(*topics.BRANCHES)))
         await retained.empty(emptied)
         theirs = tuple(branch for device in connected for branch in _branches(device))
         more, left = await retained.clear(*topics.BRANCHES, spare=lambda topic: topic.startswith(theirs))

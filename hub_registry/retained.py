@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.link import Link, Message
+from contracts import topics
 from contracts.errors import Disconnected
 from hub_registry.hub_presence import HubPresence
 
@@ -125,19 +126,21 @@ class RetainedTopics:
     async def _publish(self, message: Message) -> None:
         await self._link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
 
-    async def empty(self, topics: Iterable[str]) -> None:
+    async def empty(self, emptied: Iterable[str]) -> None:
         """Have the broker retain nothing on these topics.
 
         Raises:
             Disconnected: While there is no connection.
         """
-        for topic in sorted(topics):
+        for topic in sorted(emptied):
             await self._link.publish(topic, b"", qos=1, retain=True)
 
     async def clear(
         self, *filters: str, spare: Callable[[str], bool] = lambda _: False
     ) -> tuple[set[str], set[str]]:
-        """Empty all that matches, and look again until nothing is left.
+        """Empty all of ours that matches, and look again until nothing is left.
+
+        On a broker that others use, too, they may have topics on a branch that is called like one of ours.
 
         Args:
             spare: Which topics to leave alone; asked anew each time.
@@ -152,7 +155,8 @@ class RetainedTopics:
         left: set[str] = set()
         stubborn = 0
         for _ in range(_ROUNDS):
-            left = {topic for topic in await self.gather(*filters) if not spare(topic)}
+            found = await self.gather(*filters)
+            left = {topic for topic in found if topics.has_place(topic) and not spare(topic)}
             stubborn = stubborn + 1 if left <= emptied else 0
             if not left or stubborn > _STUBBORN:
                 break

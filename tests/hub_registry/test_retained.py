@@ -250,6 +250,22 @@ async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_sil
             assert await retained(hub.outside) == set()
 
 
+async def test_neither_a_purge_nor_a_removal_touches_what_others_keep_on_a_branch_of_the_same_name(
+    tmp_path, mosquitto, hub_key
+):
+    theirs = {"devices/kitchen/temperature", "devices/tv/power", "hub/firmware", "users/ada", "zigbee2mqtt/x"}
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        for topic in theirs:
+            await hub.outside.publish(topic, b"on", retain=True, confirmed=True)
+        device = await hub.registry.add_device("TV", owner="admin")
+        own = topics.STATE.build(device=device.id, skill="X", property="y")
+        await hub.outside.publish(own, b"{}", retain=True, confirmed=True)
+        await hub.service.remove_device(device.id)
+        await settled(hub.outside, {OWN, *theirs})
+        await hub.service.purge()
+        assert await retained(hub.outside) == theirs
+
+
 async def test_a_purge_reaches_all_of_a_broker_that_drops_what_does_not_fit_its_queue(tmp_path, hub_key):
     require(find_mosquitto() is not None, HINT)
     with Mosquitto(tmp_path, in_flight=5, queued=20) as short:
