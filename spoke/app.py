@@ -22,7 +22,6 @@ from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
 from spoke.starts import next_epoch
 from spoke.status import OwnStatus, manifest_of, sealed_registrations
-from spoke.talking import Talk, open_talk
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,11 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 }
             )
         )
-        stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
         url = None
         if settings.chat is not None:
+            # Not needed by a spoke that nobody talks to.
+            from spoke.talking import Talk, open_talk
+
             talk = Talk(
                 settings=settings,
                 enrolment=lambda: membership.enrolment,
@@ -151,6 +152,8 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 connected=lambda: link.connected,
             )
             url = await stack.enter_async_context(open_talk(talk, settings.chat))
+        # First of all: calls of turns that run here may end before their turns are stopped.
+        stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
         yield Spoke(
             device=device,
             epoch=status.epoch,

@@ -63,6 +63,7 @@ class ChatRoutes:
 
     Args:
         agent: Gives what answers; asked with each message, so that it is loaded with the first.
+        device: Id of this device, which is the current one of every turn.
         health: Gives what ``/api/health`` shows to anybody.
     """
 
@@ -70,11 +71,13 @@ class ChatRoutes:
         self,
         agent: Callable[[], Awaitable["Agent"]],
         *,
+        device: str,
         token: str,
         connections: Connections,
         health: Callable[[], dict[str, Json]],
     ) -> None:
         self._agent = agent
+        self._device = device
         self._token = token.encode()
         self._connections = connections
         self._health = health
@@ -115,6 +118,7 @@ class ChatRoutes:
 
     async def _complete(self, request: Request) -> Response:
         body = await _read(request, CompletionRequest)
+        self._check_device(request.headers.get("x-strawberry-device"))
         said = read(body.messages)
         turn = await (await self._agent()).ask(
             Asking(
@@ -136,11 +140,19 @@ class ChatRoutes:
 
     async def _say(self, request: Request) -> Response:
         body = await _read(request, _Message)
+        self._check_device(body.device)
         asking = Asking(body.message, uuid7(), body.conversation or uuid7(), body.agent)
         turn = await (await self._agent()).ask(asking)
         async with self._connections.hold(request.receive) as client:
             return JSONResponse(await whole_answer(turn))
         return farewell(client)
+
+    def _check_device(self, named: str | None) -> None:
+        if named not in (None, self._device):
+            raise InvalidMessage(
+                f"here {self._device} is the current device, not {named}",
+                hint="Name the other device in the message, or ask the hub.",
+            )
 
     async def _cancel(self, request: Request) -> Response:
         agent, turn = await self._agent(), _checked(request.path_params["turn"])

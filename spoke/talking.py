@@ -74,7 +74,11 @@ async def open_talk(talk: Talk, chat: ChatSettings) -> AsyncIterator[str]:
             }
 
         routes = ChatRoutes(
-            agent.get, token=provide_token(directory), connections=Connections(tasks), health=health
+            agent.get,
+            device=talk.device,
+            token=provide_token(directory),
+            connections=Connections(tasks),
+            health=health,
         )
         await stack.enter_async_context(serve(routes.app(max_body_bytes=chat.max_body_bytes), listener))
 

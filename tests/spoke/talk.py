@@ -58,8 +58,11 @@ class Line:
 
     async def __aexit__(self, *_: object) -> None:
         self.go.set()
-        self.cut()
         await self.drop()
+        self.cut()
+        await self.settled()
+        # An aborted connection is closed in the next round of the loop.
+        await asyncio.sleep(0.01)
 
     async def restore(self) -> None:
         """Take connections, on the same port as before."""

@@ -153,3 +153,14 @@ async def test_a_spoke_loads_nothing_heavy() -> None:
         text=True,
     )
     assert set(loaded.split()).isdisjoint(HEAVY)
+
+
+async def test_talking_to_a_spoke_without_a_model_loads_nothing_heavy() -> None:
+    talking = "spoke.talking, spoke.agent, spoke.hub_turn, spoke.reach, spoke.history, spoke.sync"
+    loaded = await asyncio.to_thread(
+        subprocess.check_output,
+        [sys.executable, "-c", f"import sys, {talking}; print(*sys.modules)"],
+        cwd=ROOT,
+        text=True,
+    )
+    assert set(loaded.split()) & set(HEAVY) == {"uvicorn"}

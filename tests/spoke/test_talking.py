@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
+from contracts.wire import Json
 from tests.hub_agent.home import Home, open_home, says
-from tests.spoke.home import Place
+from tests.hub_agent.skills import LampSkill
+from tests.spoke.home import Place, wait_for
 from tests.spoke.talk import CANCEL, CHAT, Talker, open_talker, small_model
 
 
-def acts(method: str, **arguments: str) -> Callable[[SeenRequest], Says]:
+def acts(method: str, **arguments: Json) -> Callable[[SeenRequest], Says]:
     """A model that calls a method of the journal, and says what came of it."""
 
     def script(seen: SeenRequest) -> Says:
@@ -256,3 +258,39 @@ async def test_a_person_is_asked_wherever_the_turn_runs(
                     said = await client.post(path, json={"approve": True})
                     assert said.json() == {"approve": True}
     assert talker.place.journal == ["burnt"]
+
+
+async def test_another_device_than_this_one_is_not_taken_for_it(talker: Talker) -> None:
+    async with talker.client() as client:
+        for device, status in ((talker.spoke.device, 200), ("kitchen_pi", 422)):
+            answer = await client.post("/api/chat", json={"message": "write down x", "device": device})
+            assert answer.status_code == status
+            headers = {"x-strawberry-device": device}
+            answer = await client.post(CHAT, json=says("write down x"), headers=headers)
+            assert answer.status_code == status
+    assert talker.place.journal == ["x", "x"]
+
+
+async def test_a_spoke_that_stops_lets_the_skill_of_its_own_turn_end(
+    home: Home, place: Place, own_model: ScriptedModel
+) -> None:
+    own_model.script = acts("slowly", text="job", seconds=0.5)
+    async with asyncio.TaskGroup() as tasks:
+        async with open_talker(home, place, models=small_model(own_model.base_url)) as talker:
+            await talker.line.drop()
+            telling = tasks.create_task(talker.say("write slowly into the journal"))
+            await wait_for(lambda: place.journal, "the job to begin")
+        assert place.journal == ["job begun", "job done"]
+    assert telling.result().mode in ("cancelled", "offline")
+
+
+async def test_two_devices_with_the_same_sentence_mean_the_one_that_is_spoken_to(
+    talker: Talker, home: Home
+) -> None:
+    lamp = LampSkill()
+    await home.device("Hall PC", lamp)
+    told = await talker.say("write down here")
+    assert (told.mode, talker.place.journal) == ("sentence", ["here"])
+    # What only another device can do goes through the hub.
+    told = await talker.say("turn on the lamp")
+    assert (told.mode, lamp.level) == ("sentence", 100)
