@@ -253,7 +253,7 @@ async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_sil
 async def test_neither_a_purge_nor_a_removal_touches_what_others_keep_on_a_branch_of_the_same_name(
     tmp_path, mosquitto, hub_key
 ):
-    theirs = {"devices/kitchen/temperature", "devices/tv/power", "hub/firmware", "users/ada", "zigbee2mqtt/x"}
+    theirs = {"devices/kitchen/temperature", "devices/tv/power", "hub/firmware", "users/ada"}
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         for topic in theirs:
             await hub.outside.publish(topic, b"on", retain=True, confirmed=True)
