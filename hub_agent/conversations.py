@@ -107,7 +107,8 @@ class Conversations:
                 mode=ending.mode,
                 did=ending.did,
                 untrusted=ending.untrusted,
-                complete=ending.state == "finished",
+                # Only a final event tells who answered; what ended with an error was broken off.
+                complete=ending.mode is not None,
             )
             self._pen.write(session, key.user, words)
 

@@ -67,7 +67,8 @@ class SpokeLedger:
             mode=ending.mode,
             did=ending.did,
             untrusted=ending.untrusted,
-            complete=ending.state == "finished",
+            # Only a final event tells who answered; what ended with an error was broken off.
+            complete=ending.mode is not None,
         )
         self.has_news = self.has_news or ending.mode != "online"
         await self._history.append(words)

@@ -109,6 +109,14 @@ async def test_what_a_device_brings_is_stored_once_and_is_the_hubs_context(
     assert (await history.sync(ANN, KITCHEN, SyncRequest())).entries == brought
 
 
+async def test_an_answer_that_ended_with_an_error_counts_as_broken_off(conversations: Conversations) -> None:
+    key = TurnKey(ANN, "1")
+    await conversations.begin(key, conversation="c", question="q", device=None)
+    await conversations.end(key, Ending("finished", "It is f"))
+    await told(conversations, "2")
+    assert [each.complete for each in await conversations.history(ANN, "c", limit=5)] == [False, True]
+
+
 async def test_another_content_under_a_known_number_is_refused_and_logged_and_the_rest_goes_on(
     history: History, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -102,7 +102,7 @@ def _move_texts() -> None:
                     "mode": row["mode"] if answers else None,
                     "did": [],
                     "untrusted": answers and bool(row["untrusted"]),
-                    "complete": row["state"] == "finished" if answers else True,
+                    "complete": row["mode"] is not None if answers else True,
                 }
                 connection.execute(sa.insert(entry).values(**made))
 
