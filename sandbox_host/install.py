@@ -20,6 +20,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,65 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
     Raises:
         SandboxError: If they cannot be fetched or built.
     """
-    return await asyncio.to_thread(_install, directory, progress or (lambda _: None))
+    steps = _Steps()
+    try:
+        return await asyncio.to_thread(_install, directory, progress or (lambda _: None), steps)
+    except asyncio.CancelledError:
+        # The end of the process waits for the thread, and that for the program it has started.
+        steps.stop()
+        raise
+
+
+class _Steps:
+    """The programs that an installation starts, one after another, until it is stopped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: subprocess.Popen[str] | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Kill the one that runs, and start no other."""
+        with self._lock:
+            self._is_stopped = True
+            if self._running is not None:
+                self._running.kill()
+
+    def call(
+        self, command: list[str], *, environment: dict[str, str], seconds: float, failure: str, hint: str
+    ) -> None:
+        """Run a program to its end.
+
+        Raises:
+            SandboxError: With ``failure`` if it cannot be run, fails or takes longer.
+        """
+        try:
+            with self._start(command, environment) as process:
+                try:
+                    _, errors = process.communicate(timeout=seconds)
+                except BaseException:
+                    process.kill()
+                    raise
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SandboxError(f"{failure}: {error}", hint=hint) from None
+        if process.returncode != 0:
+            lines = errors.strip().splitlines() or [f"exit code {process.returncode}"]
+            raise SandboxError(f"{failure}: {lines[0][:300]}", hint=hint)
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
+        with self._lock:
+            if self._is_stopped:
+                raise SandboxError("the sandbox is not installed: it was stopped on the way")
+            self._running = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+            return self._running
 
 
 async def find(directory: Path) -> Installed:
@@ -158,19 +217,19 @@ def _find(directory: Path) -> Installed:
     return Installed(home, home.parent / "processes")
 
 
-def _install(directory: Path, progress: Progress) -> Installed:
+def _install(directory: Path, progress: Progress, steps: _Steps) -> Installed:
     try:
         installed = _find(directory)
     except SandboxError:
-        _build(directory, progress)
+        _build(directory, progress, steps)
         installed = _find(directory)
     if not (installed.home / _CACHE).is_dir():
         progress("Compiling the sandbox")
-        _compile(installed)
+        _compile(installed, steps)
     return installed
 
 
-def _build(directory: Path, progress: Progress) -> None:
+def _build(directory: Path, progress: Progress, steps: _Steps) -> None:
     """Make the files under a name of their own, then give them the final name in one step."""
     directory.mkdir(parents=True, mode=0o700, exist_ok=True)
     home = directory.absolute() / _version()
@@ -178,9 +237,9 @@ def _build(directory: Path, progress: Progress) -> None:
         for name in (*_PROGRAMS, *_LOCKED):
             shutil.copyfile(_SOURCES / name, staging / name)
         progress(f"Fetching Pyodide {PYODIDE} (14 MB)")
-        _fetch(staging)
+        _fetch(staging, steps)
         progress("Building the sandbox's memory image (a few seconds, once)")
-        _make_image(staging)
+        _make_image(staging, steps)
         names = [*_PROGRAMS, "import_map.json", _IMAGE, *(f"pyodide/{name}" for name in _PYODIDE_FILES)]
         sums = {name: _sha256(staging / name) for name in names}
         (staging / _SUMS).write_text(json.dumps(sums, indent=2))
@@ -213,12 +272,12 @@ def _put_in_place(staging: Path, home: Path) -> None:
         _find(home.parent)  # another process was faster; what it made has to be right
 
 
-def _fetch(staging: Path) -> None:
+def _fetch(staging: Path, steps: _Steps) -> None:
     deno_dir = staging / "deno"
     environment = {**os.environ, **_registry(os.environ), "DENO_DIR": str(deno_dir), "NO_COLOR": "1"}
     environment.setdefault("DENO_TLS_CA_STORE", "mozilla,system")
     command = [find_deno_bin(), "cache", "--quiet", "--frozen", "--config", str(staging / "deno.json")]
-    _call(
+    steps.call(
         [*command, str(staging / "host.ts")],
         environment=environment,
         seconds=_DOWNLOAD_SECONDS,
@@ -258,10 +317,10 @@ def _registry(environment: Mapping[str, str]) -> dict[str, str]:
     return {"NPM_CONFIG_REGISTRY": registry} if registry.startswith(("http://", "https://")) else {}
 
 
-def _make_image(staging: Path) -> None:
+def _make_image(staging: Path, steps: _Steps) -> None:
     cache = staging / "build-cache"
     command = _run(staging, f"--allow-read={staging}", f"--allow-write={staging}")
-    _call(
+    steps.call(
         [*command, str(staging / "mksnap.ts"), str(staging / "guest.py"), str(staging / _IMAGE)],
         environment=_bare_environment(cache),
         seconds=_BUILD_SECONDS,
@@ -271,12 +330,12 @@ def _make_image(staging: Path) -> None:
     shutil.rmtree(cache, ignore_errors=True)
 
 
-def _compile(installed: Installed) -> None:
+def _compile(installed: Installed, steps: _Steps) -> None:
     """Start once and keep the compiled JavaScript, which takes a third off every later start."""
     with _staging(installed.home.parent) as staging:
         # The first start compiles, and only the second one stores the result.
         for _ in range(2):
-            _call(
+            steps.call(
                 installed.command(parent=os.getpid()),
                 environment=_bare_environment(staging),
                 seconds=_BUILD_SECONDS,
@@ -297,27 +356,6 @@ def _bare_environment(cache: Path) -> dict[str, str]:
     if "SYSTEMROOT" in os.environ:
         environment["SYSTEMROOT"] = os.environ["SYSTEMROOT"]  # no Windows program starts without it
     return environment
-
-
-def _call(
-    command: list[str], *, environment: dict[str, str], seconds: float, failure: str, hint: str
-) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxError(f"{failure}: {error}", hint=hint) from None
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SandboxError(f"{failure}: {lines[0][:300]}", hint=hint)
 
 
 def _sha256(file: Path) -> str:

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import psutil
 import pytest
 
 import sandbox_host
@@ -112,3 +113,20 @@ def test_the_lock_file_names_versions_and_hashes_and_no_place_to_fetch_from() ->
     assert f"pyodide@{PYODIDE}" in packages
     assert all(package["integrity"].startswith("sha512-") for package in packages.values())
     assert json.loads((SOURCES / "deno.json").read_text())["lock"]["frozen"] is True
+
+
+async def test_an_installation_that_is_stopped_kills_what_it_started_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    began = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as tasks:
+        installing = tasks.create_task(
+            install(tmp_path, progress=lambda _: loop.call_soon_threadsafe(began.set))
+        )
+        await began.wait()
+        installing.cancel()
+    # Its thread ends by itself, and cleans up after what was killed.
+    await loop.shutdown_default_executor()
+    assert psutil.Process().children() == []
+    assert list(tmp_path.iterdir()) == []
