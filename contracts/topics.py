@@ -87,15 +87,11 @@ class Topic:
             {name: _check(name, values[name]) if name in values else "+" for name in self.names}
         )
 
-    def fits(self, topic: str) -> bool:
-        """Whether the topic has the levels of this row, whatever stands in the variable ones."""
-        levels = topic.split("/")
-        return len(levels) == len(self.levels) and all(
-            own.startswith("{") or own == given for own, given in zip(self.levels, levels, strict=True)
-        )
+    def place(self, topic: str) -> dict[str, str] | None:
+        """Give the variable levels as they stand, or None where the topic has other levels than this row.
 
-    def match(self, topic: str) -> dict[str, str] | None:
-        """Give the values of the variable levels, or None where the topic is not of this row."""
+        Whoever may publish by a filter may put there what no topic of ours has; see `match`.
+        """
         levels = topic.split("/")
         if len(levels) != len(self.levels):
             return None
@@ -105,6 +101,13 @@ class Topic:
                 values[own[1:-1]] = given
             elif own != given:
                 return None
+        return values
+
+    def match(self, topic: str) -> dict[str, str] | None:
+        """Give the values of the variable levels, or None where the topic is not of this row."""
+        values = self.place(topic)
+        if values is None:
+            return None
         try:
             return {name: _check(name, value) for name, value in values.items()}
         except InvalidTopic:
@@ -192,7 +195,7 @@ def branches_of(principal: str) -> tuple[str, ...]:
 
 def has_place(topic: str) -> bool:
     """Whether the table has a place for a topic; what else stands on our branches is somebody else's."""
-    return any(row.fits(topic) for row in TOPICS)
+    return any(row.place(topic) is not None for row in TOPICS)
 
 
 def find(topic: str) -> tuple[Topic, dict[str, str]] | None:

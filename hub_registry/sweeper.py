@@ -19,7 +19,7 @@ _PAUSE_S: Final = 1.0
 _MOST: Final = 10_000
 """Devices that wait to be looked at; more than there can be in a home."""
 
-_NEVER_RETAINED: Final = (topics.EVENT.filter(), topics.RESULT.filter(), topics.CHAT_REQUEST.filter())
+_NEVER_RETAINED: Final = (topics.EVENT, topics.RESULT, topics.CHAT_REQUEST)
 """What a device or client may publish, and must not have retained: it would fill the broker for ever."""
 
 
@@ -123,15 +123,16 @@ class Sweeper:
     async def check(self) -> None:
         """Look through what the broker retains besides registrations, for what nobody told of."""
         try:
-            found = await self._retained.gather(topics.STATE.filter(), *_NEVER_RETAINED)
+            filters = (row.filter() for row in (topics.STATE, *_NEVER_RETAINED))
+            found = await self._retained.gather(*filters)
             states: defaultdict[str, list[str]] = defaultdict(list)
             strays: defaultdict[str, list[str]] = defaultdict(list)
             for topic in sorted(found):
-                values = topics.STATE.match(topic)
+                values = topics.STATE.place(topic)
                 if values is not None:
                     states[values["device"]].append(topic)
-                else:
-                    strays[_sender(topic)].append(topic)
+                elif (sender := self._sender(topic)) is not None:
+                    strays[sender].append(topic)
             for device, own in states.items():
                 await self._check_states(device, own)
             for sender, own in strays.items():
@@ -139,6 +140,16 @@ class Sweeper:
                 await self._retained.empty(own)
         except Disconnected as error:
             _log.info("what the broker retains is looked through later: %s", error)
+
+    def _sender(self, topic: str) -> str | None:
+        """Give whose a message is that only passes by; None where it may be of somebody else's device."""
+        for row in _NEVER_RETAINED:
+            values = row.place(topic)
+            if values is not None:
+                device = values.get("device")
+                is_ours = device is None or device in self._retired or self._directory.get(device) is not None
+                return (device or values["principal"]) if is_ours else None
+        return None
 
     async def _check_states(self, device: str, own: list[str]) -> None:
         entry = self._directory.get(device)
@@ -158,12 +169,6 @@ class Sweeper:
 def _is_listed(entry: Entry, topic: str) -> bool:
     values = topics.SKILL.match(topic) or topics.STATE.match(topic)
     return values is not None and values["skill"] in (entry.listed or ())
-
-
-def _sender(topic: str) -> str:
-    found = topics.find(topic)
-    values = found[1] if found else {}
-    return values.get("device") or values.get("principal") or ""
 
 
 def _tell(what: str, emptied: set[str], left: set[str]) -> None:
