@@ -126,7 +126,7 @@ class ChatRoutes:
                 turn=_id(request, "x-strawberry-turn"),
                 conversation=_id(request, "x-strawberry-conversation"),
                 agent=body.model,
-                can_confirm=body.stream and request.headers.get("x-strawberry-confirm") == "true",
+                can_confirm=body.stream and request.headers.get("x-strawberry-confirm", "").lower() == "true",
                 history=said.history,
                 notes=said.notes,
             )

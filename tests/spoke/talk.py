@@ -196,9 +196,15 @@ async def open_talker(
     *,
     chat: Mapping[str, Any] | None = None,
     models: Models | None = None,
+    hub_url: str = "",
+    hub_key: str | None = None,
     skill: str = SPOKEN_JOURNAL,
 ) -> AsyncIterator[Talker]:
-    """Run a spoke of this home, whose hub is reached through a line."""
+    """Run a spoke of this home.
+
+    Args:
+        hub_url: Where it reaches the hub; through the line if empty.
+    """
     place.add_skill("journal.py", skill)
     async with AsyncExitStack() as stack:
         line = await stack.enter_async_context(Line(home.hub.url))
@@ -206,7 +212,8 @@ async def open_talker(
             added = (await client.post("/api/devices", json={"name": "Garage PC"})).json()
         quick = {"check_s": 0.5, "first_s": 1.0, "cancel_s": 0.5, "silent_s": 0.3, "retry_s": 0.05}
         settings = place.settings_at(
-            line.url,
+            hub_url or line.url,
+            hub_key=hub_key,
             chat=ChatSettings.model_validate({**quick, **(chat or {})}),
             models=models or Models(),
         )

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.skills.skill import Skill, skill_method
 from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
 from contracts.wire import Json
 from tests.hub_agent.home import Home, open_home, says
-from tests.hub_agent.skills import LampSkill
+from tests.hub_agent.skills import LampSkill, SlowSkill
+from tests.hub_agent.test_http_lan import open_lan_home
 from tests.spoke.home import Place, wait_for
 from tests.spoke.talk import CANCEL, CHAT, Talker, open_talker, small_model
 
@@ -284,13 +286,71 @@ async def test_a_spoke_that_stops_lets_the_skill_of_its_own_turn_end(
     assert telling.result().mode in ("cancelled", "offline")
 
 
-async def test_two_devices_with_the_same_sentence_mean_the_one_that_is_spoken_to(
-    talker: Talker, home: Home
+class JournalSkill(Skill):
+    """The same skill on another device."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    @skill_method(sentences={"en": ["write down {text}"]})
+    def write(self, text: str) -> str:
+        """Write a line."""
+        self.written.append(text)
+        return f"wrote {text} in the hall"
+
+
+async def test_where_no_device_is_named_the_one_that_is_spoken_to_is_meant(
+    talker: Talker, home: Home, hub_model: ScriptedModel
 ) -> None:
+    hall = JournalSkill()
+    other = await home.device("Hall PC", hall)
+    assert (await talker.say("write down one")).text == "wrote one"
+    # The model leaves the device out, and the hub knows whose message it is.
+    hub_model.script = acts("write", text="two")
+    assert "wrote two" in (await talker.say("please write two into the journal")).text
+    # So it is for a device that talks to the hub itself.
+    token = json.loads((talker.place.home / "spoke" / "enrolment.json").read_text())["token"]
+    async with home.client(token) as device:
+        said = (await device.post("/api/chat", json={"message": "write down three"})).json()
+        assert (said["answer"], said["device"]) == ("wrote three", talker.spoke.device)
+    async with home.client() as person:
+        said = (await person.post("/api/chat", json={"message": "write down four"})).json()
+        assert said["answer"].startswith("On which device:")
+        body = {"message": "write down five", "device": other.id}
+        assert (await person.post("/api/chat", json=body)).json()["answer"] == "wrote five in the hall"
+    assert (talker.place.journal, hall.written) == (["one", "two", "three"], ["five"])
+
+
+async def test_what_only_another_device_can_do_is_done_there(talker: Talker, home: Home) -> None:
     lamp = LampSkill()
     await home.device("Hall PC", lamp)
-    told = await talker.say("write down here")
-    assert (told.mode, talker.place.journal) == ("sentence", ["here"])
-    # What only another device can do goes through the hub.
     told = await talker.say("turn on the lamp")
     assert (told.mode, lamp.level) == ("sentence", 100)
+
+
+async def test_a_hub_on_another_machine_is_asked_over_tls_that_its_key_vouches_for(
+    tmp_path: Path, place: Place, hub_model: ScriptedModel
+) -> None:
+    models = small_model(hub_model.base_url)
+    async with open_lan_home(tmp_path, models=models) as (home, _):
+        url, key = f"https://127.0.0.1:{home.hub.lan_port}", home.hub.registry.key.kid
+        async with open_talker(home, place, hub_url=url, hub_key=key) as talker:
+            told = await talker.say("good morning")
+            assert (told.text, told.mode) == ("The hub answers.", "online")
+
+
+@pytest.mark.parametrize("how", ["hang up", "cancel"])
+async def test_who_gives_up_at_the_spoke_stops_the_skill_that_the_hub_has_called(
+    talker: Talker, home: Home, how: str
+) -> None:
+    slow = SlowSkill()
+    await home.device("Hall PC", slow)
+    async with talker.client() as client:
+        headers = {"x-strawberry-turn": "t1"}
+        body = says("take your time", stream=True)
+        async with client.stream("POST", CHAT, json=body, headers=headers) as response:
+            await slow.begun.wait()
+            if how == "cancel":
+                assert (await client.post("/api/turns/t1/cancel")).json() == {"state": "cancelled"}
+                assert '"code":"cancelled"' in (await response.aread()).decode()
+    await wait_for(slow.stopped.is_set, "the skill to be stopped")
