@@ -14,6 +14,7 @@ from broker.keys import KeyPair
 from contracts.errors import StrawberryError
 from deploy.cli.client import HubClient
 from deploy.home import Home
+from spoke.enrolment import FILE_NAME, Enrolment
 
 _log = logging.getLogger(__name__)
 
@@ -69,10 +70,10 @@ async def _keep(home: Home, hub_url: str, *, insecure: bool) -> None:
 
 async def _run(home: Home, hub_url: str, *, insecure: bool) -> int:
     environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
-    if not (home.spoke / "enrolment.json").exists():
-        environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
     # With the key the spoke knows its hub again when that listens on another port.
     hub_key = (await asyncio.to_thread(KeyPair.load, home.hub / "key.pem")).kid
+    if not await asyncio.to_thread(_is_known, home, hub_url, hub_key):
+        environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
     debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
     spelled_out = ["--insecure"] if insecure else []
     process = await asyncio.create_subprocess_exec(
@@ -103,6 +104,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         _log.warning("the local spoke did not stop in %.0f s and is killed", _STOP_S)
         process.kill()
         await process.wait()
+
+
+def _is_known(home: Home, hub_url: str, hub_key: str) -> bool:
+    """Whether the spoke needs no invitation.
+
+    One that was removed does: who starts it together with the hub wants it to be there. One that was revoked
+    stays locked out, and one that has joined another hub is not taken from it.
+    """
+    stored = Enrolment.load(home.spoke / FILE_NAME)
+    if stored is None or stored.hub_key.kid != hub_key:
+        return stored is not None
+    rows = HubClient.find(home, url=hub_url).request("GET", "/api/devices")
+    return any(row["id"] == stored.device for row in rows)
 
 
 def _invite(home: Home, hub_url: str) -> str:

@@ -74,6 +74,31 @@ def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
         wait_for(lambda: not any(map(_runs, children)), what="the children to end")
 
 
+def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoked_one_is_not(
+    up: House,
+) -> None:
+    def start_again() -> None:
+        house.send("up", signal.SIGINT)
+        house.processes["up"].wait(timeout=30)
+        begun = house.log("up").count("Ready")
+        _start_up(house)
+        wait_for(lambda: house.log("up").count("Ready") > begun, what="strawberry up again")
+
+    def states() -> list[str]:
+        return [device["state"] for device in house.json("devices", "list")]
+
+    with up as house:
+        _start_up(house)
+        assert house.cli("devices", "remove", house.json("devices", "list")[0]["id"]).returncode == 0
+        assert states() == []
+        start_again()
+        assert states() == ["online"]
+        assert house.json("chat", "turn on the lamp")["mode"] == "sentence"
+        assert house.cli("devices", "revoke", house.json("devices", "list")[0]["id"]).returncode == 0
+        start_again()
+        assert states() == ["revoked"]
+
+
 def test_killing_up_leaves_no_orphan(up: House) -> None:
     with up as house:
         _start_up(house)
