@@ -132,7 +132,10 @@ class Ingest:
             if values is None:
                 raise InvalidMessage("the bus has no such topic")
             if entry is None and message.retain:
+                # Left behind, or on its way while the device is removed: swept away, nothing to warn of.
+                _log.debug("%.200r is retained of a device that is not there", message.topic)
                 self._suspect(named)
+                return
             if entry is None or (key := self._directory.public_key(entry.id)) is None:
                 raise InvalidMessage("it is from a device that has not joined or was revoked")
             sender = self._sender(entry, key)
