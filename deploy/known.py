@@ -127,8 +127,23 @@ def refuse_readable(url: str, *, hint: str) -> None:
         )
 
 
+def refuse_login_in(url: str) -> None:
+    """See that no login stands in an address: it would be in the process list, and in what is said of it.
+
+    Raises:
+        ConfigError: If one does; it shows nothing of it.
+    """
+    if "@" in url:
+        raise ConfigError(
+            "a login does not belong into the address of a broker, where others can see it",
+            hint="Write it as mqtt://host:1883; username and password_env of [broker] or [home_broker] in "
+            "strawberry.toml name the login.",
+        )
+
+
 def _endpoint(url: str) -> tuple[str, str, int]:
     """Take an address apart into scheme, host and port, so that two ways to write one are equal."""
+    refuse_login_in(url)
     try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, (parts.hostname or "").lower(), parts.port

@@ -20,7 +20,13 @@ from deploy.cli.asking import ask_password
 from deploy.cli.output import Output, table, waiting
 from deploy.home import Home
 from deploy.identity import load_identity
-from deploy.known import keep_provisioned, provisioned_broker, refuse_readable, running_broker
+from deploy.known import (
+    keep_provisioned,
+    provisioned_broker,
+    refuse_login_in,
+    refuse_readable,
+    running_broker,
+)
 from deploy.settings import read_broker
 from deploy.terminal import visible
 
@@ -36,6 +42,7 @@ def provision(options: argparse.Namespace) -> None:
     """Set up dynamic security on a Mosquitto and remember that it is ours."""
     home = Home.find()
     make_private_directory(home.directory)
+    refuse_login_in(options.url)
     if not options.insecure:
         refuse_readable(options.url, hint=_ACCEPT)
     ca = read_authority(Path(options.ca)) if options.ca else None

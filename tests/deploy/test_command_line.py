@@ -131,6 +131,7 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["broker", "provision", "mqtt://anna:secret@127.0.0.1"], "a login does not belong"),
         (["broker", "provision", "nonsense"], "is not the address of a broker"),
         (["broker", "provision", "mqtt://127.0.0.1:9", "--ca", "nowhere.pem"], "cannot read the certificate"),
         (["broker", "provision", "mqtt://127.0.0.1:9"], "no password was given"),

@@ -77,6 +77,12 @@ def test_what_is_no_address_of_a_broker_is_told(url: str) -> None:
         is_loopback(url)
 
 
+def test_a_login_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match="a login does not belong") as refused:
+        is_loopback("mqtt://anna:pass-word@127.0.0.1:1883")
+    assert "pass-word" not in refused.value.message + refused.value.hint
+
+
 def test_what_a_killed_process_left_behind_is_not_believed_of_the_next_one(tmp_path: Path) -> None:
     home = Home(tmp_path)
     with announced(home, EMBEDDED):
