@@ -83,7 +83,7 @@ class HubHttp:
         except ValueError:
             self._host = ""
         if parts.scheme not in ("http", "https") or not self._host:
-            raise ConfigError(f"{url!r} is not the address of a hub", hint="Write it as http://host:8321.")
+            raise ConfigError(f"{url!r} is not the address of a hub", hint="Write it as https://host:8443.")
         self.is_secure = parts.scheme == "https"
         self._base = parts.path
         self._ca = ca
