@@ -1,0 +1,115 @@
+"""Hub and spoke as the service manager sees them: ready, alive, and ended in good order."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.manager import Heard
+from tests.e2e.house import House, Spoke, wait_for
+
+_WATCHDOG_S = 0.6
+_OFTEN = 3
+"""Beats in one watchdog's time."""
+
+
+def _told(heard: Heard) -> dict[str, str]:
+    """The environment that systemd gives a service."""
+    return {"NOTIFY_SOCKET": heard.address, "WATCHDOG_USEC": f"{_WATCHDOG_S * 1_000_000:.0f}"}
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Iterator[Heard]:
+    with Heard.listening(str(tmp_path / "notify")) as manager:
+        yield manager
+
+
+def _beats(heard: Heard) -> int:
+    return len(heard.said("WATCHDOG"))
+
+
+def _start_spoke(house: House, spoke: Spoke, heard: Heard) -> None:
+    house.kill(spoke.id)
+    words = ("spoke", "run", "--hub", house.url, "--skills", str(spoke.skills), "--debug")
+    house.start(spoke.id, *words, home=spoke.home, **_told(heard))
+
+
+def test_everything_in_one_is_ready_alive_and_ends_as_a_service(
+    tmp_path: Path, sandbox_files: Path, heard: Heard
+) -> None:
+    with House(tmp_path / "house", sandbox=sandbox_files) as home:
+        ports = ("--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
+        home.start("up", "up", *ports, "--debug", **_told(heard))
+        wait_for(lambda: heard.said("READY") or home.ended("up"), what="READY")
+        assert home.healthy(), "it is ready once it serves, not before"
+        assert home.url in heard.said("STATUS")[0]
+
+        heard.forget()
+        wait_for(lambda: _beats(heard) > _OFTEN, what="the watchdog")
+        home.processes["up"].terminate()
+        assert home.processes["up"].wait(30) == 0
+        assert heard.said("STOPPING") == ["1"]
+        assert heard.said("READY") == [], "its spoke does not speak in its name"
+
+
+def test_a_hub_is_ready_when_it_serves(house: House, heard: Heard) -> None:
+    house.kill("hub")
+    address = ("--broker", house.broker_url, "--http-port", str(house.http_port))
+    house.start("hub", "hub", *address, "--debug", **_told(heard))
+    wait_for(lambda: heard.said("READY") or house.ended("hub"), what="READY")
+    assert house.get("/api/health")["status"] == "ok"
+
+
+def test_a_process_that_hangs_is_silent_so_that_it_is_started_again(
+    house: House, journal: dict[str, str], heard: Heard
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    _start_spoke(house, pc, heard)
+    wait_for(lambda: heard.said("READY") and _beats(heard) > _OFTEN, what="the watchdog")
+
+    house.send(pc.id, signal.SIGSTOP)
+    heard.forget()
+    # As long as systemd would wait; what was sent before it stopped has been forgotten.
+    time.sleep(2 * _WATCHDOG_S)
+    assert _beats(heard) == 0
+
+    house.send(pc.id, signal.SIGCONT)
+    wait_for(lambda: _beats(heard) > _OFTEN, what="the watchdog to go on")
+
+
+def test_a_spoke_says_in_its_status_whether_it_is_on_the_bus(
+    house: House, journal: dict[str, str], heard: Heard
+) -> None:
+    pc = house.add_spoke("Bedroom PC", journal)
+    house.kill("hub")
+    house.kill("broker")
+    _start_spoke(house, pc, heard)
+    wait_for(lambda: heard.said("READY") or house.ended(pc.id), what="READY without hub and broker")
+    wait_for(lambda: "no broker answers" in heard.said("STATUS")[-1], what="its state")
+
+    house.start_broker()
+    house.start_hub()
+    wait_for(lambda: "offers" in heard.said("STATUS")[-1].partition("is not")[0], what="the better state")
+
+
+def test_a_loop_that_is_held_up_is_silent(house: House, heard: Heard) -> None:
+    # A skill that holds the interpreter's lock stops the event loop, too.
+    stuck = (
+        "import ctypes\nfrom spoke import Skill\n\n\nclass StuckSkill(Skill):\n"
+        '    """Holds everything up."""\n\n    def hold(self) -> str:\n        """Hold it."""\n'
+        "        ctypes.PyDLL(None).sleep(300)\n        return 'done'\n"
+    )
+    pc = house.add_spoke("Bedroom PC", {"stuck.py": stuck})
+    _start_spoke(house, pc, heard)
+    wait_for(lambda: heard.said("READY"), what="READY")
+    house.wait_until_online(pc)
+    house.begin("call", pc.id, "StuckSkill.hold")
+
+    def is_silent() -> bool:
+        heard.forget()
+        time.sleep(2 * _WATCHDOG_S)
+        return _beats(heard) == 0
+
+    wait_for(is_silent, what="the watchdog to miss a beat")
