@@ -231,11 +231,14 @@ def _authorities(home: Home) -> str:
 
 def _running_spoke(home: Home) -> HubClient | None:
     try:
-        url = str(json.loads(home.spoke_address_file.read_text())["url"])
+        said = json.loads(home.spoke_address_file.read_text())
+        url, process = str(said["url"]), int(said["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    if not is_held(home.spoke, by=process):
+        return None
     spoke = HubClient(url, token=_read(home.spoke_token_file), what="spoke")
-    # One that was killed left its address behind.
+    # One that hangs must not keep anybody from the hub.
     return spoke if spoke.is_there() else None
 
 

@@ -1,0 +1,91 @@
+"""Whom the command line talks to: the spoke of this machine, or else its hub."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from broker.files import only_one
+from contracts.errors import ConfigError
+from deploy.cli.client import HubClient
+from deploy.home import Home
+from tests.e2e.house import free_port
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """One whose hub runs in this process."""
+    monkeypatch.delenv("STRAWBERRY_TOKEN", raising=False)
+    found = Home(tmp_path)
+    with only_one(found.hub, what="a hub", hint=""):
+        found.address_file.write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid()}))
+        found.token_file.write_text("the owner's")
+        yield found
+
+
+@pytest.fixture
+def spoke(home: Home) -> Iterator[str]:
+    """Something that answers where the spoke of this home said that it is."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        say_where(home, url)
+        with only_one(home.spoke, what="a spoke", hint=""):
+            yield url
+        server.shutdown()
+        thread.join()
+
+
+def say_where(home: Home, url: str) -> None:
+    home.spoke.mkdir()
+    home.spoke_address_file.write_text(json.dumps({"url": url, "pid": os.getpid(), "device": "garage_pc"}))
+    home.spoke_token_file.write_text("of this start")
+
+
+def test_the_spoke_of_this_machine_is_nearer_than_its_hub(home: Home, spoke: str) -> None:
+    assert HubClient.nearest(home).url == spoke
+
+
+def test_a_spoke_that_was_killed_is_passed_by_whoever_has_its_port_now(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        say_where(home, f"http://127.0.0.1:{stranger.getsockname()[1]}")
+        assert HubClient.nearest(home).url == "http://127.0.0.1:1"
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+
+
+def test_a_spoke_that_does_not_answer_keeps_nobody_from_the_hub(home: Home) -> None:
+    say_where(home, f"http://127.0.0.1:{free_port()}")
+    with only_one(home.spoke, what="a spoke", hint=""):
+        assert HubClient.nearest(home).url == "http://127.0.0.1:1"
+
+
+def test_who_brings_a_token_of_their_own_is_not_the_owner_of_the_spoke(
+    home: Home, spoke: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRAWBERRY_TOKEN", "a guest's")
+    assert HubClient.nearest(home).url == "http://127.0.0.1:1"
+
+
+def test_where_neither_runs_the_person_is_told(home: Home) -> None:
+    home.address_file.unlink()
+    with pytest.raises(ConfigError, match="no hub is running"):
+        HubClient.nearest(home)
