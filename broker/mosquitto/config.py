@@ -106,7 +106,8 @@ def render(config: MosquittoConfig) -> str:
     """Write the file.
 
     Raises:
-        ConfigError: If a path cannot stand in it, or a listener would be open without TLS unasked.
+        ConfigError: If a path cannot stand in it, or a listener would be open without TLS or to others
+            unasked.
     """
     return "\n".join(_lines(config)) + "\n"
 
@@ -151,11 +152,25 @@ def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str
     yield f"listener {listener.port}{host}"
     if listener.transport == "websocket":
         yield "protocol websockets"
+        yield from _family(listener.host)
     yield f"max_connections {max_connections}"
     if listener.tls is not None:
         yield f"certfile {_path(listener.tls.certificate)}"
         yield f"keyfile {_path(listener.tls.key)}"
         yield "tls_version tlsv1.2"
+
+
+def _family(host: str) -> Iterator[str]:
+    """Say of which kind the address of a WebSocket is: where Mosquitto is not told, it listens on all."""
+    if host == "::":
+        return
+    try:
+        yield f"socket_domain ipv{ip_address(host).version}"
+    except ValueError:
+        raise ConfigError(
+            f"Mosquitto would listen on every address for WebSocket, and not only on {host}",
+            hint="Give it an address, as 127.0.0.1.",
+        ) from None
 
 
 def _path(path: Path) -> str:

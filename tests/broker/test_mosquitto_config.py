@@ -104,6 +104,11 @@ def test_a_path_that_cannot_stand_in_the_file_is_refused(path: str) -> None:
         render(_config(MosquittoListener(), security_file=path))
 
 
+def test_a_websocket_is_never_open_to_all_because_its_host_is_a_name() -> None:
+    with pytest.raises(ConfigError, match="every address"):
+        render(_config(MosquittoListener(host="localhost", transport="websocket")))
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "hub.local"])
 def test_nothing_listens_beyond_this_machine_without_tls_unless_it_was_asked_for(host: str) -> None:
     with pytest.raises(ConfigError, match="without TLS"):

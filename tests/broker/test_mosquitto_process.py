@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
@@ -288,6 +289,17 @@ async def test_it_can_be_provisioned_over_tls_by_who_trusts_its_authority(
             assert "strawberry-hub-second" in (await security.read()).clients
         with pytest.raises(Disconnected, match="authority that is not trusted"):
             await provision(url, admin, hub_id="home-1", key=KEY)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websocket"])
+async def test_what_is_for_this_machine_listens_nowhere_else(
+    settings: MosquittoSettings, transport: Literal["tcp", "websocket"]
+) -> None:
+    listeners = (MosquittoListener(port=0), MosquittoListener(port=0, transport=transport))
+    async with open_mosquitto(replace(settings, listeners=listeners)) as broker:
+        listening = psutil.Process(broker.pid).net_connections("tcp")
+        hosts = {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN}
+    assert hosts == {"127.0.0.1"}
 
 
 async def test_every_address_of_the_machine_means_both_kinds(settings: MosquittoSettings) -> None:
