@@ -3,18 +3,21 @@
 import asyncio
 import ipaddress
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import psutil
+
 from broker.certificates import ServerCertificate, own_names
+from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from deploy.certificates import days_left, provide_certificate, shown
 from deploy.home import Home
 from hub_agent.advertising import primary_address
-from chat.tasks import open_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +29,8 @@ ANY: Final = "0.0.0.0"  # noqa: S104 - only where a person asked for it by --lan
 """All addresses of this machine."""
 
 LOOPBACK: Final = "127.0.0.1"
+
+_BRIDGES: Final = ("docker", "br-", "podman", "cni", "virbr", "lxcbr", "lxdbr", "vethernet")
 
 _LOOK_S: Final = 60.0
 """How often is looked for a certificate that nears its end, lacks a new name of this machine, or was renewed
@@ -69,7 +74,10 @@ class Lan:
     def hosts(self) -> tuple[str, ...]:
         """Under what other machines reach this one, the best first."""
         # An address needs no name service; a name still works when the address has changed.
-        return self.addresses + self.names
+        if self.context is not None:
+            return self.addresses + self.names
+        # Nothing proves who answers: a machine of the same name would find itself by it.
+        return self.addresses or self.names
 
     def urls(self, scheme: str, port: int) -> tuple[str, ...]:
         """Addresses of a port under each name and address of this machine."""
@@ -145,9 +153,23 @@ async def _enter_secure(stack: AsyncExitStack, home: Home, *, say: Say) -> Lan:
 
 def _reachable(names: tuple[str, ...], addresses: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Leave out what means every machine for itself, and IPv6, which is not listened on."""
+    inner = _inner_addresses()
     found = [
-        each for each in map(ipaddress.ip_address, addresses) if each.version == 4 and not each.is_loopback
+        each
+        for each in map(ipaddress.ip_address, addresses)
+        if each.version == 4 and not each.is_loopback and str(each) not in inner
     ]
     first = primary_address()
     found.sort(key=lambda each: str(each) != first)
     return tuple(each for each in names if each != "localhost"), tuple(map(str, found))
+
+
+def _inner_addresses() -> set[str]:
+    """List the addresses of bridges for containers and virtual machines; others have the same ones."""
+    return {
+        each.address
+        for name, each_of in psutil.net_if_addrs().items()
+        if name.startswith(_BRIDGES)
+        for each in each_of
+        if each.family == socket.AF_INET
+    }

@@ -66,6 +66,13 @@ async def test_a_certificate_that_nears_its_end_is_renewed_for_what_listens_alre
     assert lan.certificate == ServerCertificate.load(home.certs)
 
 
+def test_without_tls_others_are_told_addresses_because_a_name_may_mean_their_own_machine() -> None:
+    assert Lan(("hub",), ("192.0.2.1",)).urls("mqtt", 1883) == ("mqtt://192.0.2.1:1883",)
+    assert Lan(("hub",), ()).urls("mqtt", 1883) == ("mqtt://hub:1883",)
+    secure = Lan(("hub",), ("192.0.2.1",), context=ssl.create_default_context())
+    assert secure.urls("mqtts", 8883) == ("mqtts://192.0.2.1:8883", "mqtts://hub:8883")
+
+
 def _seen(context: ssl.SSLContext, ca: str) -> bytes:
     """The certificate that a client is shown which connects now."""
     ours, theirs = socket.socketpair()
