@@ -29,6 +29,8 @@ _logger = logging.getLogger(__name__)
 _UNSUPPORTED_VERSION = frozenset({1, 132})
 _LOGIN_REFUSED = frozenset({2, 4, 5, 133, 134, 135, 138, 140})
 """Reason codes of MQTT 3.1.1 and 5 (client id, user name, password, right, ban, method)."""
+_WITHOUT_A_REASON = 128
+"""What paho says of any connection that ended without a DISCONNECT of the broker."""
 
 
 class Verdict(Enum):
@@ -276,7 +278,8 @@ class Connection:
     def _disconnected(
         self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, _given: Any
     ) -> None:
-        self._driver.post(self._end, reason.getName())
+        silent = reason.value == _WITHOUT_A_REASON
+        self._driver.post(self._end, "the broker gave no reason" if silent else reason.getName())
 
     def _arrived(self, message: Message) -> None:
         self._driver.post(self._on_message, message)
