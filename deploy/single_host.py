@@ -81,7 +81,10 @@ async def _enter_bus(
             )
         case _:
             bus = await choose_bus(home, wanted, trust=options.hub.trust)
-            say(f"  broker   {bus.url} ({_KINDS[bus.kind]})")
+            awaited = bus.kind == "embedded" and not bus.is_ours()
+            say(f"  broker   {bus.url} ({'embedded, not there yet' if awaited else _KINDS[bus.kind]})")
+            if bus.kind == "shared" and bus.login is None:
+                say("           without a login: [broker] in strawberry.toml may name one")
             return bus
     for line in describe_broker(broker):
         say(line)

@@ -17,7 +17,7 @@ from contracts.errors import ConfigError
 from contracts.joining import Login
 from deploy.bus import choose_bus, read_authority
 from deploy.cli.asking import ask_password
-from deploy.cli.output import Output, table, waiting
+from deploy.cli.output import Output, note, table, waiting
 from deploy.home import Home
 from deploy.identity import load_identity
 from deploy.known import (
@@ -84,6 +84,7 @@ def check(options: argparse.Namespace) -> int:
             print(visible(f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}"))
             if each.hint:
                 print(visible(f"    {each.hint}"))
+        note("What was refused here stands as a warning in the broker's log, too; that is as it should be.")
     return 0 if all(each.ok for each in findings) else 1
 
 

@@ -16,7 +16,8 @@ def purge(options: argparse.Namespace) -> int:
     if not options.yes:
         note(
             "Every retained topic that Strawberry published is emptied, on the bus and on the home broker.\n"
-            "Devices, tokens and conversations stay. Stop the spokes before, or they publish again at once."
+            "Devices, tokens and conversations stay. Stop the spokes before, or they publish again at once;\n"
+            "the one of 'strawberry up' is not there with 'strawberry up --no-spoke'."
         )
         if not agreed("Empty them?"):
             note("Nothing was changed.")
