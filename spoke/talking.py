@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spoke.agent import Agent
 
 _HOST: Final = "127.0.0.1"
+_HISTORY_FILE: Final = "history.db"
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ async def open_talk(talk: Talk, chat: ChatSettings) -> AsyncIterator[str]:
         stack.callback(cancel_turns)
         url = f"http://{_HOST}:{listener.getsockname()[1]}"
         stack.enter_context(announced(directory, url, device=talk.device))
+        if (directory / _HISTORY_FILE).exists():
+            # What was said before an abrupt end may be news to the hub.
+            agent.start()
         yield url
 
 

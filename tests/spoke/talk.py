@@ -189,6 +189,13 @@ def small_model(url: str) -> Models:
     return Models(usable=(Model(entry),))
 
 
+def programming_model(url: str) -> Models:
+    """A model that writes programs."""
+    return Models(
+        usable=(Model(ModelEntry(name="large", provider="openai", model="scripted", base_url=url)),)
+    )
+
+
 @asynccontextmanager
 async def open_talker(
     home: Home,

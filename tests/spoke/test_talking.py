@@ -10,11 +10,14 @@ import pytest
 from agent_core.skills.skill import Skill, skill_method
 from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
 from contracts.wire import Json
+from hub_agent.conversations import Conversations
+from hub_agent.store import open_agent_store
+from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill, SlowSkill
 from tests.hub_agent.test_http_lan import open_lan_home
 from tests.spoke.home import Place, wait_for
-from tests.spoke.talk import CANCEL, CHAT, Talker, open_talker, small_model
+from tests.spoke.talk import CANCEL, CHAT, Talker, open_talker, programming_model, small_model
 
 
 def acts(method: str, **arguments: Json) -> Callable[[SeenRequest], Says]:
@@ -354,3 +357,54 @@ async def test_who_gives_up_at_the_spoke_stops_the_skill_that_the_hub_has_called
                 assert (await client.post("/api/turns/t1/cancel")).json() == {"state": "cancelled"}
                 assert '"code":"cancelled"' in (await response.aread()).decode()
     await wait_for(slow.stopped.is_set, "the skill to be stopped")
+
+
+async def test_offline_programs_run_where_a_sandbox_is_installed(
+    home: Home, place: Place, own_model: ScriptedModel, sandbox_files: Path
+) -> None:
+    own_model.script = [
+        calls("python_exec", code="device.JournalSkill.write(f'{6 * 7}')"),
+        Says(text="Computed and written."),
+    ]
+    place.home.mkdir(parents=True)
+    (place.home / "sandbox").symlink_to(sandbox_files, target_is_directory=True)
+    async with open_talker(home, place, models=programming_model(own_model.base_url)) as talker:
+        await talker.line.drop()
+        told = await talker.say("compute and write")
+    assert (told.mode, told.text, place.journal) == ("offline", "Computed and written.", ["42"])
+    assert own_model.requests[0].tools == ["search_skills", "describe_function", "python_exec"]
+
+
+async def test_where_no_sandbox_is_installed_nobody_is_asked_for_programs(
+    home: Home, place: Place, own_model: ScriptedModel
+) -> None:
+    own_model.script = acts("write", text="as a tool")
+    async with open_talker(home, place, models=programming_model(own_model.base_url)) as talker:
+        await talker.line.drop()
+        assert (await talker.say("write it as a tool")).mode == "offline"
+    assert "python_exec" not in own_model.requests[0].tools
+    assert place.journal == ["as a tool"]
+
+
+async def test_what_was_said_offline_reaches_the_hub_after_an_abrupt_end_without_another_word(
+    home: Home, place: Place, own_model: ScriptedModel
+) -> None:
+    models = small_model(own_model.base_url)
+    async with open_talker(home, place, models=models) as talker:
+        await talker.line.drop()
+        await talker.say("remember the milk")
+    assert not await questions_at(home, talker.conversation)
+    settings = place.settings_at(home.hub.url, hub_key=home.hub.registry.key.kid, models=models)
+    async with open_spoke(settings), asyncio.timeout(15):
+        while True:
+            if await questions_at(home, talker.conversation) == ["remember the milk"]:
+                break
+            await asyncio.sleep(0.05)
+
+
+async def questions_at(home: Home, conversation: str) -> list[str]:
+    """What the hub knows to have been asked in a conversation."""
+    async with open_agent_store(home.directory / "hub" / "hub.db") as store:
+        known = Conversations(store, instance="looker")
+        exchanges = await known.history(home.hub.registry.admin.id, conversation, limit=10)
+        return [exchange.question for exchange in exchanges]
