@@ -9,7 +9,7 @@ from contracts.errors import ConfigError
 from deploy.broker_ports import BrokerPorts, describe_broker
 from deploy.bus import choose_bus
 from deploy.home import Home
-from deploy.known import is_readable
+from deploy.known import is_loopback
 from deploy.lan import Lan, enter_lan
 from deploy.local_broker import enter_embedded
 from deploy.local_hub import HubOptions, Say, enter_hub, only_hub
@@ -56,8 +56,7 @@ async def run_up(home: Home, *, options: UpOptions, say: Say, ready: Ready = unh
         bus = await _enter_bus(stack, home, options, lan, say)
         hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, say=say)
         if options.spoke:
-            # That a broker of our own is only reached so was accepted when it was set up.
-            insecure = bus.kind == "mosquitto" and all(map(is_readable, bus.addresses or (bus.url,)))
+            insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
             await stack.enter_async_context(local_spoke(home, hub.url, insecure=insecure))
             say(f"  spoke    {await _first_sight(home, hub.url)}")
         say('Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.')
@@ -96,6 +95,11 @@ _KINDS = {
     "mosquitto": "Mosquitto, set up by Strawberry",
     "shared": "shared with others: topics stand below strawberry/, logins are ordinary ones",
 }
+
+
+def _must_be_accepted(url: str) -> bool:
+    """Whether a spoke uses the address only where that was spelled out; for a broker of our own it was."""
+    return url.startswith("mqtt://") and not is_loopback(url)
 
 
 async def _first_sight(home: Home, hub_url: str) -> str:

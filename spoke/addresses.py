@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from broker.certificates import own_names
-
 _PLAIN: Final = ("http", "mqtt")
 _BROKER: Final = ("mqtt", "mqtts")
 
@@ -31,8 +29,7 @@ def is_loopback(host: str) -> bool:
 
 def is_readable(url: str) -> bool:
     """Whether others could read on the way what is sent there: no TLS, and another machine."""
-    host = host_of(url)
-    return urlsplit(url).scheme in _PLAIN and not is_loopback(host) and host not in own_names()[1]
+    return urlsplit(url).scheme in _PLAIN and not is_loopback(host_of(url))
 
 
 def has_tls(urls: Iterable[str]) -> bool:
