@@ -1,104 +1,89 @@
 """Looks at everything a user can mend, and says how."""
 
 import asyncio
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from contracts.errors import StrawberryError
+from deploy.checks import Check, check_directory, check_memory, check_python, check_sound
 from deploy.home import Home
+from deploy.service.plan import KINDS
+from deploy.service.systemd import Systemd
 from deploy.settings import read_household, read_models
-from sandbox_host import find
 
-_OLDEST_PYTHON = (3, 11)
-_ROOM_BYTES = 500 * 1024 * 1024
+_ROOM_MB: Final = 500
 """Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
+_ROOM_SPOKE_MB: Final = 50
+_SANDBOX_S: Final = 60.0
+_ENROLMENT: Final = "enrolment.json"
+_NO_MODEL: Final = "none configured: only declared sentences act"
 
 
-@dataclass(frozen=True)
-class Check:
-    """What was looked at, how it is, and what to do about it.
-
-    Attributes:
-        ok: False only where something does not work; what is merely not set up is ok.
-    """
-
-    check: str
-    ok: bool
-    detail: str
-    hint: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The check as JSON."""
-        return asdict(self)
-
-
-def examine(home: Home, *, health: Callable[[], dict[str, Any]]) -> Iterator[Check]:
+def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool = False) -> Iterator[Check]:
     """Look at this installation, one thing after another.
 
     Args:
-        health: Asks the running hub for its health; raises StrawberryError where none can be reached.
+        health: Asks the hub for its health; raises StrawberryError where none can be reached.
+        elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
     """
-    yield _python()
-    yield _directory(home)
-    yield _sandbox(home)
-    yield from _settings(home)
-    yield from _certificates(home)
-    yield from _hub(health)
+    yield check_python()
+    is_spoke = not elsewhere and not (home.hub / "key.pem").exists() and (home.spoke / _ENROLMENT).exists()
+    yield from check_memory(hub=not is_spoke)
+    yield check_directory(home.directory, room_mb=_ROOM_SPOKE_MB if is_spoke else _ROOM_MB)
+    if is_spoke:
+        yield from _headless(home)
+    else:
+        yield _sandbox(home)
+        yield from _settings(home)
+        yield from _certificates(home)
+        yield from _hub(health)
+    yield from _services()
+    yield from check_sound()
 
 
-def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < _OLDEST_PYTHON:
-        return Check("python", ok=False, detail=version, hint="Install Python 3.11 or newer.")
-    bits = 64 if sys.maxsize > 2**32 else 32
-    if bits != 64:
-        return Check(
-            "python",
-            ok=False,
-            detail=f"{version}, {bits} bits",
-            hint="Use a 64-bit system: Deno has no other.",
-        )
-    return Check("python", ok=True, detail=version)
+def _headless(home: Home) -> Iterator[Check]:
+    """Look at a machine that has joined a hub and runs none."""
+    from deploy.spoke_checks import check_spoke, read_enrolment
 
-
-def _directory(home: Home) -> Check:
-    directory = home.directory
-    if not directory.exists():
-        return Check("data directory", ok=True, detail=f"{directory} is made at the first start")
-    if not os.access(directory, os.W_OK):
-        return Check(
-            "data directory",
-            ok=False,
-            detail=f"{directory} cannot be written",
-            hint=f"chown {directory} to yourself.",
-        )
-    if os.name == "posix" and directory.stat().st_mode & 0o077:
-        return Check(
-            "data directory", ok=False, detail=f"others can read {directory}", hint=f"chmod 700 {directory}"
-        )
-    free = shutil.disk_usage(directory).free
-    if free < _ROOM_BYTES:
-        return Check(
-            "data directory", ok=False, detail=f"{free // 1024**2} MB free", hint="Make room: 500 MB."
-        )
-    return Check("data directory", ok=True, detail=str(directory))
+    checks = list(_settings(home, hub=False))
+    yield from checks
+    if any(check.check == "models" and check.detail != _NO_MODEL for check in checks):
+        yield _sandbox(home)
+    try:
+        enrolment = read_enrolment(home)
+    except StrawberryError as error:
+        yield Check("token", ok=False, detail=error.message, hint=error.hint)
+        return
+    if enrolment is not None:
+        yield from check_spoke(enrolment)
 
 
 def _sandbox(home: Home) -> Check:
+    """Run a program for real."""
+    from sandbox_host import PoolSettings, find, open_pool
+
+    async def nobody(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        raise StrawberryError(f"nothing is called {path} here")
+
+    async def run() -> str:
+        await find(home.sandbox)
+        async with asyncio.timeout(_SANDBOX_S), open_pool(PoolSettings(home.sandbox, spares=0)) as pool:
+            result = await (await pool.session("doctor")).run("6 * 7", nobody)
+        return "" if result.value == 42 else result.problem or result.traceback or "it gives a wrong result"
+
     try:
-        asyncio.run(find(home.sandbox))
+        problem, hint = asyncio.run(run()), ""
     except StrawberryError as error:
-        return Check(
-            "sandbox", ok=False, detail=error.message, hint=error.hint or "'strawberry up' fetches it."
-        )
-    return Check("sandbox", ok=True, detail="in place and unchanged")
+        problem, hint = error.message, error.hint
+    except TimeoutError:
+        problem, hint = f"it took longer than {_SANDBOX_S:.0f} s", "Is this machine busy with something else?"
+    if problem:
+        return Check("sandbox", ok=False, detail=problem, hint=hint or "'strawberry up' fetches it.")
+    return Check("sandbox", ok=True, detail="unchanged, and runs programs")
 
 
-def _settings(home: Home) -> Iterator[Check]:
+def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
     try:
         models, household = read_models(home), read_household(home)
     except StrawberryError as error:
@@ -112,9 +97,7 @@ def _settings(home: Home) -> Iterator[Check]:
     if names:
         yield Check("models", ok=True, detail=names)
     elif not models.problems:
-        yield Check(
-            "models", ok=True, detail="none configured: only declared sentences act", hint=models.hint
-        )
+        yield Check("models", ok=True, detail=_NO_MODEL, hint=models.hint if hub else "")
 
 
 def _certificates(home: Home) -> Iterator[Check]:
@@ -171,3 +154,32 @@ _KINDS = {
     "mosquitto": "a Mosquitto of our own",
     "shared": "shared with others",
 }
+
+
+def _services() -> Iterator[Check]:
+    """Look at the services of this user and of the machine, where there are some."""
+    if sys.platform != "linux":
+        return
+    for manager in (Systemd(system=False), Systemd(system=True)):
+        for kind in KINDS:
+            try:
+                state = manager.state(kind)
+            except StrawberryError as error:
+                yield Check(f"service {kind}", ok=False, detail=error.message, hint=error.hint)
+                continue
+            if state is not None:
+                yield _service(state, system=manager.system)
+
+
+def _service(state: dict[str, Any], *, system: bool) -> Check:
+    name, kind = f"service {state['service']}", state["service"]
+    if state["state"] == "active":
+        return Check(name, ok=True, detail=state["detail"] or "runs")
+    logs = f"strawberry service logs {kind}{' --system' if system else ''}"
+    restart = f"systemctl {'' if system else '--user '}restart {state['unit']}"
+    return Check(
+        name,
+        ok=False,
+        detail=", ".join(filter(None, (state["state"], state["result"]))),
+        hint=f"'{logs}' tells why; '{restart}' starts it.",
+    )

@@ -21,7 +21,7 @@ def doctor(options: argparse.Namespace) -> int:
         return answer
 
     checks = []
-    for check in examine(home, health=health):
+    for check in examine(home, health=health, elsewhere=options.hub is not None):
         checks.append(check)
         if not options.json:
             print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}")

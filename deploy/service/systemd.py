@@ -76,7 +76,7 @@ class Systemd:
         Raises:
             ConfigError: If this manager cannot be reached, or refuses.
         """
-        self._require()
+        self._require_rights()
         text, notes = self.unit(plan)
         path = self.path_of(plan.kind)
         changed = _read(path) != text
@@ -98,7 +98,7 @@ class Systemd:
         path = self.path_of(kind)
         if not path.exists():
             return False
-        self._require()
+        self._require_rights()
         self._must("disable", "--now", path.name)
         path.unlink(missing_ok=True)
         self._must("daemon-reload")
@@ -149,10 +149,13 @@ class Systemd:
         configuration = os.environ.get("XDG_CONFIG_HOME")
         return (Path(configuration) if configuration else Path.home() / ".config") / "systemd" / "user"
 
-    def _require(self) -> None:
+    def _require_rights(self) -> None:
         """See that the manager can be told something, before anything is written."""
         if self.system and os.geteuid() != 0:
             raise ConfigError("a service of the whole machine needs root", hint="Put sudo in front.")
+        self._require()
+
+    def _require(self) -> None:
         if self._version():
             return
         if self.system:

@@ -1,0 +1,118 @@
+"""What can be told of the machine itself: does it have what hub or spoke needs."""
+
+import os
+import platform
+import shutil
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+_OLDEST_PYTHON: Final = (3, 11)
+_MB: Final = 1024**2
+_NEEDED_MB: Final = {"spoke": (400, 100), "hub": (1_500, 500)}
+"""Of the whole machine, and free now. A spoke has 80 MB beside a small system's 200; a hub has 200 MB, and
+up to 450 MB for each sandbox process."""
+_CONTROLLERS: Final = Path("/sys/fs/cgroup/cgroup.controllers")
+_SOUND_CARDS: Final = Path("/proc/asound/cards")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, how it is, and what to do about it.
+
+    Attributes:
+        ok: False only where something does not work; what is merely not set up is ok.
+    """
+
+    check: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The check as JSON."""
+        return asdict(self)
+
+
+def check_python() -> Check:
+    """Look at the interpreter, and whether it is one of 64 bits."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _OLDEST_PYTHON:
+        return Check("python", ok=False, detail=version, hint="Install Python 3.11 or newer.")
+    bits = struct.calcsize("P") * 8
+    detail = f"{version}, {bits} bits, {platform.machine()}"
+    if bits != 64:
+        # A Raspberry Pi may have a 64-bit kernel under a 32-bit system.
+        return Check(
+            "python",
+            ok=False,
+            detail=detail,
+            hint="Use a 64-bit system, for example Raspberry Pi OS (64-bit): Deno has no other.",
+        )
+    return Check("python", ok=True, detail=detail)
+
+
+def check_memory(*, hub: bool) -> Iterator[Check]:
+    """Look whether there is room for what runs here, and whether a service's cap would hold."""
+    memory = psutil.virtual_memory()
+    yield judge_memory(memory.total, memory.available, hub=hub)
+    if _CONTROLLERS.exists() and "memory" not in _CONTROLLERS.read_text().split():
+        yield Check(
+            "memory cap",
+            ok=True,
+            detail="a service's memory is not limited here: the kernel does not count it",
+            hint="On a Raspberry Pi add 'cgroup_enable=memory' to /boot/firmware/cmdline.txt, and reboot.",
+        )
+
+
+def judge_memory(total: int, available: int, *, hub: bool) -> Check:
+    """Say whether so many bytes are enough for a hub, or for a spoke alone."""
+    needed, free = _NEEDED_MB["hub" if hub else "spoke"]
+    detail = f"{available // _MB} of {total // _MB} MB free"
+    if total < needed * _MB:
+        hint = f"At least {needed} MB are needed" + ("; a spoke needs less." if hub else ".")
+        return Check("memory", ok=False, detail=detail, hint=hint)
+    if available < free * _MB:
+        return Check("memory", ok=False, detail=detail, hint="'ps aux --sort=-rss | head' shows what has it.")
+    return Check("memory", ok=True, detail=detail)
+
+
+def check_directory(directory: Path, *, room_mb: int) -> Check:
+    """Look at the data directory: is it ours alone, and is there room."""
+    if not directory.exists():
+        return Check("data directory", ok=True, detail=f"{directory} is made at the first start")
+    if not os.access(directory, os.W_OK):
+        return Check(
+            "data directory",
+            ok=False,
+            detail=f"{directory} cannot be written",
+            hint=f"sudo chown -R $(id -un) {directory}",
+        )
+    if os.name == "posix" and directory.stat().st_mode & 0o077:
+        return Check(
+            "data directory", ok=False, detail=f"others can read {directory}", hint=f"chmod 700 {directory}"
+        )
+    free = shutil.disk_usage(directory).free
+    if free < room_mb * _MB:
+        return Check(
+            "data directory", ok=False, detail=f"{free // _MB} MB free", hint=f"Make room: {room_mb} MB."
+        )
+    return Check("data directory", ok=True, detail=str(directory))
+
+
+def check_sound() -> Iterator[Check]:
+    """Tell of sound cards; nothing needs one as long as there is no voice."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        # Two lines for each card, the first with its number (the kernel's own format).
+        cards = [line for line in _SOUND_CARDS.read_text().splitlines() if "]:" in line]
+    except OSError:
+        cards = []
+    detail = cards[0].partition("]:")[2].strip() if cards else "no sound card; nothing here needs one"
+    yield Check("sound", ok=True, detail=detail)

@@ -1,0 +1,87 @@
+"""What the doctor says of a machine that is not the one at hand."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import ConfigError
+from deploy.checks import Check, check_directory, judge_memory
+from deploy.home import Home
+from deploy.spoke_checks import check_spoke, read_enrolment
+from spoke.clock import HubClock
+from spoke.joining import join
+from spoke.settings import SpokeSettings
+from tests.spoke.hub import BUS, StandInHub, serving
+
+_MB = 1024**2
+_PI_ZERO_2 = 512 * _MB
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    with serving(StandInHub(brokers=["mqtt://127.0.0.1:9"])) as hub:
+        yield hub
+
+
+def _checks(home: Home) -> dict[str, Check]:
+    enrolment = read_enrolment(home)
+    assert enrolment is not None
+    return {each.check: each for each in check_spoke(enrolment)}
+
+
+async def _joined(hub: StandInHub, directory: Path) -> Home:
+    settings = SpokeSettings(home=directory, hub_url=hub.url)
+    await join(settings, token=hub.invite(), clock=HubClock())
+    return Home(directory)
+
+
+@pytest.mark.parametrize(("ahead_s", "words"), [(3_600, "3600 s behind"), (-90, "90 s ahead of")])
+def test_a_wrong_clock_is_told_with_its_command(
+    hub: StandInHub, tmp_path: Path, ahead_s: float, words: str
+) -> None:
+    home = asyncio.run(_joined(hub, tmp_path))
+    assert _checks(home)["clock"].ok
+    hub.clock_ahead_s = ahead_s
+    clock = _checks(home)["clock"]
+    assert not clock.ok
+    assert words in clock.detail
+    assert "timedatectl" in clock.hint
+
+
+def test_a_token_is_sent_to_no_hub_but_its_own(hub: StandInHub, tmp_path: Path) -> None:
+    home = asyncio.run(_joined(hub, tmp_path))
+    file = home.spoke / "enrolment.json"
+    with serving(StandInHub(brokers=["mqtt://127.0.0.1:9"])) as other:
+        file.write_text(file.read_text().replace(hub.url, other.url))
+        checks = _checks(home)
+        assert not checks["hub"].ok
+        assert checks["hub"].hint
+        assert BUS not in other.requests
+        assert other.seen_tokens == []
+
+
+def test_a_machine_that_has_not_joined_has_no_enrolment(tmp_path: Path) -> None:
+    assert read_enrolment(Home(tmp_path)) is None
+    (tmp_path / "spoke").mkdir()
+    (tmp_path / "spoke" / "enrolment.json").write_text("[]")
+    with pytest.raises(ConfigError, match="is damaged"):
+        read_enrolment(Home(tmp_path))
+
+
+def test_a_small_machine_is_enough_for_a_spoke_and_not_for_a_hub() -> None:
+    assert judge_memory(_PI_ZERO_2, 300 * _MB, hub=False).ok
+    assert "a spoke needs less" in judge_memory(_PI_ZERO_2, 300 * _MB, hub=True).hint
+    full = judge_memory(_PI_ZERO_2, 20 * _MB, hub=False)
+    assert not full.ok
+    assert full.hint
+
+
+def test_a_directory_that_others_can_read_or_that_is_full_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert check_directory(tmp_path, room_mb=1).hint == f"chmod 700 {tmp_path}"
+    tmp_path.chmod(0o700)
+    assert check_directory(tmp_path, room_mb=1).ok
+    assert not check_directory(tmp_path, room_mb=10**12).ok
+    assert check_directory(tmp_path / "later", room_mb=10**12).ok
