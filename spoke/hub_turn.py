@@ -16,7 +16,7 @@ from pydantic import SecretStr, ValidationError
 
 from agent_core.conversation import Exchange
 from agent_core.turn import Emit
-from contracts.errors import GatewayError
+from contracts.errors import Conflict, GatewayError, NotFound
 from contracts.events import TURN_EVENT, TextDelta, TurnError, TurnFinal
 from contracts.wire import Json
 from spoke.enrolment import Enrolment
@@ -142,14 +142,17 @@ class HubTurns:
         """Hand on what the person said to a question of the hub's.
 
         Raises:
-            StrawberryError: With the hub's own words where it does not take it.
+            NotFound: If the hub did not ask this in this turn.
+            Conflict: If it was answered before, or the time to answer is over.
+            GatewayError: If the hub does not take it for another reason.
         """
         hub = self._running[turn]
         path = f"/api/turns/{turn}/confirmations/{question}"
         answer = await hub.http.post(path, {"approve": approve}, bearer=self._bearer)
         if answer.status != 200:
             message, hint = answer.error
-            raise GatewayError(message or f"the hub answered with status {answer.status}", hint=hint)
+            kind = {404: NotFound, 409: Conflict}.get(answer.status, GatewayError)
+            raise kind(message or f"the hub answered with status {answer.status}", hint=hint)
 
     async def _begin(
         self, stack: AsyncExitStack, hub: Hub, question: HubQuestion

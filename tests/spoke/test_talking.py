@@ -170,12 +170,19 @@ async def test_a_message_that_the_hub_never_got_is_taken_back_and_done_here(
 async def test_a_message_that_the_hub_took_in_silence_is_answered_without_doing_anything(
     talker: Talker, own_model: ScriptedModel
 ) -> None:
-    own_model.script = acts("write", text="here")
+    # It calls tools that it was not given.
+    own_model.script = [
+        calls("JournalSkill_write", text="here"),
+        calls("write", text="here"),
+        calls("python_exec", code="device.JournalSkill.write('here')"),
+        Says(text="I can do nothing."),
+    ]
     talker.line.faults[CHAT] = "hold answer"
     told = await talker.say("write here into the journal")
-    assert told.mode == "offline"
+    assert (told.mode, told.text) == ("offline", "I can do nothing.")
     assert "Nothing is done for this message here" in told.notices[0]
     assert all(request.tools == [] for request in own_model.requests)
+    assert not [event for event in told.events if event["kind"] == "skill"]
     assert talker.place.journal == []
 
 
