@@ -205,7 +205,8 @@ async def test_whoever_sits_in_between_shows_another_fingerprint(
 
 
 @pytest.mark.parametrize(
-    "code", ["\x1b[8mABCD", "ABCD\n\n  fingerprint  AAAA-BBBB-CCCC-DDDD", "AAAA-BBBB-CCCC-DDDD", "AB\u202eCD", ""]
+    "code",
+    ["\x1b[8mABCD", "ABCD\n\n  fingerprint  AAAA-BBBB-CCCC-DDDD", "AAAA-BBBB-CCCC-DDDD", "AB\u202eCD", ""],
 )
 async def test_a_code_cannot_bring_a_fingerprint_of_its_own_to_the_screen(
     hub: StandInHub, settings: SpokeSettings, code: str

@@ -22,9 +22,9 @@ from broker.mosquitto.logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from broker.ports import listen
+from chat.http.server import serve as serve_http
 from contracts.errors import ConfigError
 from hub_agent.http import errors
-from chat.http.server import serve as serve_http
 from hub_registry.bearer import Gate
 from hub_registry.http import make_router
 from hub_registry.registry import Registry, open_registry
