@@ -3,6 +3,7 @@
 import argparse
 import getpass
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from deploy.service.windows import TaskScheduler, render_task
 from spoke.enrolment import FILE_NAME
 
 _COLUMNS: Final = ("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
+_SIZE: Final = re.compile(r"[1-9][0-9]*[KMG]")
 _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}
 """What holds the same files, so that both cannot run."""
 
@@ -106,6 +108,8 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
 def _plan(options: argparse.Namespace) -> ServicePlan:
     kind: Kind = options.service
     _make_absolute(options)
+    if options.memory is not None and _SIZE.fullmatch(options.memory) is None:
+        raise ConfigError(f"{options.memory!r} is no size", hint="Write it as 512M or 2G.")
     user = _user(options)
     plan = ServicePlan(
         kind=kind,

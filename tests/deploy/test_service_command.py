@@ -146,6 +146,7 @@ def test_where_users_get_no_namespaces_the_unit_goes_without_and_says_so(machine
         (("install", "spoke", "--token-file", "-"), "no standard input"),
         (("install", "hub", "--broker", "mqtt://anna:hunter2@hub:1883"), "could be read by everybody"),
         (("install", "hub", "--writable", "/no/such/folder"), "there is no folder"),
+        (("install", "hub", "--memory", "much"), "is no size"),
         (("install", "hub", "--run-as", "anna"), "is for services of the whole machine"),
         (("logs", "hub"), "there is no such service"),
     ],

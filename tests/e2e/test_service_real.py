@@ -50,7 +50,7 @@ def test_a_home_runs_under_systemd_with_every_protection(tmp_path: Path, sandbox
         try:
             assert started.returncode == 0, started.stderr
             assert home.healthy()
-            assert home.json("exec", "6 * 7") == 42
+            assert home.json("exec", "6 * 7")["value"] == 42
             stopped = subprocess.run(["systemctl", *words, "stop", unit], check=False)
             assert stopped.returncode == 0
             wait_for(lambda: not home.healthy(), what="its end")
