@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 import psutil
 
+from agent_core.chat.tasks import open_tasks
 from broker.certificates import ServerCertificate, own_names
-from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from deploy.certificates import days_left, provide_certificate, shown
 from deploy.home import Home

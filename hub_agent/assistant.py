@@ -5,6 +5,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from agent_core.chat.questions import Questions, TurnConfirmer
+from agent_core.chat.sandbox import Sandbox
+from agent_core.chat.standby import Standby
+from agent_core.chat.turns import Turn, TurnKey, TurnRequest, Turns
 from agent_core.conversation import Exchange, messages_of
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest as ModelTurn
@@ -15,10 +19,6 @@ from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
 from agent_core.styles import NativeStyle
 from agent_core.toolset import SkillToolset
-from chat.questions import Questions, TurnConfirmer
-from chat.sandbox import Sandbox
-from chat.standby import Standby
-from chat.turns import Turn, TurnKey, TurnRequest, Turns
 from contracts.chat import AGENTS
 from contracts.errors import NoModel, NotFound
 from contracts.events import TurnEvent

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from agent_core.chat.tasks import open_tasks
 from broker.door import Door
 from broker.embedded.door import EmbeddedDoor
 from broker.envelope import Seal
@@ -14,7 +15,6 @@ from broker.link import Link, open_link
 from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.dynsec import DynamicSecurity
 from broker.rpc import Caller, CallRequest
-from chat.tasks import open_tasks
 from contracts.wire import Json
 from hub_agent.audit import AuditTrail
 from hub_agent.bus_login import link_settings

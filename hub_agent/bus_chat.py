@@ -16,10 +16,10 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from agent_core.chat.tasks import open_tasks
 from broker.envelope import Seal, unseal
 from broker.ids import uuid7
 from broker.link import Link, Message
-from chat.tasks import open_tasks
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.claims import Claims

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from agent_core.chat.turns import Turn
 from agent_core.conversation import Exchange
-from chat.turns import Turn
 from hub_agent.assistant import Asking, Assistant
 from hub_agent.rate import RateLimit
 from hub_registry.bearer import Bearer

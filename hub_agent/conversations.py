@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from sqlmodel import Session, col, delete, select
 
+from agent_core.chat.turns import Ending, TurnKey, TurnState
 from agent_core.conversation import Exchange, Words
-from chat.turns import Ending, TurnKey, TurnState
 from contracts.errors import Conflict
 from hub_agent.history import HubPen, recent
 from hub_agent.tables import TurnRow

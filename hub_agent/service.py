@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
+from agent_core.chat.http.server import serve
+from agent_core.chat.http.streams import Connections
+from agent_core.chat.questions import Questions
+from agent_core.chat.sandbox import Sandbox
+from agent_core.chat.standby import Standby
+from agent_core.chat.tasks import open_tasks
+from agent_core.chat.turns import Turns
 from agent_core.gateway.opening import open_gateway
 from broker.keys import KeyPair
 from broker.link import Link
 from broker.ports import listen
-from chat.http.server import serve
-from chat.http.streams import Connections
-from chat.questions import Questions
-from chat.sandbox import Sandbox
-from chat.standby import Standby
-from chat.tasks import open_tasks
-from chat.turns import Turns
 from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json

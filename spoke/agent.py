@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from agent_core.chat.questions import Questions, TurnConfirmer
+from agent_core.chat.turns import Turn, TurnKey, TurnRequest, Turns, TurnState
 from agent_core.conversation import Exchange
 from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
 from agent_core.turn import Emit, streamed
-from chat.questions import Questions, TurnConfirmer
-from chat.turns import Turn, TurnKey, TurnRequest, Turns, TurnState
 from contracts.chat import AGENTS
 from contracts.errors import NotFound
 from contracts.events import Notice, TurnError, TurnEvent

@@ -21,12 +21,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from agent_core.chat.http.completions import Completion, CompletionRequest, model_list, read, whole_answer
+from agent_core.chat.http.errors import expected, refused
+from agent_core.chat.http.guard import Guard
+from agent_core.chat.http.streams import Connections, EventStream, farewell
 from broker.files import write_private
 from broker.ids import uuid7
-from chat.http.completions import Completion, CompletionRequest, model_list, read, whole_answer
-from chat.http.errors import expected, refused
-from chat.http.guard import Guard
-from chat.http.streams import Connections, EventStream, farewell
 from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.errors import InvalidMessage, StrawberryError, Unauthorized
 from contracts.names import Token

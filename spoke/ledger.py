@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from agent_core.chat.turns import Ending, TurnKey, TurnState
 from agent_core.conversation import Exchange, Words
-from chat.turns import Ending, TurnKey, TurnState
 from contracts.errors import Conflict
 from spoke.history import History
 
@@ -14,7 +14,7 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class SpokeLedger:
-    """See ``chat.turns.Ledger``.
+    """See ``agent_core.chat.turns.Ledger``.
 
     Args:
         wrote: Called when something new was written down.
@@ -40,7 +40,7 @@ class SpokeLedger:
         agent: str = "",
         through: str | None = None,
     ) -> None:
-        """See ``chat.turns.Ledger``."""
+        """See ``agent_core.chat.turns.Ledger``."""
         if self._states.get(key) == "not_started":
             raise Conflict(
                 f"turn {key.turn} was cancelled before it came", hint="Use a new turn id to ask again."
@@ -57,7 +57,7 @@ class SpokeLedger:
             raise
 
     async def end(self, key: TurnKey, ending: Ending) -> None:
-        """See ``chat.turns.Ledger``."""
+        """See ``agent_core.chat.turns.Ledger``."""
         self._remember(key, ending.state)
         words = Words(
             self._conversations.pop(key),
@@ -75,7 +75,7 @@ class SpokeLedger:
         self._wrote()
 
     async def bury(self, key: TurnKey) -> TurnState:
-        """See ``chat.turns.Ledger``."""
+        """See ``agent_core.chat.turns.Ledger``."""
         if key not in self._states:
             self._remember(key, "not_started")
         return self._states[key]

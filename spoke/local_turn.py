@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
+from agent_core.chat.standby import Standby
 from agent_core.conversation import Exchange, messages_of
 from agent_core.gateway.opening import GatewayKind, open_gateway
 from agent_core.gateway.protocol import Gateway
@@ -22,7 +23,6 @@ from agent_core.skill_calls import Confirmer
 from agent_core.styles import NativeStyle
 from agent_core.toolset import Session, SkillToolset
 from agent_core.turn import Emit
-from chat.standby import Standby
 from contracts.errors import SandboxError
 from sandbox_host import Pool, PoolSettings, open_pool
 from spoke.own_skills import OwnCaller, OwnSkills

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from agent_core.chat.http.server import serve
+from agent_core.chat.http.streams import Connections
+from agent_core.chat.standby import Standby
+from agent_core.chat.tasks import open_tasks
 from broker.ports import listen
-from chat.http.server import serve
-from chat.http.streams import Connections
-from chat.standby import Standby
-from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from contracts.wire import Json
 from spoke.clock import HubClock

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from chat.http.guard import Guard
-from chat.http.streams import Connections
+from agent_core.chat.http.guard import Guard
+from agent_core.chat.http.streams import Connections
 from contracts.wire import Json
 from hub_agent.chat import Chat
 from hub_agent.confirmations import Slips

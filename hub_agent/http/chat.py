@@ -7,10 +7,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from agent_core.chat.http.completions import whole_answer
+from agent_core.chat.http.streams import Connections, farewell
+from agent_core.chat.turns import TurnKey
 from broker.ids import uuid7
-from chat.http.completions import whole_answer
-from chat.http.streams import Connections, farewell
-from chat.turns import TurnKey
 from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.names import Token
 from hub_agent.chat import Chat, Incoming

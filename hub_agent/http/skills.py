@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from agent_core.catalogue import Target
+from agent_core.chat.http.errors import CALL_STATUS, error_response
+from agent_core.chat.http.streams import Connections, farewell
 from agent_core.skill_calls import SkillCalls
 from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.turn import TurnContext
 from broker.ids import uuid7
-from chat.http.errors import CALL_STATUS, error_response
-from chat.http.streams import Connections, farewell
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.events import TurnEvent
 from contracts.names import MethodName, SkillName, Token

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from chat.questions import Questions
+from agent_core.chat.questions import Questions
 from contracts.errors import Conflict, NotFound
 from hub_agent.confirmations import Act, Slips
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chat.tasks import open_tasks
-from chat.turns import Turn, TurnRequest, Turns
+from agent_core.chat.tasks import open_tasks
+from agent_core.chat.turns import Turn, TurnRequest, Turns
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, TurnKey

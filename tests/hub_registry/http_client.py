@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import httpx
 from fastapi import FastAPI
 
+from agent_core.chat.http.server import serve
 from broker.ports import listen
 from hub_agent.http import errors
-from chat.http.server import serve
 from hub_registry.accounts import User
 from hub_registry.bearer import Gate
 from hub_registry.http import make_router

@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
+from agent_core.chat.http.server import serve as serve_http
 from broker.certificates import Authority, ServerCertificate
 from broker.door import Door
 from broker.embedded.door import EmbeddedDoor
@@ -22,7 +23,6 @@ from broker.mosquitto.logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from broker.ports import listen
-from chat.http.server import serve as serve_http
 from contracts.errors import ConfigError
 from hub_agent.http import errors
 from hub_registry.bearer import Gate

@@ -11,8 +11,8 @@ from email.utils import formatdate
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chat.http.connections import Acceptor, ConnectionBounds, ImpatientProtocol
-from chat.tasks import open_tasks
+from agent_core.chat.http.connections import Acceptor, ConnectionBounds, ImpatientProtocol
+from agent_core.chat.tasks import open_tasks
 
 _GRACE_S = 3
 """How long requests that are under way may go on when the hub stops; turns are cancelled before."""

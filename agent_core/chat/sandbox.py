@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chat.standby import Standby
+from agent_core.chat.standby import Standby
 from contracts.wire import Json
 from sandbox_host import Deadline, Pool, RunLimits, RunResult
 

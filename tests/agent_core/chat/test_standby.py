@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chat.standby import Standby
-from chat.tasks import open_tasks
+from agent_core.chat.standby import Standby
+from agent_core.chat.tasks import open_tasks
 from contracts.errors import SandboxError, StrawberryError
 
 

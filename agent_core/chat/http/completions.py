@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from agent_core.chat.http.streams import DONE, event
+from agent_core.chat.turns import Turn
 from agent_core.conversation import Exchange
-from chat.http.streams import DONE, event
-from chat.turns import Turn
 from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.errors import GatewayError, InvalidMessage, NoModel
 from contracts.events import TextDelta, TurnError, TurnEvent, TurnFinal

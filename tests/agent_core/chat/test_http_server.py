@@ -7,8 +7,8 @@ import httpx
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from agent_core.chat.http.server import serve
 from broker.ports import listen
-from chat.http.server import serve
 
 
 async def test_the_date_of_an_answer_is_that_of_the_answer_also_after_the_process_stood_still() -> None:
