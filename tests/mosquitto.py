@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from broker.certificates import ServerCertificate
+from tests.ports import free_port
 
 HINT = "Mosquitto is not installed: apt-get install mosquitto"
 
@@ -96,10 +97,3 @@ class Mosquitto:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(timeout=10)
-
-
-def free_port() -> int:
-    """Give a loopback port that nobody uses right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

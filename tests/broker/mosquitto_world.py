@@ -20,7 +20,8 @@ from broker.mosquitto.security_file import keep_admin
 from broker.trials import Trial, TrialLogin, open_trial
 from contracts.joining import Login
 from tests.conftest import require
-from tests.mosquitto import HINT, find_mosquitto, free_port
+from tests.mosquitto import HINT, find_mosquitto
+from tests.ports import free_port
 
 ADMIN = Login(username="boss", password="of the house")
 EVERYTHING: tuple[AclType, ...] = ("publishClientSend", "publishClientReceive", "subscribePattern")

@@ -20,7 +20,8 @@ from contracts.joining import Login
 from tests.broker.embedded_world import stock_house
 from tests.broker.mosquitto_world import start_mosquitto
 from tests.brokers import HUB_ID, INSTANCE, Bus, open_bus
-from tests.mosquitto import Mosquitto, free_port
+from tests.mosquitto import Mosquitto
+from tests.ports import free_port
 
 
 def ours(bus: Bus) -> OurBroker:

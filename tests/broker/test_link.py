@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from broker.link import Link, LinkSettings, Message, open_link
 from contracts.errors import ConfigError, Disconnected, LoginRefused
 from tests.conftest import require
-from tests.mosquitto import HINT, Mosquitto, free_port
+from tests.mosquitto import HINT, Mosquitto
+from tests.ports import free_port
 
 
 def settings(url: str, name: str = "one", **more: object) -> LinkSettings:

@@ -17,7 +17,8 @@ from broker.link.drivers import DriverName
 from contracts.errors import ConfigError, Disconnected, LinkError, LoginRefused
 from tests.broker.embedded_world import House, Listener, embedded_house
 from tests.conftest import require
-from tests.mosquitto import HINT, Mosquitto, find_mosquitto, free_port
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.ports import free_port
 
 pytestmark = pytest.mark.parametrize("driver", ["loop", "thread"])
 

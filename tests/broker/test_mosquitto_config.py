@@ -18,7 +18,8 @@ from contracts.errors import ConfigError
 from contracts.joining import Login
 from tests.broker.mosquitto_world import ADMIN, start_mosquitto
 from tests.conftest import require
-from tests.mosquitto import HINT, find_mosquitto, free_port
+from tests.mosquitto import HINT, find_mosquitto
+from tests.ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "mosquitto.conf"
 DEBIAN = Path("/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so")

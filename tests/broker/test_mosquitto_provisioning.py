@@ -14,7 +14,8 @@ from contracts import topics
 from contracts.errors import Conflict, Disconnected, LinkError, LoginRefused
 from contracts.joining import Login
 from tests.broker.mosquitto_world import ADMIN, HouseBroker, house_broker
-from tests.mosquitto import Mosquitto, free_port
+from tests.mosquitto import Mosquitto
+from tests.ports import free_port
 
 KEY = KeyPair.generate()
 

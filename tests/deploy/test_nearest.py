@@ -14,7 +14,7 @@ from broker.files import only_one
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
 from deploy.home import Home
-from tests.e2e.house import free_port
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -15,17 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from tests.ports import free_port
+
 Seen = TypeVar("Seen")
 
 CALLABLE = [sys.executable, "-m", "deploy.cli.main"]
 PATIENCE_S = 30.0
 """How long a process may take on a busy machine before a test gives up; never what is asserted."""
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def wait_for(look: Callable[[], Seen], *, what: str, patience: float = PATIENCE_S) -> Seen:

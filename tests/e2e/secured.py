@@ -12,7 +12,8 @@ import psutil
 
 from broker.certificates import Authority
 from broker.mosquitto.installation import find_installation
-from tests.e2e.house import free_port, wait_for
+from tests.e2e.house import wait_for
+from tests.ports import free_port
 
 ADMIN_PASSWORD = "the password of their administrator"
 ZIGBEE_PASSWORD = "the password of their zigbee bridge"

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from agent_core.testing import Fails, Says, ScriptedModel, calls
-from tests.e2e.house import CALLABLE, House, free_port, wait_for
+from tests.e2e.house import CALLABLE, House, wait_for
+from tests.ports import free_port
 
 LOCK_SKILL = '''
 from pathlib import Path

@@ -8,9 +8,10 @@ import pytest
 
 from agent_core.testing import Says, ScriptedModel, calls
 from tests.conftest import require
-from tests.e2e.house import House, free_port, wait_for
+from tests.e2e.house import House, wait_for
 from tests.e2e.tap import Tap
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.ports import free_port
 
 PASSWORD = "an ordinary password of this house"
 

@@ -15,7 +15,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.certificates import own_names
-from tests.e2e.house import CALLABLE, House, free_port, wait_for
+from tests.e2e.house import CALLABLE, House, wait_for
+from tests.ports import free_port
 
 JOURNAL = {
     "journal.py": '''

@@ -11,8 +11,9 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.conftest import require
-from tests.e2e.house import House, Spoke, free_port, wait_for
+from tests.e2e.house import House, Spoke, wait_for
 from tests.mosquitto import HINT, find_mosquitto
+from tests.ports import free_port
 
 
 @pytest.fixture(params=["embedded", "mosquitto"])

@@ -21,7 +21,8 @@ from hub_registry.retained import Purged
 from tests.conftest import require
 from tests.hub_agent.home import open_home
 from tests.hub_registry.spokes import eventually
-from tests.mosquitto import HINT, Mosquitto, find_mosquitto, free_port
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.ports import free_port
 
 TOPIC = "strawberry/main/availability"
 QUESTION = "ann/asks"

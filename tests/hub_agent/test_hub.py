@@ -15,7 +15,7 @@ from hub_agent.settings import BusSettings, HttpSettings, HubSettings
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
-from tests.mosquitto import free_port
+from tests.ports import free_port
 
 
 async def test_it_leaves_its_address_and_an_owner_only_token_for_the_command_line(tmp_path: Path) -> None:

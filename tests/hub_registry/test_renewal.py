@@ -14,7 +14,7 @@ from spoke.settings import SpokeSettings
 from tests.hub_registry.http_client import over_http
 from tests.hub_registry.own_brokers import KINDS, open_own
 from tests.hub_registry.spokes import eventually
-from tests.mosquitto import free_port
+from tests.ports import free_port
 
 SKILL = """
 import asyncio

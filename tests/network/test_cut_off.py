@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from deploy.home import Home
-from tests.e2e.house import House, Spoke, free_port, wait_for
+from tests.e2e.house import House, Spoke, wait_for
 from tests.network.wires import Machine, Network, has_netem, why_not
+from tests.ports import free_port
 
 SKILL = '''
 """Writes down what really ran."""

@@ -16,7 +16,7 @@ from contracts.errors import ConfigError, InvalidMessage, Unauthorized
 from spoke.clock import HubClock
 from spoke.joining import Identity, join
 from spoke.settings import SpokeSettings
-from tests.mosquitto import free_port
+from tests.ports import free_port
 from tests.spoke.home import DEVICE, HUB, Place, StandInHub, serving, wait_for
 from tests.spoke.hub import ENROL
 

@@ -24,7 +24,8 @@ from spoke.app import open_spoke
 from spoke.clock import HubClock
 from spoke.joining import join
 from tests.conftest import require
-from tests.mosquitto import HINT, Mosquitto, free_port
+from tests.mosquitto import HINT, Mosquitto
+from tests.ports import free_port
 from tests.spoke.home import Place, on_bus, wait_for
 from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
 

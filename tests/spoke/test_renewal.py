@@ -25,7 +25,7 @@ from spoke.joining import join
 from spoke.refreshing import find_hub
 from spoke.renewal import due_at, renewed
 from spoke.settings import SpokeSettings
-from tests.mosquitto import free_port
+from tests.ports import free_port
 from tests.spoke.home import BusSide, Place, on_bus, wait_for
 from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
 
