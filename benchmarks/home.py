@@ -121,7 +121,7 @@ def _start(house: House) -> None:
     skills = home / "skills"
     skills.mkdir(parents=True)
     (skills / "bench.py").write_text(_SKILL)
-    spoke = Spoke(id=added["id"], name="Bench PC", home=home, skills=skills, token=added["token"])
+    spoke = Spoke(added["id"], "Bench PC", home=home, skills=skills, token=added["token"], hub=house.url)
     arguments = ("spoke", "run", "--hub", house.url, "--skills", str(skills))
     house.start(spoke.id, *arguments, home=home, HUB_DEVICE_TOKEN=spoke.token)
     house.wait_until_online(spoke)

@@ -63,9 +63,9 @@ class Town:
         skills = home / "skills"
         skills.mkdir(parents=True)
         (skills / "journal.py").write_text(SKILL)
-        spoke = Spoke(id=added["id"], name=name, home=home, skills=skills, token=added["token"])
-        self.machines[spoke.id] = machine
         url = f"https://{self.network.hub.address}:{self.https_port}"
+        spoke = Spoke(added["id"], name, home=home, skills=skills, token=added["token"], hub=url)
+        self.machines[spoke.id] = machine
         with self.network.inside(machine):
             self.house.start(
                 spoke.id,
