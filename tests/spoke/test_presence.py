@@ -272,6 +272,8 @@ async def test_a_broker_that_is_killed_and_comes_back_finds_all_as_it_was(
             )
             assert (back.epoch, back.state) == (spoke.epoch, "online")
             await wait_for(lambda: len(bus.payloads(SKILL)) > registrations, "the registration")
+            # Whoever watches and whoever calls have a connection each, and come back each in their own time.
+            await wait_for(lambda: bus.link.connected, "the caller to be back")
             assert await bus.call("write", "after") == "wrote after"
     assert place.journal == ["after"]
 
