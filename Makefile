@@ -27,6 +27,9 @@ run: $(READY)  ## Broker, hub and a local spoke with the sample skills, on loopb
 test: $(READY)  ## All tests
 	@$(BIN)/python -m pytest
 
+retest: $(READY)  ## The tests that failed last time
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+
 lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -46,4 +49,4 @@ format: $(READY)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test lint check bench format clean
+.PHONY: help setup run test retest lint check bench format clean
