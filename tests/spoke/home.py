@@ -192,8 +192,8 @@ class BusSide:
 
     async def call(self, method: str, *args: Json, **request: Any) -> Json:
         """Call a method, of the journal if no other skill is named."""
-        given = {"device": DEVICE, "skill": "JournalSkill", "actor": ANNA, "args": args} | request
-        return await self.caller.call(CallRequest(method=method, **given))
+        given: dict[str, Any] = {"device": DEVICE, "skill": "JournalSkill", "actor": ANNA, "args": args}
+        return await self.caller.call(CallRequest(method=method, **(given | request)))
 
 
 @asynccontextmanager

@@ -142,15 +142,16 @@ class StandInHub:
 
     def answer(self, path: str, body: dict[str, Any], bearer: str = "") -> tuple[int, Json]:
         """Act on a request; give status and body."""
+        routes: dict[str, Callable[[], Any]] = {
+            CARD: lambda: self._card(),
+            ENROL: lambda: self._enrol(body),
+            BUS: lambda: self._bus(bearer),
+            RENEW: lambda: self._renew(bearer),
+            JOIN: lambda: self._join(body),
+            POLL: lambda: self._poll(body),
+        }
         try:
-            answered = {
-                CARD: lambda: self._card(),
-                ENROL: lambda: self._enrol(body),
-                BUS: lambda: self._bus(bearer),
-                RENEW: lambda: self._renew(bearer),
-                JOIN: lambda: self._join(body),
-                POLL: lambda: self._poll(body),
-            }[path]()
+            answered = routes[path]()
         except KeyError:
             return 404, {"error": {"code": "not_found", "message": "there is nothing here"}}
         except Unauthorized as error:
