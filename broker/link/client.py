@@ -12,6 +12,7 @@ Six things of paho 2.2 are replaced, in its private parts, which is why its vers
   is decoded into tables that say no more than that all went well: 30 µs a message. Nothing is sent twice
   here, so its packet id is enough.
 - A TLS handshake that fails leaves its socket open, until somebody collects it.
+- So does a connection that is given up while another thread still opens it; its Last Will would come then.
 """
 
 import logging
@@ -19,6 +20,7 @@ import socket
 import ssl
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -57,6 +59,14 @@ class LeanClient(Client):
         self._buffer = bytearray()
         self._has_whole_packet = False
         self._unacknowledged: set[int] = set()
+        self._opening = threading.Lock()
+        self._is_given_up = False
+
+    def give_up(self) -> None:
+        """Close the socket for good, also one that another thread is just opening."""
+        with self._opening:
+            self._is_given_up = True
+            self._reset_sockets()
 
     def publish_acknowledged(
         self, topic: str, payload: bytes, *, retain: bool, properties: bytes
@@ -137,6 +147,16 @@ class LeanClient(Client):
         if handled:
             del buffer[:at]
         return handled
+
+    def _create_socket(self) -> Any:
+        sock = super()._create_socket()
+        with self._opening:
+            if self._is_given_up:
+                sock.close()
+                raise ConnectionAbortedError("nobody wants the connection any more")
+            # Known from here on to whoever gives it up.
+            self._sock = sock
+        return sock
 
     def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> ssl.SSLSocket:
         assert self._ssl_context is not None

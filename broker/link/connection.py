@@ -139,7 +139,7 @@ class Connection:
         self._end("closed")
         await self._driver.stop()
         # Whatever is left of the socket; nothing is sent any more.
-        self._client._reset_sockets()
+        self._client.give_up()
 
     def has_room(self) -> bool:
         """Whether another publication may go out at once."""

@@ -1,6 +1,8 @@
-"""One connection to a broker that falls silent."""
+"""One connection to a broker that falls silent, or that is given up before it is there."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable
 from typing import Literal
 
@@ -36,19 +38,7 @@ async def silent() -> AsyncIterator[int]:
 async def test_a_connection_on_which_the_broker_no_longer_answers_is_ended(
     silent: int, driver: DriverName, asked: Literal["subscribe", "publish"]
 ) -> None:
-    login = Login(
-        host="127.0.0.1",
-        port=silent,
-        tls=None,
-        client_id="one",
-        username=None,
-        password=None,
-        keepalive=60,
-        will=None,
-        timeout_s=10,
-        acknowledge_s=0.05,
-    )
-    connection = Connection(login, make_driver(driver), protocol=4, limit=8, on_message=lambda _: None)
+    connection = _connection(silent, driver, acknowledge_s=0.05)
     try:
         assert (await connection.open()).verdict is Verdict.ACCEPTED
         with pytest.raises(Disconnected):
@@ -56,6 +46,49 @@ async def test_a_connection_on_which_the_broker_no_longer_answers_is_ended(
         assert "did not" in await connection.drive()
     finally:
         await connection.close(politely=False)
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_a_connection_that_is_given_up_while_a_thread_opens_it_leaves_no_socket(
+    silent: int, driver: DriverName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[socket.socket] = []
+    there, go = threading.Event(), threading.Event()
+    create = socket.create_connection
+
+    def held(*arguments: object, **options: object) -> socket.socket:
+        opened.append(create(*arguments, **options))  # type: ignore[arg-type]
+        there.set()
+        go.wait()
+        return opened[-1]
+
+    monkeypatch.setattr(socket, "create_connection", held)
+    connection = _connection(silent, driver)
+    async with asyncio.TaskGroup() as tasks:
+        opening = tasks.create_task(connection.open())
+        await asyncio.to_thread(there.wait)
+        opening.cancel()
+    await connection.close(politely=True)
+    go.set()
+    # The thread that opened it ends by itself.
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert [each.fileno() for each in opened] == [-1]
+
+
+def _connection(port: int, driver: DriverName, *, acknowledge_s: float = 10.0) -> Connection:
+    login = Login(
+        host="127.0.0.1",
+        port=port,
+        tls=None,
+        client_id="one",
+        username=None,
+        password=None,
+        keepalive=60,
+        will=None,
+        timeout_s=30,
+        acknowledge_s=acknowledge_s,
+    )
+    return Connection(login, make_driver(driver), protocol=4, limit=8, on_message=lambda _: None)
 
 
 def _ask(connection: Connection, what: Literal["subscribe", "publish"]) -> Awaitable[None]:
