@@ -1,11 +1,19 @@
 """Listening sockets, and an error that helps where the port is taken."""
 
+import asyncio
 import errno
+import logging
 import socket
+from typing import Final
 
 import psutil
 
 from contracts.errors import ConfigError, PortTaken
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 1.0
+"""Rest after a connection could not be taken: it is for want of file handles, and others give some back."""
 
 
 def listen(host: str, port: int, *, purpose: str) -> socket.socket:
@@ -32,6 +40,23 @@ def listen(host: str, port: int, *, purpose: str) -> socket.socket:
         ) from None
     except OSError as error:
         raise _explained(error, host, port, purpose) from None
+
+
+async def accept(listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
+    """Wait for the next client, however often one is gone again or the system has no room for it.
+
+    Args:
+        listener: A socket that listens.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return await loop.sock_accept(listener)
+        except ConnectionError:
+            continue
+        except OSError as error:
+            _log.error("cannot take a connection: %s", error.strerror or error)
+            await asyncio.sleep(_PAUSE_S)
 
 
 def _bound(sock: socket.socket, address: tuple[object, ...]) -> socket.socket:

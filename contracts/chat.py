@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from contracts.errors import NotFound
 from contracts.events import TurnEvent
 from contracts.names import Token
 from contracts.wire import Wire
@@ -13,6 +14,16 @@ AGENTS: Final = ("assistant", "strawberry")
 
 MAX_MESSAGE: int = 32_000
 """Characters of one message of a person; more belongs into a file."""
+
+
+def check_agent(name: str) -> None:
+    """See that there is an agent of this name.
+
+    Raises:
+        NotFound: If there is none; lists those that can be asked.
+    """
+    if name not in AGENTS:
+        raise NotFound(f"there is no agent {name!r}", hint=f"The agents are: {', '.join(AGENTS)}.")
 
 
 class ChatRequest(Wire):

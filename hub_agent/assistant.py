@@ -19,8 +19,8 @@ from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
 from agent_core.styles import NativeStyle
 from agent_core.toolset import SkillToolset
-from contracts.chat import AGENTS
-from contracts.errors import NoModel, NotFound
+from contracts.chat import AGENTS, check_agent
+from contracts.errors import NoModel
 from contracts.events import TurnEvent
 from contracts.history import hub_writer
 from contracts.rpc import Actor
@@ -88,10 +88,7 @@ class Assistant:
             NoModel: If no sentence matches and there is no model; says what works.
             NotFound: If there is no such agent.
         """
-        if asking.agent not in AGENTS:
-            raise NotFound(
-                f"there is no agent {asking.agent!r}", hint=f"The agents are: {', '.join(AGENTS[:1])}."
-            )
+        check_agent(asking.agent)
         matched = self.sentences.match(
             asking.message, language=self._household(asking.user).language, current=asking.device
         )

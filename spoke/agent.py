@@ -16,8 +16,7 @@ from agent_core.conversation import Exchange
 from agent_core.sentence_turn import run_sentence
 from agent_core.sentences import SentenceCall, SentenceChoice
 from agent_core.turn import Emit, streamed
-from contracts.chat import AGENTS
-from contracts.errors import NotFound
+from contracts.chat import AGENTS, check_agent
 from contracts.events import Notice, TurnError, TurnEvent
 from contracts.rpc import Actor
 from spoke.asking import Asking
@@ -76,10 +75,7 @@ class Agent:
             NotFound: If there is no such agent.
             TooManyRequests: If too many are open.
         """
-        if asking.agent not in AGENTS:
-            raise NotFound(
-                f"there is no agent {asking.agent!r}", hint=f"The agents are: {', '.join(AGENTS[:1])}."
-            )
+        check_agent(asking.agent)
         skills, device = self._means.skills, self._means.skills.device
         language = self._means.settings.household.language
         matched = skills.sentences.match(asking.message, language=language, current=device)

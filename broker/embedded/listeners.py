@@ -2,7 +2,6 @@
 
 import asyncio
 import ipaddress
-import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -13,16 +12,11 @@ from typing import Final, Literal, Protocol
 from broker.certificates import own_names
 from broker.embedded.peer import CHUNK, Peer, StreamPeer
 from broker.embedded.websocket import WebSocketPeer
-from broker.ports import listen
+from broker.ports import accept, listen
 from contracts.errors import ConfigError
-
-_log = logging.getLogger("broker.embedded")
 
 _SCHEMES: Final = {"tcp": ("mqtt", "mqtts"), "websocket": ("ws", "wss")}
 _PURPOSES: Final = {"tcp": "MQTT", "websocket": "MQTT over WebSocket"}
-
-_PAUSE_S: Final = 1.0
-"""Rest after a connection could not be taken: it is for want of file handles, and others give some back."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +108,8 @@ async def _accept(
     server: Server,
     tasks: asyncio.TaskGroup,
 ) -> None:
-    loop = asyncio.get_running_loop()
     while True:
-        try:
-            client, address = await loop.sock_accept(sock)
-        except ConnectionError:
-            continue
-        except OSError as error:
-            _log.error("cannot take a connection: %s", error.strerror or error)
-            await asyncio.sleep(_PAUSE_S)
-            continue
+        client, address = await accept(sock)
         peer = make_peer(client, address)
         tasks.create_task(server.serve(peer), name=f"serve {peer.address}")
 

@@ -6,20 +6,15 @@ that the broker and the database in it need.
 """
 
 import asyncio
-import logging
 import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_log = logging.getLogger(__name__)
-
-_PAUSE_S: Final = 1.0
-"""Rest after a connection could not be taken: it is for want of file handles, and others give some back."""
+from broker.ports import accept
 
 
 @dataclass(frozen=True)
@@ -94,17 +89,9 @@ class Acceptor:
 
     async def run(self, listener: socket.socket) -> None:
         """Accept connections on a socket that listens, until cancelled; those that are open stay."""
-        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                try:
-                    client, _ = await loop.sock_accept(listener)
-                except ConnectionError:
-                    continue
-                except OSError as error:
-                    _log.error("cannot take a connection: %s", error.strerror or error)
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
+                client, _ = await accept(listener)
                 self._make_room()
                 protocol = self._open[client] = self._make()
                 protocol.patience_s = self._bounds.patience_s
