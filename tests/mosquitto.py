@@ -14,12 +14,34 @@ from tests.ports import free_port
 
 HINT = "Mosquitto is not installed: apt-get install mosquitto"
 
+_LAST = "$SYS/broker/version"
+
 
 def find_mosquitto() -> str | None:
     """Give the path of the binary, which Debian keeps out of an ordinary user's PATH."""
     return shutil.which(
         "mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
     )
+
+
+def retained_topics(port: int, username: str, password: str, filter_: str) -> list[str]:
+    """The topics with a retained message on a Mosquitto of this machine, as one of its clients sees them."""
+    # A broker answers subscriptions in their order, and its version is always retained.
+    words = ["-p", str(port), "-u", username, "-P", password, "-t", filter_, "-t", _LAST]
+    topics: list[str] = []
+    with subprocess.Popen(
+        ["mosquitto_sub", *words, "--retained-only", "-F", "%t", "-W", "60"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as seeing:
+        assert seeing.stdout is not None
+        for line in seeing.stdout:
+            topic = line.rstrip("\n")
+            if topic == _LAST:
+                seeing.terminate()
+                return topics
+            topics.append(topic)
+    raise AssertionError(f"the broker did not show what it retains to {username}")
 
 
 class Mosquitto:
@@ -76,7 +98,7 @@ class Mosquitto:
             "max_packet_size 1048576\nlog_dest none\n"
         )
         self._process = subprocess.Popen([binary, "-c", str(config)])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -96,4 +118,4 @@ class Mosquitto:
         """End it, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=30)

@@ -75,11 +75,11 @@ def start_mosquitto(directory: Path, config: str, port: int) -> Iterator[subproc
         yield process
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=30)
 
 
 def wait_until_listening(port: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -26,7 +26,11 @@ from contracts.wire import Wire
 from tests.brokers import HUB_ID, INSTANCE, Bus
 
 HUB = HUB_ID
-QUICK = CallerSettings(accept_s=0.3, silence_s=0.3, cancel_s=0.5, return_s=0.3, grace_s=0.2)
+PATIENT = CallerSettings(accept_s=60, silence_s=60, cancel_s=60, return_s=60, grace_s=60)
+"""No answer is missed, however long a busy machine lets it wait."""
+
+QUICK = CallerSettings(accept_s=0.3, silence_s=0.3, cancel_s=0.3, return_s=0.3, grace_s=0.2)
+"""For what never answers."""
 
 
 class Skill:
@@ -163,7 +167,7 @@ class House:
 async def open_house(url: str, hub: KeyPair, *, bus: Bus | None = None, **more: Any) -> AsyncIterator[House]:
     house = House(url, hub, bus)
     async with open_link(await house.login(INSTANCE, "hub")) as link:
-        options = {"settings": QUICK, **more}
+        options = {"settings": PATIENT, **more}
         async with Caller(link, Seal(HUB, hub), instance=INSTANCE, keys=house.key_of, **options) as caller:
             house.link, house.caller = link, caller
             yield house

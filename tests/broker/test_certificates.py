@@ -54,8 +54,8 @@ def find_openssl() -> str:
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> str:
     """Connect with real sockets; give the TLS version."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(10)
-    theirs.settimeout(10)
+    ours.settimeout(30)
+    theirs.settimeout(30)
 
     def serve() -> None:
         with theirs:

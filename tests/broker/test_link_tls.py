@@ -62,7 +62,7 @@ def hub_of(house: House, *urls: str, driver: DriverName, **more: object) -> Link
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)
 
@@ -149,7 +149,7 @@ async def test_what_tls_holds_back_is_read_though_the_socket_is_silent(
     async with server:
         link = open_link(settings(url, driver=driver, ca=authority.pem), wait_s=0)
         await link.subscribe("a", arrived)
-        async with link, asyncio.timeout(10):
+        async with link, asyncio.timeout(30):
             await got.wait()
     assert [message.payload[0] for message in seen] == list(range(200))
 
@@ -298,7 +298,7 @@ async def test_a_link_over_tls_comes_back_after_its_broker_was_killed(
     with secure_mosquitto as broker:
         link = open_link(settings(broker.url, driver=driver, ca=authority.pem))
         link.on_connected(connected)
-        async with link, asyncio.timeout(20):
+        async with link, asyncio.timeout(60):
             await came.get()
             for _ in range(2):
                 broker.kill()

@@ -65,7 +65,7 @@ async def hub_link(broker: RunningMosquitto, key: KeyPair = KEY) -> AsyncIterato
 async def retained_status(link: Link) -> bytes:
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     unsubscribe = await link.subscribe(topics.STATUS.filter(), inbox.put_nowait)
-    message = await asyncio.wait_for(inbox.get(), 10)
+    message = await asyncio.wait_for(inbox.get(), 30)
     await unsubscribe()
     return message.payload
 
@@ -108,7 +108,7 @@ async def test_it_is_started_again_on_the_same_ports_when_it_is_killed(
 
         link.on_connected(connected)
         os.kill(pid, signal.SIGKILL)
-        await asyncio.wait_for(back.wait(), 20)
+        await asyncio.wait_for(back.wait(), 60)
         assert broker.pid != pid
         assert broker.ports == ports
     assert "Mosquitto ended and is started again in 0.2 s: by SIGKILL" in caplog.text
@@ -162,7 +162,7 @@ async def test_it_dies_with_a_parent_that_is_killed(settings: MosquittoSettings,
     assert mosquitto.is_running()
     parent.kill()
     await parent.wait()
-    gone, _ = await asyncio.to_thread(psutil.wait_procs, [mosquitto], 20)
+    gone, _ = await asyncio.to_thread(psutil.wait_procs, [mosquitto], 30)
     assert gone == [mosquitto]
 
 
@@ -331,12 +331,14 @@ async def test_a_renewed_certificate_is_shown_once_it_was_reloaded(
             authority = Authority.load_or_create(tmp_path / "certs")
             authority.issue(["localhost", "hub.local"], ["127.0.0.1"], directory=tmp_path / "certs")
             broker.reload_certificates()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     with contextlib.suppress(OSError):
                         if await asyncio.to_thread(_shown, broker.ports[1]) != before:
                             break
             # Who is connected stays so, where the broker lets it.
+            if transport == "websocket":
+                await asyncio.wait_for(lost.wait(), 30)
             assert lost.is_set() == (transport == "websocket")
 
 

@@ -1,14 +1,30 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from broker.keys import KeyPair
 from broker.link import Message
-from broker.rpc import ResponderSettings, call_any
+from broker.rpc import CallRequest, ResponderSettings, call_any
+from broker.rpc.failover import Served
 from contracts import topics
 from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Accepted, Call
-from tests.broker.rpc_world import House, request, settle
+from tests.broker.conftest import OpenHouse
+from tests.broker.rpc_world import PATIENT, QUICK, House, request, settle
+
+
+async def call_after_a_ghost(house: House, asked: CallRequest) -> Served:
+    """Call what a ghost never answers, and then the lamp: only the ghost has to be quick."""
+    house.keys["ghost"] = KeyPair.generate()
+    house.caller.device_online("ghost", 1, 1)
+    house.caller.settings = QUICK
+    async with asyncio.TaskGroup() as tasks:
+        calling = tasks.create_task(call_any(house.caller, ["ghost", "lamp_pi"], asked))
+        # By now it has begun, and the ghost has its time.
+        await asyncio.sleep(0)
+        house.caller.settings = PATIENT
+    return calling.result()
 
 
 async def test_the_preferred_device_serves(house: House) -> None:
@@ -20,10 +36,8 @@ async def test_the_preferred_device_serves(house: House) -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 async def test_a_device_that_does_not_answer_is_passed_over(house: House, read_only: bool) -> None:
-    house.keys["ghost"] = KeyPair.generate()
-    house.caller.device_online("ghost", 1, 1)
     async with house.spoke("lamp_pi"):
-        served = await call_any(house.caller, ["ghost", "lamp_pi"], request("where", read_only=read_only))
+        served = await call_after_a_ghost(house, request("where", read_only=read_only))
         assert served.device == "lamp_pi"
 
 
@@ -49,15 +63,18 @@ async def test_a_failure_after_start_is_never_tried_elsewhere(house: House) -> N
         assert (first.skill.runs, second.skill.runs) == (["crash"], [])
 
 
-async def test_a_device_that_dies_after_start_is_outcome_unknown_and_no_other_runs_it(house: House) -> None:
+async def test_a_device_that_dies_after_start_is_outcome_unknown_and_no_other_runs_it(
+    new_house: OpenHouse,
+) -> None:
     async with (
+        new_house(settings=replace(PATIENT, return_s=0.3)) as house,
         house.spoke("lamp_pi") as first,
         house.spoke("desk_pi") as second,
         asyncio.TaskGroup() as tasks,
     ):
         served = tasks.create_task(_code(house, ["lamp_pi", "desk_pi"]))
         await first.skill.running.wait()
-        house.caller.device_offline("lamp_pi", 1, 1)
+        house.caller.device_offline("lamp_pi", 1, first.connection)
         assert await served is ErrorCode.OUTCOME_UNKNOWN
         assert second.skill.runs == []
 
@@ -91,10 +108,9 @@ async def test_without_a_candidate_the_error_says_so(house: House) -> None:
 async def test_a_late_accepted_is_ignored_and_answered_with_a_cancel(open_bus_house: House) -> None:
     house = open_bus_house
     seen: list[Message] = []
-    ghost = house.keys["ghost"] = KeyPair.generate()
-    house.caller.device_online("ghost", 1, 1)
     async with house.intruder(seen.append) as bus, house.spoke("lamp_pi") as lamp:
-        assert (await call_any(house.caller, ["ghost", "lamp_pi"], request("where"))).device == "lamp_pi"
+        assert (await call_after_a_ghost(house, request("where"))).device == "lamp_pi"
+        ghost = house.keys["ghost"]
         await settle(bus)
         asked = next(message for message in seen if message.topic.startswith("devices/ghost/calls/"))
         call = topics.CALL.parse(asked.payload)

@@ -1,12 +1,14 @@
 """What becomes of open calls when the broker, the spoke or a connection dies."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from broker.keys import KeyPair
 from contracts.errors import CallError, ErrorCode
-from tests.broker.rpc_world import House, Skill, open_house, request
+from tests.broker.conftest import OpenHouse
+from tests.broker.rpc_world import PATIENT, QUICK, House, Skill, open_house, request
 from tests.mosquitto import Mosquitto
 
 
@@ -125,8 +127,16 @@ async def test_a_repeated_call_that_the_restarted_device_refuses_may_have_run_be
             assert await waiting is ErrorCode.OUTCOME_UNKNOWN
 
 
-async def test_after_its_will_a_device_may_come_back_and_answer(house: House) -> None:
-    async with house.spoke() as spoke, asyncio.TaskGroup() as tasks:
+IMPATIENT = replace(PATIENT, return_s=0.3)
+"""With those alone that went away."""
+
+
+async def test_after_its_will_a_device_may_come_back_and_answer(new_house: OpenHouse) -> None:
+    async with (
+        new_house(settings=IMPATIENT) as house,
+        house.spoke() as spoke,
+        asyncio.TaskGroup() as tasks,
+    ):
         waiting = tasks.create_task(outcome(house, "wait"))
         await spoke.skill.running.wait()
         connection = spoke.connection
@@ -139,8 +149,14 @@ async def test_after_its_will_a_device_may_come_back_and_answer(house: House) ->
         assert spoke.skill.runs == ["wait"]
 
 
-async def test_after_its_will_a_device_that_stays_away_leaves_the_outcome_unknown(house: House) -> None:
-    async with house.spoke() as spoke, asyncio.TaskGroup() as tasks:
+async def test_after_its_will_a_device_that_stays_away_leaves_the_outcome_unknown(
+    new_house: OpenHouse,
+) -> None:
+    async with (
+        new_house(settings=IMPATIENT) as house,
+        house.spoke() as spoke,
+        asyncio.TaskGroup() as tasks,
+    ):
         waiting = tasks.create_task(outcome(house, "wait"))
         await spoke.skill.running.wait()
         house.caller.device_offline("lamp_pi", 1, spoke.connection)
@@ -174,9 +190,10 @@ async def test_a_device_that_counted_as_gone_and_speaks_again_in_its_connection_
         assert await outcome(house, "where") == "lamp_pi"
 
 
-async def test_a_device_that_never_answers_ends_as_unknown_at_the_deadline(house: House) -> None:
-    house.keys["ghost"] = KeyPair.generate()
-    house.caller.device_online("ghost", 1, 1)
-    assert await outcome(house, "wait", device="ghost", ttl_ms=50) is ErrorCode.OUTCOME_UNKNOWN
-    read = await outcome(house, "wait", device="ghost", ttl_ms=50, read_only=True)
-    assert read is ErrorCode.TIMEOUT
+async def test_a_device_that_never_answers_ends_as_unknown_at_the_deadline(new_house: OpenHouse) -> None:
+    async with new_house(settings=QUICK) as house:
+        house.keys["ghost"] = KeyPair.generate()
+        house.caller.device_online("ghost", 1, 1)
+        assert await outcome(house, "wait", device="ghost", ttl_ms=50) is ErrorCode.OUTCOME_UNKNOWN
+        read = await outcome(house, "wait", device="ghost", ttl_ms=50, read_only=True)
+        assert read is ErrorCode.TIMEOUT

@@ -21,7 +21,7 @@ async def retained(link: Link) -> set[str]:
     stops = [await link.subscribe(branch, collect) for branch in topics.BRANCHES]
     # Brokers answer subscriptions in their order, so all else has come before the marker.
     stops.append(await link.subscribe(marker, lambda message: message.retain and done.set()))
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 30)
     for stop in stops:
         await stop()
     await link.publish(marker, b"", retain=True, confirmed=True)

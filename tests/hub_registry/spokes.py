@@ -17,7 +17,7 @@ from hub_registry.registry import Registry
 
 async def eventually(condition: Callable[[], object]) -> None:
     """Wait until something, plain or to be awaited, holds; a test that waits in vain fails."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             holds = condition()
             if await holds if inspect.isawaitable(holds) else holds:

@@ -35,8 +35,9 @@ __all__ = [
     "wait_for",
 ]
 
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 ANNA = Actor(user="anna")
+MARKER = topics.WATCHER.build(watcher="marker")
 
 Seen = TypeVar("Seen")
 
@@ -109,6 +110,52 @@ class JournalSkill(Skill):
             self.emit("shouted", {"number": number})
 '''
 
+GATE = '''
+import time
+from pathlib import Path
+
+from spoke import Skill, skill_method
+
+PLACE = Path(__file__).parent
+
+
+def _write(line):
+    with (PLACE / "journal.txt").open("a") as file:
+        file.write(line + "\\n")
+
+
+def _is_open():
+    return (PLACE / "open").exists()
+
+
+class GateSkill(Skill):
+    """Lets nobody through before it is opened."""
+
+    def wait(self, text: str) -> str:
+        """Write a line, wait until the gate is open, and write another."""
+        _write(f"{text} begun")
+        while not _is_open():
+            self.check_cancelled(0.02)
+        _write(f"{text} done")
+        return f"wrote {text}"
+
+    @skill_method(read_only=True)
+    def watch(self) -> str:
+        """Look until the gate is open."""
+        while not _is_open():
+            self.check_cancelled(0.02)
+        return "nothing happened"
+
+    def insist(self, text: str) -> str:
+        """As ``wait``, whatever anybody says."""
+        _write(f"{text} begun")
+        while not _is_open():
+            time.sleep(0.02)
+        _write(f"{text} done")
+        return f"wrote {text}"
+'''
+"""A skill whose calls last as long as a test wants them to."""
+
 
 async def wait_for(look: Callable[[], Seen], what: str) -> Seen:
     """Look until there is something to see."""
@@ -160,20 +207,20 @@ class BusSide:
 
     async def retained(self, topic: str) -> bytes:
         """What the broker keeps on a topic right now; empty for nothing."""
-        found: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        kept: dict[str, bytes] = {}
 
         def take(message: Message) -> None:
-            if message.retain and not found.done():
-                found.set_result(message.payload)
+            if message.retain:
+                kept[message.topic] = message.payload
 
-        unsubscribe = await self.link.subscribe(topic, take)
-        try:
-            async with asyncio.timeout(1):
-                return await found
-        except TimeoutError:
-            return b""
-        finally:
-            await unsubscribe()
+        await self.link.publish(MARKER, b"{}", retain=True, confirmed=True)
+        # Brokers answer subscriptions in their order: what is kept on the topic comes before the marker.
+        stops = [await self.link.subscribe(each, take) for each in (topic, MARKER)]
+        await wait_for(lambda: MARKER in kept, "what the broker keeps")
+        for stop in stops:
+            await stop()
+        await self.link.publish(MARKER, b"", retain=True, confirmed=True)
+        return kept.get(topic, b"")
 
     async def say_online(self, session: str, *, started_at: datetime | None = None) -> None:
         """Publish the hub's status."""
@@ -201,7 +248,7 @@ async def on_bus(hub: StandInHub, url: str) -> AsyncIterator[BusSide]:
     """Log the hub in to the bus: once to work, and once to watch, so that nothing comes to it twice."""
     password = SecretStr(hub.token("main", kind="hub", scopes=()))
     working, watching = (
-        open_link(LinkSettings(urls=(url,), client_id=name, username="main", password=password))
+        open_link(LinkSettings(urls=(url,), client_id=name, username="main", password=password), wait_s=30)
         for name in ("main", "main-watching")
     )
     seal = Seal(HUB, hub.key)
@@ -234,6 +281,13 @@ class Place:
     def add_skill(self, name: str, source: str) -> None:
         self.skills.mkdir(parents=True, exist_ok=True)
         (self.skills / name).write_text(source)
+
+    def add_gate(self) -> None:
+        """Add the skill whose calls last until `open_gate`."""
+        self.add_skill("gate.py", GATE)
+
+    def open_gate(self) -> None:
+        (self.skills / "open").touch()
 
     def settings(self, hub: StandInHub, **changes: Any) -> SpokeSettings:
         """Settings of a spoke that lives here, quick enough for a test."""

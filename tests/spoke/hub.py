@@ -30,6 +30,7 @@ from contracts.joining import (
     join_fingerprint,
 )
 from contracts.wire import Json
+from tests.ports import free_port
 
 HUB = "home-1"
 DEVICE = "garage_pc"
@@ -235,7 +236,7 @@ class StandInHub:
 
 @contextmanager
 def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
-    """Serve the stand-in over HTTP, on the given port or any."""
+    """Serve the stand-in over HTTP, on the given port, or on one that stays free when this ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -291,7 +292,7 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
         def handle_error(self, *_: Any) -> None:
             """A client that does not like the certificate hangs up; that is its right."""
 
-    with Server(("127.0.0.1", port), Handler) as server:
+    with Server(("127.0.0.1", port or free_port()), Handler) as server:
         hub.port = server.server_port
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -15,6 +15,7 @@ from spoke.app import Spoke, open_spoke
 from spoke.settings import ChatSettings
 from tests.hub_agent.home import Home, chunks, events_of, says, text_of
 from tests.hub_registry.spokes import eventually
+from tests.ports import free_port
 from tests.spoke.home import JOURNAL, Place
 
 CHAT = "/v1/chat/completions"
@@ -41,7 +42,7 @@ class Line:
         self._hub = urlsplit(hub_url)
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = free_port()
         self.faults: dict[str, Fault] = {}
         self.silent = False
         self.seen: list[str] = []
@@ -67,7 +68,6 @@ class Line:
     async def restore(self) -> None:
         """Take connections, on the same port as before."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     async def drop(self) -> None:
         """Refuse connections; those that are open go on."""
@@ -217,7 +217,8 @@ async def open_talker(
         line = await stack.enter_async_context(Line(home.hub.url))
         async with home.client() as client:
             added = (await client.post("/api/devices", json={"name": "Garage PC"})).json()
-        quick = {"check_s": 0.5, "first_s": 1.0, "cancel_s": 0.5, "silent_s": 0.3, "retry_s": 0.05}
+        # The hub is waited for as long as a busy machine may take, but where a test has it be silent.
+        quick = {"hub_s": 60, "check_s": 0.5, "silent_s": 0.3, "retry_s": 0.05}
         settings = place.settings_at(
             hub_url or line.url,
             hub_key=hub_key,

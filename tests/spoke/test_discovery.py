@@ -27,16 +27,24 @@ def announcement(name: str, *, address: str = "127.0.0.1", port: int = 8443, **t
 
 
 async def heard(*announcements: ServiceInfo) -> list[Suggestion]:
-    """Announce, and listen."""
+    """Announce, and listen until all are heard: answers that come while all stands still are lost."""
     async with AsyncZeroconf(interfaces=LOOPBACK) as network:
         # It is not asked first whether the name is free, which would take a second each.
         for each in announcements:
             await network.async_register_service(each, cooperating_responders=True)
         try:
-            # What was announced within the last second is only said again after another one.
-            return await look_around(listen_s=2.5, interfaces=LOOPBACK)
+            async with asyncio.timeout(60):
+                while True:
+                    # What was announced within the last second is only said again after another one.
+                    found = await look_around(listen_s=2.5, interfaces=LOOPBACK)
+                    if {one.name for one in announcements} <= {_service(each.name) for each in found}:
+                        return found
         finally:
             await network.async_unregister_all_services()
+
+
+def _service(name: str) -> str:
+    return f"{name}.{discovery.SERVICE}"
 
 
 async def test_hubs_are_suggested_with_their_address_and_the_key_they_claim() -> None:

@@ -46,7 +46,7 @@ async def test_an_address_without_answer_leads_to_the_next_one(mosquitto: Mosqui
     nowhere = f"mqtt://127.0.0.1:{free_port()}"
     with serving(StandInHub(brokers=[nowhere, mosquitto.url])) as hub:
         async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
 
 
 async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epoch(
@@ -54,7 +54,7 @@ async def test_a_bus_that_moves_while_the_spoke_runs_is_followed_in_the_same_epo
 ) -> None:
     with serving(StandInHub(brokers=[mosquitto.url])) as hub:
         async with open_spoke(place.settings(hub, away_s=0.1), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
             hub.brokers, hub.prefix = [another.url], "moved/"
             await asyncio.to_thread(mosquitto.kill)
             seen: list[Message] = []
@@ -72,7 +72,7 @@ async def test_a_hub_that_was_away_at_the_start_is_asked_until_it_answers(
     with serving(StandInHub(brokers=[mosquitto.url])) as hub:
         await join(place.settings(hub), token=hub.invite(), clock=HubClock())
     async with open_spoke(place.settings(hub)) as spoke:
-        await asyncio.wait_for(spoke.announced(), 15)
+        await asyncio.wait_for(spoke.announced(), 30)
         with serving(hub, port=hub.port):
             await wait_for(lambda: BUS in hub.requests, "the question")
 
@@ -109,7 +109,7 @@ async def test_a_spoke_that_is_let_in_again_comes_back_by_itself(
             await wait_for(lambda: spoke.problem, "the word of it")
             # As when the hub's clock was wrong, and its tokens seemed to have expired.
             hub.revoked.clear()
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
             await wait_for(lambda: spoke.problem is None, "the problem to be over")
 
 
@@ -153,7 +153,7 @@ async def test_on_a_shared_broker_the_ordinary_login_and_the_prefix_are_used(
 ) -> None:
     with serving(shared_hub(shared.url)) as hub:
         async with open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
             login = LinkSettings(
                 urls=(shared.url,), client_id="watch", username="anna", password=SecretStr("her-password")
             )
@@ -182,7 +182,7 @@ async def test_on_a_shared_broker_a_token_is_renewed_without_leaving_the_bus(
         async with open_link(login) as watching:
             await watching.subscribe(f"strawberry/{STATUS}", seen.append)
             async with open_spoke(settings) as spoke:
-                await asyncio.wait_for(spoke.announced(), 15)
+                await asyncio.wait_for(spoke.announced(), 30)
                 held.set()
                 await wait_for(lambda: tokens.token_id(old) in hub.revoked, "the renewal")
                 await wait_for(
@@ -232,7 +232,7 @@ async def test_a_device_that_was_removed_from_a_shared_broker_puts_nothing_back(
     )
     with serving(shared_hub(shared.url)) as hub:
         async with open_link(login) as link, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
             # The broker cannot shut it out: only the hub can say that it is not wanted.
             hub.revoke(SecretStr(json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]))
             for topic in (STATUS, SKILL):
@@ -258,7 +258,7 @@ async def test_what_others_emptied_on_a_shared_broker_is_said_again(shared: Mosq
     seen: list[bytes] = []
     with serving(shared_hub(shared.url)) as hub:
         async with open_link(login) as link, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
             await link.publish(SKILL, b"", retain=True, confirmed=True)
             await link.subscribe(SKILL, lambda message: seen.append(message.payload))
             await wait_for(lambda: any(seen), "the registration again")

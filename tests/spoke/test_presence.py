@@ -294,7 +294,7 @@ async def test_a_spoke_that_has_joined_starts_without_hub_and_broker_and_comes_w
 
         tasks.create_task(come_back())
         async with open_spoke(place.settings(hub)) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
 
 
 async def test_a_revoked_spoke_says_what_to_do_and_comes_back_with_a_new_token(
@@ -313,7 +313,7 @@ async def test_a_revoked_spoke_says_what_to_do_and_comes_back_with_a_new_token(
             )
             assert not spoke.connected
         async with open_spoke(settings, token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 15)
+            await asyncio.wait_for(spoke.announced(), 30)
 
 
 async def test_two_spokes_of_one_home_are_one_too_many(hub: StandInHub, place: Place) -> None:

@@ -48,7 +48,7 @@ async def test_what_happens_is_told_with_the_skill_it_comes_from(
 async def test_a_skill_that_floods_is_slowed_down_and_named(
     hub: StandInHub, bus: BusSide, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bounds = PublishingBounds(waiting_events=10, rate=1, burst=5)
+    bounds = PublishingBounds(waiting_events=10, rate=0.1, burst=5)
     async with open_spoke(place.settings(hub, publishing=bounds), token=hub.invite()):
         await bus.online()
         await bus.call("shout", 500)

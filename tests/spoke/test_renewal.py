@@ -101,7 +101,7 @@ async def house(embedded: str, hub_key: KeyPair, place: Place) -> AsyncIterator[
 
             def admit(device: str, token: str) -> None:
                 login = BusLogin(Principal("device", device), SecretStr(token), int(time.time()) + 1000)
-                asyncio.run_coroutine_threadsafe(door.admit(login), loop).result(10)
+                asyncio.run_coroutine_threadsafe(door.admit(login), loop).result(30)
 
             hub.on_used = admit
             yield House(hub, bus, place.settings(hub), place)
@@ -135,19 +135,21 @@ def test_devices_that_joined_together_do_not_renew_together() -> None:
 
 
 async def test_no_open_call_fails_by_the_reconnect_of_a_renewal(house: House) -> None:
+    house.place.add_gate()
     old = (await house.enrolled()).token
     held = house.hub.fault(RENEW).hold = threading.Event()
     async with house.spoke() as spoke:
         async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(house.bus.call("slowly", "through it", 1.0))
-            watching = tasks.create_task(house.bus.call("watch", 1.0))
+            writing = tasks.create_task(house.bus.call("wait", "through it", skill="GateSkill"))
+            watching = tasks.create_task(house.bus.call("watch", skill="GateSkill"))
             await wait_for(lambda: house.journal, "the calls to run")
             held.set()
             await wait_for(lambda: house.is_settled_after(old), "the renewal")
+            await house.back()
             assert (writing.done(), watching.done()) == (False, False)
+            house.place.open_gate()
             assert await writing == "wrote through it"
             assert await watching == "nothing happened"
-        await house.back()
         assert {status.epoch for status in house.bus.statuses} == {spoke.epoch}
         # Not for a moment did anybody hear that it is away.
         assert {status.state for status in house.bus.statuses} == {"online"}
