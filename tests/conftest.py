@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from sandbox_host import install
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+
+# The same examples in every run, and none of them against the clock: what failed can be seen again, and a
+# machine that stands still for a moment fails nothing. HYPOTHESIS_PROFILE=default looks for new ones.
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -33,13 +33,20 @@ def entry_for(server: ScriptedModel, **fields: object) -> ModelEntry:
 
 @pytest.fixture
 def gateway_to(kind: GatewayKind) -> OpenGateway:
-    """Opens a gateway of each kind to these servers, in their order."""
+    """Opens a gateway of each kind to these servers, in their order; the first may have fields of its own."""
 
     @asynccontextmanager
     async def opened(
-        *servers: ScriptedModel, keys: dict[str, str] | None = None, retries: int = 0, **fields: object
+        *servers: ScriptedModel,
+        keys: dict[str, str] | None = None,
+        retries: int = 0,
+        first: Mapping[str, object] | None = None,
+        **fields: object,
     ) -> AsyncIterator[Gateway]:
-        entries = tuple(entry_for(server, **fields) for server in servers)
+        own = [first or {}, *[{}] * (len(servers) - 1)]
+        entries = tuple(
+            entry_for(server, **fields, **more) for server, more in zip(servers, own, strict=True)
+        )
         models = choose(entries, keys or {}, home=Path("/home/of/it"))
         async with open_gateway(
             models, kind=kind, retry=RetryPolicy(retries=retries, pause_s=0.01)

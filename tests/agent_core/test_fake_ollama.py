@@ -1,6 +1,7 @@
 """The fake Ollama through the official client, and over the wire where that client says too little."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -157,10 +158,12 @@ async def test_errors_reach_the_official_client(ollama_with: Serve) -> None:
 
 async def test_a_client_that_leaves_is_noticed(ollama_with: Serve) -> None:
     server = ollama_with([Hangs()], models=[QWEN])
-    async with ollama.AsyncClient(host=server.origin, timeout=0.2) as asking:
+    impatient = httpx.Timeout(30, read=0.2)
+    async with ollama.AsyncClient(host=server.origin, timeout=impatient) as asking:
         with pytest.raises(httpx.ReadTimeout):
             await asking.chat("qwen3:4b", [USER])
-    assert server.requests[0].abandoned.wait(5)
+    assert server.wait_for_requests(1)
+    assert server.requests[0].abandoned.wait(30)
 
 
 async def test_what_does_not_fit_into_the_context_is_forgotten(ollama_with: Serve) -> None:
@@ -224,13 +227,14 @@ async def test_a_pull_tells_how_far_it_is_and_then_the_model_is_there(ollama_wit
 
 
 async def test_a_pull_that_was_left_goes_on_where_it_was(ollama_with: Serve) -> None:
-    server = ollama_with(library=[FakeModel("llama3.2", layers=(800,))], pull_gap_s=0.05)
+    server = ollama_with(library=[FakeModel("llama3.2", layers=(800,))], pull_gap_s=0.3)
     async with client(server) as asking:
         steps = await asking.pull("llama3.2", stream=True)
         async for step in steps:
             if step.completed == 300:
                 break
         await steps.aclose()  # type: ignore[attr-defined]
+        server.pull_gap_s = 0.0
         first = [step async for step in await asking.pull("llama3.2", stream=True)][1]
     assert first.completed is not None
     assert 300 <= first.completed < 800
@@ -247,3 +251,73 @@ async def test_a_pull_fails_as_ollama_lets_it_fail(ollama_with: Serve) -> None:
         with pytest.raises(ollama.ResponseError, match="file does not exist"):
             await asking.pull("absent")
         assert (await asking.list()).models == []
+
+
+async def test_what_is_loaded_is_shown_with_its_context_and_until_when(ollama_with: Serve) -> None:
+    server = ollama_with(
+        lambda seen: Says(text="Yes."), models=[QWEN, FakeModel("gemma3"), FakeModel("phi4")]
+    )
+    async with client(server) as asking:
+        assert list((await asking.ps()).models) == [], "a model that was pulled is not loaded yet"
+        await asking.chat("qwen3:4b", [USER], options={"num_ctx": 8192})
+        [piece async for piece in await asking.chat("gemma3", [USER], stream=True, keep_alive=-1)]
+        await asking.chat("phi4", [USER], keep_alive="1h30m")
+        for_ever, long, short = (await asking.ps()).models
+    assert [model.name for model in (for_ever, long, short)] == ["gemma3:latest", "phi4:latest", "qwen3:4b"]
+    assert (short.model, short.size, short.size_vram, short.context_length) == (
+        "qwen3:4b",
+        2_020_000,
+        0,
+        8192,
+    )
+    assert short.details is not None
+    assert (short.details.family, short.details.quantization_level) == ("qwen3", "Q4_K_M")
+    assert short.digest == QWEN.digest
+    now = datetime.now(UTC)
+    assert for_ever.expires_at is not None
+    assert long.expires_at is not None
+    assert short.expires_at is not None
+    assert for_ever.expires_at.year > 2300
+    assert timedelta(hours=1) < long.expires_at - now <= timedelta(hours=1.5)
+    assert timedelta(minutes=1) < short.expires_at - now <= timedelta(minutes=5), (
+        "as long as Ollama's default"
+    )
+
+
+async def test_a_model_is_let_go_at_once_where_that_is_asked_for(ollama_with: Serve) -> None:
+    server = ollama_with(lambda seen: Says(text="Yes."), models=[QWEN])
+    async with client(server) as asking:
+        await asking.chat("qwen3:4b", [USER])
+        assert len((await asking.ps()).models) == 1
+        assert (await asking.chat("qwen3:4b", [], keep_alive=0)).done_reason == "unload"
+        assert list((await asking.ps()).models) == []
+        await asking.chat("qwen3:4b", [USER], keep_alive="0s")
+        assert list((await asking.ps()).models) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "says"),
+    [
+        ({"model": "absent"}, 404, "model 'absent' not found"),
+        ({"model": 5}, 400, "cannot unmarshal number into Go struct field ChatRequest.model of type string"),
+        ({"stream": "no"}, 400, "ChatRequest.stream of type bool"),
+        ({"keep_alive": "soon"}, 400, 'time: invalid duration "soon"'),
+        ({"keep_alive": True}, 400, "Unsupported type: 'bool'"),
+        ({"options": []}, 400, "ChatRequest.options"),
+        ({"options": {"num_ctx": "many"}}, 500, 'option "num_ctx" must be of type integer'),
+    ],
+)
+def test_what_is_refused_loads_nothing(
+    ollama_with: Serve, fields: dict[str, Any], status: int, says: str
+) -> None:
+    server = ollama_with(models=[QWEN])
+    answer = httpx.post(f"{server.origin}/api/chat", json={"model": "qwen3:4b", "messages": [USER], **fields})
+    assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
+    assert httpx.get(f"{server.origin}/api/ps").json() == {"models": []}
+
+
+def test_what_is_loaded_cannot_be_posted(ollama_with: Serve) -> None:
+    server = ollama_with(models=[QWEN])
+    assert httpx.post(f"{server.origin}/api/ps", json={}).status_code == 405
+    assert httpx.get(f"{server.origin}/api/chat").status_code == 405
+    assert httpx.post(f"{server.origin}/api/show", json={"model": ["qwen3"]}).status_code == 400

@@ -255,22 +255,30 @@ async def test_a_turn_stops_at_its_tokens(serve: Serve, gateway_to: OpenGateway)
 async def test_a_turn_stops_at_its_time_and_takes_the_tool_with_it(
     serve: Serve, gateway_to: OpenGateway
 ) -> None:
-    server, tools = serve([calls("add", a=1, b=1)]), Adder()
-    tools.waits.clear()
-    async with gateway_to(server) as gateway:
-        events = await events_of(gateway, tools, limits=TurnLimits(seconds=0.5))
-    assert isinstance(events[-1], TurnError)
-    assert events[-1].code == "limit"
+    for seconds in (0.5, 5.0, 15.0):
+        server, tools = serve([calls("add", a=1, b=1)]), Adder()
+        tools.waits.clear()
+        async with gateway_to(server) as gateway:
+            events = await events_of(gateway, tools, limits=TurnLimits(seconds=seconds))
+        assert isinstance(events[-1], TurnError)
+        assert events[-1].code == "limit"
+        # On a machine that stands still the model has not even answered by then.
+        if tools.waiting.is_set():
+            break
     assert tools.cancelled
 
 
 async def test_the_time_in_which_a_person_is_asked_does_not_count(
     serve: Serve, gateway_to: OpenGateway
 ) -> None:
-    server, tools = serve([calls("add", a=1, b=1), Says(text="Two.")]), Adder()
-    tools.pauses_s = 1.2
-    async with gateway_to(server) as gateway:
-        events = await events_of(gateway, tools, limits=TurnLimits(seconds=1.0))
+    for seconds in (0.5, 5.0, 15.0):
+        server, tools = serve([calls("add", a=1, b=1), Says(text="Two.")]), Adder()
+        tools.pauses_s = seconds + 0.2
+        async with gateway_to(server) as gateway:
+            events = await events_of(gateway, tools, limits=TurnLimits(seconds=seconds))
+        # On a machine that stands still the rest may take longer than so little, too.
+        if isinstance(events[-1], TurnFinal):
+            break
     assert isinstance(events[-1], TurnFinal)
 
 
@@ -295,7 +303,7 @@ async def test_cancelling_reaches_a_model_that_thinks(serve: Serve, gateway_to: 
         await asyncio.to_thread(server.wait_for_requests, 1)
         running.cancel()
     assert running.cancelled()
-    assert await asyncio.to_thread(server.requests[0].abandoned.wait, 5)
+    assert await asyncio.to_thread(server.requests[0].abandoned.wait, 30)
 
 
 async def test_cancelling_the_reader_reaches_the_tool(serve: Serve, gateway_to: OpenGateway) -> None:

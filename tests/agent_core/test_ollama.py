@@ -1,7 +1,7 @@
 """Ollama in the product: where it is, which models it has, and asking them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -54,8 +54,13 @@ DIM = ToolSpec(
 
 @asynccontextmanager
 async def asking(
-    server: FakeOllama, *names: str, kind: GatewayKind = "tensorzero", **fields: object
+    server: FakeOllama,
+    *names: str,
+    kind: GatewayKind = "tensorzero",
+    first: Mapping[str, object] | None = None,
+    **fields: object,
 ) -> AsyncIterator[Gateway]:
+    """Open a gateway to these models of a server; the first may have fields of its own."""
     entries = tuple(
         ModelEntry.model_validate(
             {
@@ -64,9 +69,10 @@ async def asking(
                 "model": name,
                 "base_url": server.origin,
                 **fields,
+                **((first or {}) if number == 0 else {}),
             }
         )
-        for name in names or ("qwen3:4b",)
+        for number, name in enumerate(names or ("qwen3:4b",))
     )
     models = choose(entries, {}, home=Path("/home/of/it"))
     async with open_gateway(models, kind=kind, retry=RetryPolicy(retries=0)) as gateway:
@@ -153,13 +159,14 @@ async def test_a_pull_that_the_library_does_not_know_is_told(ollama_with: Serve)
 
 
 async def test_a_pull_that_is_left_stops_and_goes_on_later(ollama_with: Serve) -> None:
-    server = ollama_with(library=[FakeModel("qwen3:4b", layers=(800,))], pull_gap_s=0.05)
+    server = ollama_with(library=[FakeModel("qwen3:4b", layers=(800,))], pull_gap_s=0.3)
     async with open_ollama(server.origin) as ollama:
         async with aclosing(ollama.pull("qwen3:4b")) as steps:
             async for step in steps:
                 if step.completed == 300:
                     break
         assert server.models == ()
+        server.pull_gap_s = 0.0
         later = [step async for step in ollama.pull("qwen3:4b")]
     assert 300 <= later[1].completed < 800
     assert [model.tag for model in server.models] == ["qwen3:4b"]
@@ -315,7 +322,8 @@ async def test_a_model_that_is_not_there_is_told_with_the_command_that_gets_it(o
 )
 async def test_each_trouble_is_left_for_the_next_model(ollama_with: Serve, reply: object, says: str) -> None:
     server = ollama_with([reply, Says(text="Here.")], models=[QWEN, FakeModel("other")])
-    async with asking(server, "qwen3:4b", "other", first_token_s=0.3) as gateway:
+    impatient = {"first_token_s": 0.3} if isinstance(reply, Hangs) else {}
+    async with asking(server, "qwen3:4b", "other", first=impatient) as gateway:
         events = await ask(gateway)
     assert isinstance(events[0], FellBack)
     assert says in events[0].reasons[0]
@@ -347,7 +355,7 @@ async def test_cancelling_ends_the_question(ollama_with: Serve) -> None:
         await asyncio.to_thread(server.wait_for_requests, 1)
         task.cancel()
     assert task.cancelled()
-    assert await asyncio.to_thread(server.requests[0].abandoned.wait, 5)
+    assert await asyncio.to_thread(server.requests[0].abandoned.wait, 30)
 
 
 async def test_where_the_address_says_so_the_other_api_is_asked(ollama_with: Serve) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,8 @@ async def test_a_model_that_lets_its_time_run_out_is_asked_once(serve: Serve) ->
     server = serve([Hangs(), Says(text="ready")])
     slow = await probe(model(server, first_token_s=0.2), kind="direct")
     assert "no answer within 0.2 s" in slow.problem
+    # The server, in its thread, may see it later.
+    assert await asyncio.to_thread(server.wait_for_requests, 1)
     assert len(server.requests) == 1
 
 

@@ -164,11 +164,15 @@ async def test_a_skill_error_is_an_exception_that_the_model_sees_and_handles(
 async def test_the_sandbox_clock_stands_still_while_a_person_is_asked(
     serve: Serve, gateway_to: OpenGateway, pool: Pool
 ) -> None:
-    server = serve([calls("python_exec", code="devices.hall.LampSkill.burn(9)"), Says(text="Done.")])
-    lamp = Lamp()
-    lamp.thinks_s = 2.5
-    async with gateway_to(server) as gateway:
-        events = await turn(gateway, lamp, pool, exec_s=2.0)
+    for exec_s in (1.0, 5.0, 15.0):
+        server = serve([calls("python_exec", code="devices.hall.LampSkill.burn(9)"), Says(text="Done.")])
+        lamp = Lamp()
+        lamp.thinks_s = exec_s + 0.3
+        async with gateway_to(server) as gateway:
+            events = await turn(gateway, lamp, pool, exec_s=exec_s)
+        # On a machine that stands still the program alone may take longer than so little.
+        if lamp.levels:
+            break
     assert lamp.levels == [9]
     (wanted,) = [event for event in events if isinstance(event, ConfirmationWanted)]
     assert wanted.arguments == {"level": 9}

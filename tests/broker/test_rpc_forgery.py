@@ -252,7 +252,11 @@ LEVELS = st.text(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     messages=st.lists(
         st.tuples(st.sampled_from(["call", "control", "signed", "signed json"]), LEVELS, LEVELS, PAYLOADS),
@@ -281,7 +285,11 @@ async def test_whatever_comes_on_a_call_or_control_topic_the_spoke_lives_and_run
     assert set(spoke.skill.runs) == {"echo"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(messages=st.lists(st.tuples(st.booleans(), LEVELS, PAYLOADS), max_size=8))
 async def test_whatever_comes_on_a_result_topic_the_hub_lives_and_other_calls_go_on(
     messages: list[tuple[bool, str, bytes]], fuzzed: tuple[House, Spoke]

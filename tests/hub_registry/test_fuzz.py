@@ -91,7 +91,11 @@ class Bus:
         assert (entry.presence.state, set(entry.skills)) == (State.ONLINE, {"MediaSkill"})
 
 
-quick = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @quick

@@ -327,7 +327,7 @@ def whole(entries: list[Entry], *, complete: bool = True) -> list[str]:
 
 # Set by what this machine does in a few seconds.
 BOUNDED: Final = settings(
-    max_examples=30,
+    max_examples=12,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -126,7 +127,9 @@ class ProbeSkill(Skill):
         self.emit("a/b")
 
 
-QUICK = RunnerSettings(max_result_bytes=1_000, stop_grace_s=0.2, max_waiting=3)
+PATIENT = RunnerSettings(max_result_bytes=1_000, stop_grace_s=30, max_waiting=3)
+QUICK = replace(PATIENT, stop_grace_s=0.2)
+"""For methods that do not stop."""
 
 
 @pytest.fixture
@@ -136,7 +139,7 @@ def probe() -> ProbeSkill:
 
 @pytest.fixture
 async def runner(probe, host):
-    async with SkillRunner([host(probe)], settings=QUICK) as runner:
+    async with SkillRunner([host(probe)], settings=PATIENT) as runner:
         yield runner
         probe.release.set()
 
@@ -148,7 +151,7 @@ async def error_of(call) -> CallError:
 
 
 async def started(probe: ProbeSkill) -> None:
-    await asyncio.to_thread(probe.started.wait, 10)
+    await asyncio.to_thread(probe.started.wait, 30)
 
 
 async def test_plain_and_async_methods_return_their_value(runner):
@@ -269,7 +272,7 @@ async def test_a_method_that_came_to_its_end_all_the_same_is_not_called_cancelle
     assert answers == ["came to its end"]
 
 
-async def test_a_method_that_still_runs_is_not_called_cancelled_either(runner, probe):
+async def test_a_method_that_still_runs_is_not_called_cancelled_either(probe, host):
     running: list[bool] = []
 
     async def answer() -> None:
@@ -281,10 +284,12 @@ async def test_a_method_that_still_runs_is_not_called_cancelled_either(runner, p
                 late.result()
             raise
 
-    async with asyncio.TaskGroup() as tasks:
-        call = tasks.create_task(answer())
-        await started(probe)
-        call.cancel()
+    async with SkillRunner([host(probe)], settings=QUICK) as runner:
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(answer())
+            await started(probe)
+            call.cancel()
+        probe.release.set()
     assert running == [True]
     assert call.cancelled()
 
@@ -341,7 +346,7 @@ async def test_skills_are_set_up_and_closed_and_one_that_fails_is_left_out(host)
 
 
 async def test_closing_stops_what_runs(probe, host):
-    async with asyncio.TaskGroup() as tasks, SkillRunner([host(probe)], settings=QUICK) as runner:
+    async with asyncio.TaskGroup() as tasks, SkillRunner([host(probe)], settings=PATIENT) as runner:
         call = tasks.create_task(error_of(runner.run("ProbeSkill", "hang")))
         await started(probe)
     assert call.result().code is ErrorCode.CANCELLED
