@@ -42,7 +42,7 @@ def hub() -> Iterator[str]:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from agent_core.skills.skill import Skill
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.envelope import Seal
 from broker.keys import KeyPair, PublicKey
-from broker.link import LinkSettings, open_link
+from broker.link import Link, LinkSettings, open_link
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
 from broker.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
@@ -92,7 +92,7 @@ class Home:
             body = {"token": added["token"], "public_key": key.public.jwk()}
             joined = (await client.post("/api/devices/enrol", json=body)).json()
         device, token = joined["device"], joined["token"]
-        link = await self.stack.enter_async_context(open_link(self.login(device, token)))
+        link = await self.stack.enter_async_context(linked(self.login(device, token)))
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
 
         async def execute(call: Call, skill: str, method: str, progress: ProgressSink) -> Any:
@@ -117,6 +117,14 @@ class Home:
         assert entry is not None
         await eventually(lambda: entry.connected and set(entry.skills) == set(runner.skills))
         return Device(device, key, token, spoke)
+
+
+@asynccontextmanager
+async def linked(settings: LinkSettings) -> AsyncIterator[Link]:
+    """Open a link that has its connection: what is published at once would be lost without one."""
+    async with open_link(settings) as link:
+        await within_patience(link.wait_connected())
+        yield link
 
 
 @asynccontextmanager
@@ -156,6 +164,8 @@ async def open_home(
         prefix = SHARED_PREFIX if kind == "shared" else ""
         on_bus = BusSettings.model_validate({"url": url, "kind": kind, "topic_prefix": prefix, **bus})
         hub = await stack.enter_async_context(open_hub(HubSettings(home=directory, bus=on_bus, **given)))
+        # A broker that is slow for a moment is found in the background.
+        await within_patience(hub.link.wait_connected())
         devices = await stack.enter_async_context(AsyncExitStack())
         yield Home(directory, hub, url, devices, kind)
 
@@ -213,5 +223,10 @@ def events_of(seen: list[Any]) -> list[dict[str, Any]]:
 
 async def wait_for(event: asyncio.Event) -> None:
     """Wait for something that must happen."""
-    async with asyncio.timeout(20):
-        await event.wait()
+    await within_patience(event.wait())
+
+
+async def within_patience(happening: Awaitable[object]) -> None:
+    """Wait for something that must come to its end."""
+    async with asyncio.timeout(60):
+        await happening

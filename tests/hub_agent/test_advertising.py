@@ -37,7 +37,7 @@ async def looking_around() -> AsyncIterator[Callable[[], set[str]]]:
 async def told_of(name: str) -> AsyncServiceInfo:
     info = AsyncServiceInfo(discovery.SERVICE, name)
     async with AsyncZeroconf(interfaces=["127.0.0.1"]) as network:
-        assert await info.async_request(network.zeroconf, 3_000)
+        assert await info.async_request(network.zeroconf, 60_000)
     return info
 
 

@@ -19,7 +19,7 @@ from hub_agent.settings import HomeLinkSettings
 from hub_agent.store import open_agent_store
 from hub_registry.retained import Purged
 from tests.conftest import require
-from tests.hub_agent.home import open_home
+from tests.hub_agent.home import linked, open_home
 from tests.hub_registry.spokes import eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.ports import free_port
@@ -72,7 +72,7 @@ class Watcher:
 
 @asynccontextmanager
 async def watching(broker: Mosquitto) -> AsyncIterator[Watcher]:
-    async with open_link(login_of_ann(broker, f"ann-{next(_numbers)}")) as link:
+    async with linked(login_of_ann(broker, f"ann-{next(_numbers)}")) as link:
         watcher = Watcher(link)
         await link.subscribe("#", watcher.hear)
         yield watcher

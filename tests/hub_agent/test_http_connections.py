@@ -1,6 +1,7 @@
 """Who comes and says nothing, or says it by the letter, keeps nobody else from the hub."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -58,7 +59,7 @@ async def test_those_who_never_end_what_they_say_make_room_for_who_comes(
             writer.write(b"" if secure else begun)
             silent.append(reader)
         scheme = "https" if secure else "http"
-        async with httpx.AsyncClient(verify=tls) as client:
+        async with httpx.AsyncClient(verify=tls, timeout=60) as client:
             answer = await client.get(f"{scheme}://127.0.0.1:{port}/")
         assert answer.text == "here"
         # The first ones had to go.
@@ -91,25 +92,24 @@ async def test_who_waits_for_an_answer_is_left_in_peace(tmp_path: Path) -> None:
 
     bounds = ConnectionBounds(most=2, patience_s=0.02)
     with listen("127.0.0.1", 0, purpose="HTTP") as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        async with (
-            serve(slow, listener, bounds=bounds),
-            httpx.AsyncClient() as client,
-            asyncio.TaskGroup() as tasks,
-        ):
-            asking = tasks.create_task(client.get(url))
+        async with serve(slow, listener, bounds=bounds):
+            # All is sent before the server looks at it, however short its patience is.
+            asking = socket.create_connection(listener.getsockname())
+            asking.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer, asker = await asyncio.open_connection(sock=asking)
             await asked.wait()
             for _ in range(4):
-                reader, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+                reader, writer = await asyncio.open_connection(*listener.getsockname())
                 assert await _rest(reader) == b""
                 writer.close()
             may_answer.set()
-            assert (await asking).text == "at last"
+            assert (await _rest(answer)).endswith(b"at last")
+            asker.close()
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await reader.read()
     except ConnectionError:
         return b""

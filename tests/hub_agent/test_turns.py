@@ -12,6 +12,7 @@ from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.conversations import Conversations, Ending, TurnKey
 from hub_agent.store import open_agent_store
+from tests.hub_registry.spokes import eventually
 
 ANN, BOB = "ann", "bob"
 
@@ -180,8 +181,7 @@ async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> 
     other = await turns.open(asks("3", conversation="d"), work.run)
     for turn in (second, first, other):
         turn.release()
-    await work.started.wait()
-    await asyncio.sleep(0)
+    await eventually(lambda: len(work.begun) == 2)
     assert sorted(work.begun) == ["1", "3"]
     work.go.set()
     for turn in (first, second, other):

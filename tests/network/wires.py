@@ -19,6 +19,7 @@ _NEW_NETWORK = 0x40000000
 """``CLONE_NEWNET`` of Linux' <sched.h>."""
 _NET = "10.77.0"
 _SWITCH = "switch"
+_SWITCH_ADDRESS = "02:00:00:00:00:01"
 
 
 def why_not() -> str | None:
@@ -91,7 +92,8 @@ class Network:
     def __enter__(self) -> Self:
         self.hub = self._add("hub")
         in_hub = ("-n", self.hub.namespace)
-        _ip(*in_hub, "link", "add", _SWITCH, "type", "bridge")
+        # A bridge without an address of its own takes that of a wire: one that is cut would still be heard.
+        _ip(*in_hub, "link", "add", _SWITCH, "address", _SWITCH_ADDRESS, "type", "bridge")
         _ip(*in_hub, "address", "add", f"{self.hub.address}/24", "dev", _SWITCH)
         _ip(*in_hub, "link", "set", _SWITCH, "up")
         return self
