@@ -32,10 +32,11 @@ def native_whole(seen: SeenRequest, reply: Says, *, prompt_tokens: int) -> dict[
     return {**_native(seen, message), **_end(reply, prompt_tokens)}
 
 
-def loaded(model: str) -> dict[str, Any]:
-    """Make the answer to a chat without messages, which only loads the model."""
+def loaded(model: str, *, stays: bool) -> dict[str, Any]:
+    """Make the answer to a chat without messages, which only loads the model, or lets it go."""
     message = {"role": "assistant", "content": ""}
-    return {"model": model, "created_at": _CREATED, "message": message, "done": True, "done_reason": "load"}
+    reason = "load" if stays else "unload"
+    return {"model": model, "created_at": _CREATED, "message": message, "done": True, "done_reason": reason}
 
 
 def openai_whole(seen: SeenRequest, reply: Says) -> dict[str, Any]:

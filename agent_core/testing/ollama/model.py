@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 _MODIFIED: Final = "2026-01-02T03:04:05.678901234Z"
@@ -59,12 +60,12 @@ class FakeModel:
             "details": self._details(),
         }
 
-    def running(self, num_ctx: int) -> dict[str, Any]:
+    def running(self, num_ctx: int, until: datetime) -> dict[str, Any]:
         """Give its entry in ``/api/ps``."""
         listed = {key: value for key, value in self.listed().items() if key != "modified_at"}
         return {
             **listed,
-            "expires_at": "2318-01-02T03:04:05.678901234Z",
+            "expires_at": until.isoformat(),
             "size_vram": 0,
             "context_length": num_ctx,
         }

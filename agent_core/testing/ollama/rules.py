@@ -7,6 +7,7 @@ from typing import Any, Final
 from agent_core.testing.ollama.model import FakeModel
 
 _REGISTRY: Final = "registry.ollama.ai/library/"
+_JSON_KINDS: Final = {str: "string", bool: "bool", list: "array", dict: "object"}
 
 
 @dataclass
@@ -34,6 +35,24 @@ def parsed(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused(400, "json: cannot unmarshal into Go value of type api.ChatRequest")
     return body
+
+
+def check_types(body: dict[str, Any], request: str) -> None:
+    """Check the fields that every request may have.
+
+    Args:
+        request: What Ollama calls it, for example ``ChatRequest``.
+
+    Raises:
+        Refused: If one has the wrong type.
+    """
+    for name, kind, go in (("model", str, "string"), ("name", str, "string"), ("stream", bool, "bool")):
+        value = body.get(name)
+        if value is not None and not isinstance(value, kind):
+            found = _JSON_KINDS.get(type(value), "number")
+            raise Refused(
+                400, f"json: cannot unmarshal {found} into Go struct field {request}.{name} of type {go}"
+            )
 
 
 def check_tools(body: dict[str, Any], model: FakeModel) -> None:
@@ -83,10 +102,15 @@ def check_native(body: dict[str, Any], model: FakeModel) -> None:
                     "json: cannot unmarshal string into Go struct field "
                     "ToolCallFunction.messages.tool_calls.function.arguments",
                 )
-    if not isinstance(body.get("options") or {}, dict):
+    options = body.get("options")
+    if options is not None and not isinstance(options, dict):
         raise Refused(
             400, "json: cannot unmarshal into Go struct field ChatRequest.options of type map[string]"
         )
+    num_ctx = (options or {}).get("num_ctx")
+    if num_ctx is not None and (not isinstance(num_ctx, int | float) or isinstance(num_ctx, bool)):
+        # Found out only when the model is to be loaded.
+        raise Refused(500, 'option "num_ctx" must be of type integer')
     if body.get("think") and "thinking" not in model.capabilities:
         raise Refused(400, f"{json.dumps(body['model'])} does not support thinking")
     check_tools(body, model)

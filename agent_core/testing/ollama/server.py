@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from agent_core.testing.bodies import chunk, finish_reason, head, usage
@@ -18,10 +19,15 @@ from agent_core.testing.ollama.answers import (
     openai_whole,
 )
 from agent_core.testing.ollama.context import DEFAULT_NUM_CTX, fitting, tokens_of
+from agent_core.testing.ollama.keeping import expiry, keep_alive
 from agent_core.testing.ollama.model import FakeModel, full_name
-from agent_core.testing.ollama.rules import Refused, check_native, check_openai, parsed
+from agent_core.testing.ollama.rules import Refused, check_native, check_openai, check_types, parsed
 from agent_core.testing.script import Breaks, Fails, Garbles, Hangs, Reply, Says, Script, SeenRequest
 
+_PATHS: Final = {
+    *("/", "/api/version", "/api/tags", "/api/ps", "/api/show", "/api/pull", "/api/chat"),
+    *("/v1/models", "/v1/chat/completions"),
+}
 _PULL_PIECES: Final = 8
 """Steps in which one file of a model comes."""
 
@@ -42,6 +48,12 @@ class OllamaRequest(SeenRequest):
     def native(self) -> bool:
         """Whether it came over Ollama's own API."""
         return self.path == "/api/chat"
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    num_ctx: int
+    until: datetime
 
 
 class FakeOllama(LoopbackServer[OllamaRequest]):
@@ -75,7 +87,7 @@ class FakeOllama(LoopbackServer[OllamaRequest]):
         self.pulled_pieces = threading.Semaphore(0)
         self._models = {model.tag: model for model in models}
         self._library = {model.tag: model for model in library}
-        self._running: dict[str, int] = {}
+        self._running: dict[str, _Loaded] = {}
 
     @property
     def models(self) -> tuple[FakeModel, ...]:
@@ -96,18 +108,25 @@ class FakeOllama(LoopbackServer[OllamaRequest]):
         return model
 
     def running(self) -> list[dict[str, Any]]:
-        """List the models that are in memory."""
-        return [self._models[tag].running(num_ctx) for tag, num_ctx in self._running.items()]
+        """List the models that are in memory, the one that stays longest first."""
+        now = datetime.now(UTC)
+        there = [(tag, loaded) for tag, loaded in self._running.items() if loaded.until > now]
+        there.sort(key=lambda each: each[1].until, reverse=True)
+        return [self._models[tag].running(loaded.num_ctx, loaded.until) for tag, loaded in there]
 
-    def load(self, model: FakeModel, body: dict[str, Any], *, native: bool) -> int:
+    def load(self, model: FakeModel, body: dict[str, Any], *, native: bool, kept: timedelta | None) -> int:
         """Load a model with the context that a request asks for; gives its tokens.
 
         Only Ollama's own API takes ``options``, and no model gets more than it was trained for.
+
+        Args:
+            kept: How long it stays; None for ever.
         """
         asked = (body.get("options") or {}).get("num_ctx") if native else None
         num_ctx = min(asked or model.num_ctx or DEFAULT_NUM_CTX, model.context_length)
-        self._running[model.tag] = num_ctx
-        return num_ctx
+        # From now on, not from the end of the answer, which its client sees before this thread goes on.
+        self._running[model.tag] = _Loaded(int(num_ctx), expiry(kept))
+        return int(num_ctx)
 
     def record(
         self, path: str, headers: dict[str, str], body: dict[str, Any], *, num_ctx: int
@@ -176,6 +195,7 @@ class _Handler(LoopbackHandler):
             match self.path:
                 case "/api/show":
                     body = parsed(raw)
+                    check_types(body, "ShowRequest")
                     self.send_json(200, self.ollama.find(body.get("model") or body.get("name")).shown())
                 case "/api/pull":
                     self._pull(parsed(raw))
@@ -190,6 +210,7 @@ class _Handler(LoopbackHandler):
             self._fail(refused.status, refused.message)
 
     def _pull(self, body: dict[str, Any]) -> None:
+        check_types(body, "PullRequest")
         name = body.get("model") or body.get("name")
         if not isinstance(name, str) or not name:
             raise Refused(400, "invalid model name")
@@ -211,11 +232,13 @@ class _Handler(LoopbackHandler):
             self.close_connection = True
 
     def _chat(self, body: dict[str, Any], *, native: bool) -> None:
+        check_types(body, "ChatRequest" if native else "ChatCompletionRequest")
+        kept = keep_alive(body if native else {})
         model = self.ollama.find(body.get("model"))
         (check_native if native else check_openai)(body, model)
-        num_ctx = self.ollama.load(model, body, native=native)
+        num_ctx = self.ollama.load(model, body, native=native, kept=kept)
         if not body.get("messages"):
-            self.send_json(200, loaded(body["model"]))
+            self.send_json(200, loaded(body["model"], stays=kept != timedelta()))
             return
         seen = self.ollama.record(self.path, self.lower_headers(), body, num_ctx=num_ctx)
         try:
@@ -283,7 +306,10 @@ class _Handler(LoopbackHandler):
         self.send_json(status, openai_error(status, message) if self.path.startswith("/v1/") else native)
 
     def _nothing_here(self) -> None:
-        self.send_whole(404, b"404 page not found", "text/plain")
+        if self.path in _PATHS:
+            self.send_whole(405, b"405 method not allowed", "text/plain")
+        else:
+            self.send_whole(404, b"404 page not found", "text/plain")
 
 
 def _prompt_tokens(seen: OllamaRequest) -> int:
