@@ -32,7 +32,7 @@ QUICK_S = 30.0
 """Longer than anything here takes on a busy machine."""
 
 SILENCE_S = 2.5
-"""How long a scene waits before it says that nothing came."""
+"""How long a scene waits for what amqtt never does, before it says that nothing came."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,11 @@ class House:
             return (await bare.receive(4))[3]
         except (asyncio.IncompleteReadError, OSError):
             return None
+
+    @property
+    def patience_s(self) -> float:
+        """How long a scene waits for what amqtt as it comes never does, and our broker always."""
+        return SILENCE_S if isinstance(self.broker, Broker) else QUICK_S
 
     @property
     def sessions(self) -> int:

@@ -103,7 +103,7 @@ async def flood(link: Link, *, count: int, size: int) -> list[int]:
 async def test_calls_cross_tls_on_the_embedded_broker(
     house: House, authority: Authority, driver: DriverName
 ) -> None:
-    async with open_link(hub_of(house, driver=driver, ca=authority.pem)) as link:
+    async with open_link(hub_of(house, driver=driver, ca=authority.pem), wait_s=30) as link:
         assert link.url == house.url
         assert house.url.startswith("mqtts://")
         assert await flood(link, count=300, size=200) == [200] * 300
@@ -351,7 +351,7 @@ async def test_the_next_address_is_tried_where_one_shows_a_certificate_of_others
     listener = Listener(port=0, tls=certificate.context())
     async with embedded_house(tmp_path / "2", key=house.key, listeners=(listener,)) as second:
         login = hub_of(house, house.url, second.url, driver=driver, ca=other.pem)
-        async with open_link(login) as link:
+        async with open_link(login, wait_s=30) as link:
             assert link.url == second.url
     assert house.sessions == 0
 
@@ -362,7 +362,7 @@ async def test_the_next_address_is_tried_where_one_refuses_the_login(
     listener = Listener(port=0, tls=certificate.context())
     async with embedded_house(tmp_path / "2", listeners=(listener,)) as second:
         login = hub_of(second, house.url, second.url, driver=driver, ca=authority.pem, refused_s=3600)
-        async with open_link(login) as link:
+        async with open_link(login, wait_s=30) as link:
             assert link.url == second.url
 
 
@@ -372,7 +372,7 @@ async def test_the_first_address_is_the_first_again_after_a_connection_is_lost(
     require(find_mosquitto() is not None, HINT)
     first = Mosquitto(tmp_path)
     login = hub_of(house, first.url, house.url, driver=driver, ca=authority.pem)
-    async with open_link(login) as link:
+    async with open_link(login, wait_s=30) as link:
         assert (link.url, link.protocol) == (house.url, 4)
         with first:
             link.reconnect()

@@ -1,6 +1,7 @@
 """The house that the programs in these tests call."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from contracts.errors import CallError, ErrorCode
@@ -42,6 +43,20 @@ async def run(
     for program in programs:
         result = await session.run(program, house, limits=limits, deadline=deadline)
     return result
+
+
+@contextmanager
+def deadline_from(house: House, seconds: float) -> Iterator[Deadline]:
+    """Give a deadline whose clock runs from the program's call of ``device.Clock.start()`` on."""
+    deadline = Deadline(seconds)
+    with ExitStack() as before:
+        before.enter_context(deadline.paused())
+
+        async def start() -> None:
+            before.close()
+
+        house.answers["device.Clock.start"] = start
+        yield deadline
 
 
 async def run_alone(settings: PoolSettings, house: House, *programs: str) -> RunResult:

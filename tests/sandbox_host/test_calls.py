@@ -1,13 +1,14 @@
 """Calls out of the sandbox: how they look inside, and how they are bounded outside."""
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from contracts.errors import CallError, ErrorCode
 from sandbox_host import Deadline, PoolSettings, RunLimits, RunStatus, Session, open_pool
-from tests.sandbox_host.house import House, run
+from tests.sandbox_host.house import House, deadline_from, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -324,17 +325,22 @@ async def test_a_call_that_nobody_waits_for_is_cancelled_with_the_run(
 
 
 async def test_the_clock_stands_still_while_a_person_is_asked(session: Session, house: House) -> None:
-    deadline = Deadline(0.5)
+    deadline = Deadline(0.2)
+    # Nor does it run on the way there and back, which is no matter of so little time.
+    with ExitStack() as on_the_way:
+        on_the_way.enter_context(deadline.paused())
 
-    async def ask() -> str:
-        with deadline.paused():
-            await asyncio.sleep(0.7)
-        return "yes"
+        async def ask() -> str:
+            with deadline.paused():
+                on_the_way.close()
+                await asyncio.sleep(0.4)
+                on_the_way.enter_context(deadline.paused())
+            return "yes"
 
-    house.answers["device.DoorSkill.unlock"] = ask
-    result = await run(session, house, "device.DoorSkill.unlock()", deadline=deadline)
-    assert result.value == "yes"
-    assert deadline.left > 0
+        house.answers["device.DoorSkill.unlock"] = ask
+        result = await run(session, house, "device.DoorSkill.unlock()", deadline=deadline)
+        assert result.value == "yes"
+        assert deadline.left > 0
 
 
 async def test_a_run_that_waits_too_long_for_a_skill_is_stopped(session: Session, house: House) -> None:
@@ -347,7 +353,9 @@ async def test_a_run_that_waits_too_long_for_a_skill_is_stopped(session: Session
             cancelled.set()
 
     house.answers["device.A.wait"] = wait
-    result = await run(session, house, "print('on it')\ndevice.A.wait()", deadline=Deadline(0.3))
+    program = "print('on it')\nawait asyncio.gather(device.A.wait.aio(), device.Clock.start.aio())"
+    with deadline_from(house, 0.3) as deadline:
+        result = await run(session, house, program, deadline=deadline)
     assert result.status is RunStatus.TIMEOUT
     assert result.stdout == "on it\n"
     assert cancelled.is_set()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, RunStatus, Session, open_pool
-from tests.sandbox_host.house import House
+from tests.sandbox_host.house import House, deadline_from
 
 ATTEMPT = """
 def attempt(what):
@@ -288,7 +288,7 @@ for number in range(1000):
     async with open_pool(settings) as pool:
         session = await pool.session("attacker")
         await session.run(program, house)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while session.resting and psutil.Process().children():  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.02)
         assert house.calls == []
@@ -416,6 +416,7 @@ async def test_an_infinite_loop_is_killed_and_what_it_printed_is_kept(
 ) -> None:
     program = """
 print("begun")
+device.Clock.start()
 while True:
     try:
         while True: pass
@@ -423,7 +424,8 @@ while True:
         pass
 """
     async with open_session(settings, house) as session:
-        result = await session.run(program, house, deadline=Deadline(0.3))
+        with deadline_from(house, 0.3) as deadline:
+            result = await session.run(program, house, deadline=deadline)
         assert result.status is RunStatus.TIMEOUT
         assert result.stdout == "begun\n"
         assert result.problem == "the run was stopped after 0.3 s"
@@ -442,7 +444,9 @@ async def test_a_flood_of_output_is_cut(settings: PoolSettings, house: House) ->
         assert result.ok
         assert result.truncated
         assert len(result.stdout) < 66_000
-        endless = await session.run("while True: print('y')", house, deadline=Deadline(0.5))
+        program = "for _ in range(100): print('y' * 1000)\ndevice.Clock.start()\nwhile True: print('y')"
+        with deadline_from(house, 0.3) as deadline:
+            endless = await session.run(program, house, deadline=deadline)
         assert endless.status is RunStatus.TIMEOUT
         assert endless.truncated
         assert len(endless.stdout) < 66_000

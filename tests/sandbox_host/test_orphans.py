@@ -47,7 +47,7 @@ def test_no_process_is_left_when_the_parent_is_killed(settings: PoolSettings, pr
     assert children
     with parent:
         parent.kill()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []
 
 
@@ -55,8 +55,8 @@ def test_no_process_is_left_when_the_parent_is_interrupted(settings: PoolSetting
     parent, children = start(settings, "while True: pass")
     with parent:
         parent.send_signal(signal.SIGINT)
-        parent.wait(10)
-    _, alive = psutil.wait_procs(children, timeout=10)
+        parent.wait(30)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []
 
 
