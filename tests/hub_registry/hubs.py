@@ -63,7 +63,7 @@ class Hub:
 def hub_login(registry: Registry, url: str, client_id: str) -> LinkSettings:
     """Log in as the hub."""
     claims = tokens.make_claims(
-        hub_id=registry.hub_id, subject="main", kind="hub", owner="admin", scopes=(), lifetime_s=60
+        hub_id=registry.hub_id, subject="main", kind="hub", owner="admin", scopes=(), lifetime_s=600
     )
     password = SecretStr(tokens.issue(registry.key, claims))
     return LinkSettings(urls=(url,), client_id=client_id, username="main", password=password, backoff_s=0.05)
@@ -94,8 +94,8 @@ async def serve(
     instance = registry.settings.instance
     presence = HubPresence(Seal(registry.hub_id, registry.key), instance=instance)
     async with (
-        open_link(login(registry, url, instance), will=presence.will) as link,
-        open_link(login(registry, url, f"{instance}-outside")) as outside,
+        open_link(login(registry, url, instance), will=presence.will, wait_s=30) as link,
+        open_link(login(registry, url, f"{instance}-outside"), wait_s=30) as outside,
     ):
         service = RegistryService(
             registry, link=link, presence=presence, door=door(link) if door else None, purgers=purgers

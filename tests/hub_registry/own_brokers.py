@@ -108,7 +108,7 @@ async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
         gone = DeviceStatus(state="offline", epoch=spoke.epoch, connection=spoke.connection, seq=0)
         return Message(topic, seal.seal(topic, gone), retain=True)
 
-    link = open_link(log_in_with(hub, device.id, lambda: SecretStr(there.token)), will=will)
+    link = open_link(log_in_with(hub, device.id, lambda: SecretStr(there.token)), will=will, wait_s=30)
     spoke = FakeSpoke(link, hub_id=hub.registry.hub_id, device=device.id, key=key)
     there = Device(spoke, link, token)
     async with link:

@@ -4,15 +4,21 @@ import asyncio
 import hashlib
 import inspect
 import itertools
+import json
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from broker.link import Link
 from contracts import topics
+from contracts.claims import Claims
 from contracts.presence import DeviceStatus, Heartbeat
 from contracts.registration import Method, Registration
 from hub_registry.registry import Registry
+from hub_registry.token_rows import row_of
 
 
 async def eventually(condition: Callable[[], object]) -> None:
@@ -96,6 +102,27 @@ class FakeSpoke:
     async def heartbeat(self) -> None:
         payload = Heartbeat(seq=1, uptime_s=1.0).model_dump_json().encode()
         await self._link.publish(topics.HEARTBEAT.build(device=self.device), payload, qos=0, retain=True)
+
+
+async def aged(registry: Registry, device: str, enrolment: Path) -> Claims:
+    """Give a device a token that is to be renewed: a sixth of its life is left, as if it had lain there."""
+    authority = registry.authority
+    claims = tokens.make_claims(
+        hub_id=registry.hub_id,
+        subject=device,
+        kind="device",
+        owner=registry.admin.id,
+        scopes=("register", "chat"),
+        lifetime_s=3_600,
+        key=registry.directory.public_key(device),
+        now=time.time() - 3_000,
+    )
+    row = row_of(claims, name="", replaces=None)
+    async with authority.acts, authority.admitting(claims):
+        await registry.store.write(lambda session: session.add(row))
+    stored = json.loads(enrolment.read_text())
+    enrolment.write_text(json.dumps(stored | {"token": authority.hand_out(claims, row)}))
+    return claims
 
 
 async def join(registry: Registry, link: Link, name: str) -> FakeSpoke:

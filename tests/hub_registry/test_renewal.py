@@ -1,25 +1,35 @@
 """A real spoke renews its token over HTTP and comes back on the bus with it, on each broker of our own."""
 
+import asyncio
+
 import pytest
 from pydantic import SecretStr
 
+from broker import tokens
 from broker.envelope import Seal
 from broker.rpc import Caller, CallRequest
+from contracts.claims import Claims
+from contracts.errors import Unauthorized
 from contracts.rpc import Actor
 from hub_registry.presence import PresenceChange, State
 from hub_registry.registry import open_registry
-from hub_registry.settings import RegistrySettings, TokenLifetimes
+from hub_registry.settings import RegistrySettings
 from spoke.app import open_spoke
+from spoke.clock import HubClock
+from spoke.joining import join
 from spoke.settings import SpokeSettings
 from tests.hub_registry.http_client import over_http
 from tests.hub_registry.own_brokers import KINDS, open_own
-from tests.hub_registry.spokes import eventually
+from tests.hub_registry.spokes import aged, eventually
 from tests.ports import free_port
 
 SKILL = """
 import asyncio
+from pathlib import Path
 
 from spoke import Skill
+
+PLACE = Path(__file__).parent
 
 
 class CoffeeSkill(Skill):
@@ -31,7 +41,9 @@ class CoffeeSkill(Skill):
     async def brew(self) -> int:
         \"\"\"Brew, slowly.\"\"\"
         self._brewed += 1
-        await asyncio.sleep(4)
+        (PLACE / "begun").touch()
+        while not (PLACE / "done").exists():
+            await asyncio.sleep(0.02)
         return self._brewed
 """
 
@@ -46,7 +58,6 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
     settings = RegistrySettings(
         database=tmp_path / "hub" / "hub.db",
         brokers=(f"mqtt://127.0.0.1:{port}",),
-        lifetimes=TokenLifetimes(device_s=3),
     )
     async with (
         open_registry(settings, key=hub_key) as registry,
@@ -65,16 +76,30 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
         device = await registry.add_device("Kitchen", owner="admin")
         invitation = await registry.invite(device.id)
         spoke = SpokeSettings(home=tmp_path / "spoke", hub_url=url, skills=(tmp_path / "skills",), look_s=0.1)
-        async with open_spoke(spoke, token=SecretStr(invitation.token)):
+        await join(spoke, token=SecretStr(invitation.token), clock=HubClock())
+        old = await aged(registry, device.id, spoke.directory / "enrolment.json")
+        renew, may_renew = registry.authority.renew, asyncio.Event()
+
+        async def renew_later(claims: Claims, *, lifetime_s: int) -> str:
+            await may_renew.wait()
+            return await renew(claims, lifetime_s=lifetime_s)
+
+        registry.authority.renew = renew_later
+        async with open_spoke(spoke), asyncio.TaskGroup() as tasks:
             entry = registry.directory.get(device.id)
             await eventually(lambda: entry.presence.state is State.ONLINE and entry.skills)
             first = entry.presence.high.connection
             request = CallRequest(
                 device=device.id, skill="CoffeeSkill", method="brew", actor=Actor(user="admin", agent="test")
             )
-            assert await caller.call(request) == 1
-            assert entry.presence.high.connection > first
-            # By now the token that it joined with has expired, and it is there all the same.
+            calling = tasks.create_task(caller.call(request))
+            await eventually((tmp_path / "skills" / "begun").exists)
+            may_renew.set()
+            await eventually(lambda: entry.presence.high.connection > first)
+            await eventually(lambda: registry.authority.on_bus("device", device.id) not in (old, None))
+            assert not calling.done()
+            (tmp_path / "skills" / "done").touch()
+            assert await calling == 1
             await eventually(lambda: entry.presence.state is State.ONLINE)
-            renewed = [token for token in await registry.authority.list() if token.used_at]
-            assert len(renewed) > 1
+            with pytest.raises(Unauthorized, match="revoked"):
+                registry.authority.check(tokens.issue(registry.key, old))

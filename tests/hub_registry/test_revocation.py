@@ -1,6 +1,7 @@
 """Joining, renewing and revoking on our own brokers: one act for the database, the bus and HTTP."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -111,9 +112,13 @@ async def test_an_answer_that_is_lost_locks_nobody_out_and_the_next_one_takes_ov
 async def test_who_expires_is_disconnected_and_kept_out_until_it_has_another_token(hub):
     authority = hub.registry.authority
     async with logged_in(hub, "TV") as tv:
-        short = await authority.renew(authority.check(tv.token), lifetime_s=2)
-        await authority.authenticate(short)
-        tv.token = short
+        first = authority.check(tv.token)
+        for lifetime_s in (2, 8, 16):
+            tv.token = await authority.renew(first, lifetime_s=lifetime_s)
+            # On a machine that stands still it may have expired before its first use.
+            with suppress(Unauthorized):
+                await authority.authenticate(tv.token)
+                break
         await eventually(lambda: is_refused(tv.link))
         await eventually(lambda: not hub.registry.directory.get("tv").connected)
         invitation = await hub.registry.invite("tv")
@@ -157,7 +162,7 @@ async def test_what_the_hub_did_while_it_was_not_on_the_bus_counts_there_when_it
         second = (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
         async with open_own(kind, tmp_path / kind, registry) as hub:
             async with open_link(log_in_with(hub, "tv", SecretStr(second))) as link:
-                assert link.connected
+                await eventually(lambda link=link: link.connected)
             async with open_link(log_in_with(hub, "tv", SecretStr(first)), wait_s=0.2) as link:
                 await eventually(lambda: is_refused(link))
 

@@ -23,23 +23,22 @@ from broker.mosquitto.logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from broker.ports import listen
+from contracts.claims import Claims
 from contracts.errors import ConfigError
 from hub_agent.http import errors
 from hub_registry.bearer import Gate
 from hub_registry.http import make_router
 from hub_registry.registry import Registry, open_registry
-from hub_registry.settings import JoiningBounds, RegistrySettings, TokenLifetimes
+from hub_registry.settings import JoiningBounds, RegistrySettings
 from spoke.app import open_spoke
 from spoke.joining import JoinCode, join_by_code
 from spoke.settings import SpokeSettings
 from tests.conftest import require
 from tests.hub_registry.hubs import Hub, hub_login, serve
+from tests.hub_registry.spokes import aged
 from tests.mosquitto import HINT, find_mosquitto
 from tests.spoke.home import Place, wait_for
 from tests.spoke.hub import StandInHub
-
-LIFETIME_S = 4
-"""Of a device token: short enough that one is renewed while somebody watches."""
 
 
 @dataclass
@@ -127,7 +126,6 @@ async def house(
             brokers=(bus.tls_url,),
             ca=authority.pem,
             removal_wait_s=0.2,
-            lifetimes=TokenLifetimes(device_s=LIFETIME_S),
             joining=JoiningBounds(interval_s=0.1),
         )
         registry = await stack.enter_async_context(open_registry(settings, key=hub_key))
@@ -146,12 +144,19 @@ async def house(
 async def test_a_device_joins_by_code_over_tls_and_renews_its_token_without_leaving(house: House) -> None:
     device = await house.joined("Garage PC")
     assert device == "garage_pc"
+    old = await aged(house.registry, device, house.settings.directory / "enrolment.json")
+    renew, may_renew = house.registry.authority.renew, asyncio.Event()
+
+    async def renew_later(claims: Claims, *, lifetime_s: int) -> str:
+        await may_renew.wait()
+        return await renew(claims, lifetime_s=lifetime_s)
+
+    house.registry.authority.renew = renew_later  # type: ignore[method-assign]
     async with open_spoke(house.settings) as spoke:
         await wait_for(lambda: house.connected(device), "the spoke with its skill")
-        first = house.registry.authority.on_bus("device", device)
-        assert first is not None
+        may_renew.set()
         await wait_for(
-            lambda: house.registry.authority.on_bus("device", device) not in (first, None), "the renewal"
+            lambda: house.registry.authority.on_bus("device", device) not in (old, None), "the renewal"
         )
         await wait_for(lambda: house.connected(device) and spoke.connected, "the spoke to be back")
         assert spoke.problem is None
