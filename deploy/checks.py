@@ -18,7 +18,6 @@ _NEEDED_MB: Final = {"spoke": (400, 100), "hub": (1_500, 500)}
 """Of the whole machine, and free now. A spoke has 80 MB beside a small system's 200; a hub has 200 MB, and
 up to 450 MB for each sandbox process."""
 _CONTROLLERS: Final = Path("/sys/fs/cgroup/cgroup.controllers")
-_SOUND_CARDS: Final = Path("/proc/asound/cards")
 
 
 @dataclass(frozen=True)
@@ -103,16 +102,3 @@ def check_directory(directory: Path, *, room_mb: int) -> Check:
             "data directory", ok=False, detail=f"{free // _MB} MB free", hint=f"Make room: {room_mb} MB."
         )
     return Check("data directory", ok=True, detail=str(directory))
-
-
-def check_sound() -> Iterator[Check]:
-    """Tell of sound cards; nothing needs one as long as there is no voice."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        # Two lines for each card, the first with its number (the kernel's own format).
-        cards = [line for line in _SOUND_CARDS.read_text().splitlines() if "]:" in line]
-    except OSError:
-        cards = []
-    detail = cards[0].partition("]:")[2].strip() if cards else "no sound card; nothing here needs one"
-    yield Check("sound", ok=True, detail=detail)

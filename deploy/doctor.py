@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from contracts.errors import StrawberryError
-from deploy.checks import Check, check_directory, check_memory, check_python, check_sound
+from deploy.checks import Check, check_directory, check_memory, check_python
 from deploy.home import Home
-from deploy.service.plan import KINDS
+from deploy.service.memory import cap, needed_mb
+from deploy.service.plan import KINDS, Kind
 from deploy.service.systemd import Systemd
-from deploy.settings import read_household, read_models
+from deploy.settings import has_models, read_household, read_models
+from deploy.sound import check_sound
 
 _ROOM_MB: Final = 500
 """Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
 _ROOM_SPOKE_MB: Final = 50
 _SANDBOX_S: Final = 60.0
+_MB: Final = 1024**2
 _ENROLMENT: Final = "enrolment.json"
 _NO_MODEL: Final = "none configured: only declared sentences act"
 
@@ -38,8 +41,8 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
         yield from _settings(home)
         yield from _certificates(home)
         yield from _hub(health)
-    yield from _services()
-    yield from check_sound()
+    yield from _services(home)
+    yield from check_sound([home.skills])
 
 
 def _headless(home: Home) -> Iterator[Check]:
@@ -156,7 +159,7 @@ _KINDS = {
 }
 
 
-def _services() -> Iterator[Check]:
+def _services(home: Home) -> Iterator[Check]:
     """Look at the services of this user and of the machine, where there are some."""
     if sys.platform != "linux":
         return
@@ -169,6 +172,7 @@ def _services() -> Iterator[Check]:
                 continue
             if state is not None:
                 yield _service(state, system=manager.system)
+                yield from _cap(home, manager, kind, state["memory_cap_bytes"])
 
 
 def _service(state: dict[str, Any], *, system: bool) -> Check:
@@ -182,4 +186,27 @@ def _service(state: dict[str, Any], *, system: bool) -> Check:
         ok=False,
         detail=", ".join(filter(None, (state["state"], state["result"]))),
         hint=f"'{logs}' tells why; '{restart}' starts it.",
+    )
+
+
+def _cap(home: Home, manager: Systemd, kind: Kind, cap_bytes: int | None) -> Iterator[Check]:
+    """Look whether a service's cap holds what this home is set up for now."""
+    command = manager.set_up_by(kind, home.directory)
+    if command is None or cap_bytes is None:
+        return
+    try:
+        models = has_models(home)
+    except StrawberryError:
+        # The settings have a row of their own.
+        return
+    needed, mine = needed_mb(kind, models=models), cap_bytes // _MB
+    name, busiest = f"memory of service {kind}", f"at its busiest it comes to some {needed:,} MB"
+    if mine >= needed:
+        yield Check(name, ok=True, detail=f"up to {mine:,} MB; {busiest}")
+        return
+    yield Check(
+        name,
+        ok=False,
+        detail=f"its cap is {mine:,} MB, and {busiest}, as it is set up now",
+        hint=f"{'sudo ' if manager.system else ''}{command} --now sets it to {cap(kind, models=models)}.",
     )

@@ -28,6 +28,9 @@ from sandbox_host import Pool, PoolSettings, open_pool
 from spoke.own_skills import OwnCaller, OwnSkills
 from spoke.settings import SpokeSettings
 
+SANDBOXES: Final = 1
+"""Processes for programs: one person talks to a device, and small machines have little memory."""
+
 _NOTHING_CAN_BE_DONE: Final = (
     "In this turn nothing can be done, because the hub may be at work on the same message. "
     "Say so, and answer without tools what can be answered without."
@@ -150,7 +153,7 @@ async def _open_means(settings: SpokeSettings, kind: GatewayKind) -> AsyncIterat
     async with AsyncExitStack() as stack:
         models, pool = settings.models, None
         try:
-            sandbox = PoolSettings(settings.home / "sandbox", processes=1, spares=0)
+            sandbox = PoolSettings(settings.home / "sandbox", processes=SANDBOXES, spares=0)
             pool = await stack.enter_async_context(open_pool(sandbox))
         except SandboxError:
             models = replace(models, usable=tuple(map(_without_programs, models.usable)))

@@ -46,6 +46,8 @@ def say(line: str) -> None:
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     """Set up what every process that stays needs, and give its data directory, owner-only."""
     set_up_logging(debug=options.debug, quiet=quiet)
+    if options.home is not None:
+        os.environ["STRAWBERRY_HOME"] = options.home
     home = Home.find()
     make_private_directory(home.directory)
     return home

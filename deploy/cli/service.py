@@ -3,7 +3,6 @@
 import argparse
 import getpass
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,13 +14,14 @@ from contracts.errors import ConfigError
 from deploy.cli.output import Output, note
 from deploy.cli.parser.service import OPTIONS
 from deploy.home import Home
-from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, own_program, typed
+from deploy.service.memory import cap, needed_mb, size_mb
+from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
 from deploy.service.systemd import Systemd
 from deploy.service.windows import TaskScheduler, render_task
+from deploy.settings import has_models
 from spoke.enrolment import FILE_NAME
 
 _COLUMNS: Final = ("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
-_SIZE: Final = re.compile(r"[1-9][0-9]*[KMG]")
 _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}
 """What holds the same files, so that both cannot run."""
 
@@ -35,6 +35,7 @@ def install(options: argparse.Namespace) -> None:
     manager = _systemd(options)
     if options.print:
         unit, notes = manager.unit(plan)
+        notes = (*_cap_notes(plan, options), *notes)
         value = {"path": str(manager.path_of(plan.kind)), "content": unit, "notes": list(notes)}
         Output(options.json).result(value, text=f"# {manager.path_of(plan.kind)}\n{unit}".rstrip("\n"))
         return
@@ -46,12 +47,13 @@ def install(options: argparse.Namespace) -> None:
             )
     _check_home(plan)
     done = manager.install(plan, now=options.now)
+    notes = (*_cap_notes(plan, options), *done.notes)
     Output(options.json).result(
-        {"path": str(done.path), "changed": done.changed, "started": options.now, "notes": list(done.notes)},
+        {"path": str(done.path), "changed": done.changed, "started": options.now, "notes": list(notes)},
         text=f"{done.path} is {'written' if done.changed else 'as it was'}; "
         + ("it runs." if options.now else "it starts with the next start, or with --now."),
     )
-    for each in () if options.json else done.notes:
+    for each in () if options.json else notes:
         note(f"  note: {each}")
 
 
@@ -108,16 +110,17 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
 def _plan(options: argparse.Namespace) -> ServicePlan:
     kind: Kind = options.service
     _make_absolute(options)
-    if options.memory is not None and _SIZE.fullmatch(options.memory) is None:
+    if options.memory is not None and size_mb(options.memory) is None:
         raise ConfigError(f"{options.memory!r} is no size", hint="Write it as 512M or 2G.")
     user = _user(options)
+    home = _home_of(user)
     plan = ServicePlan(
         kind=kind,
         program=own_program(),
         options=typed(options, _defaults(kind)),
-        home=_home_of(user),
+        home=home,
         writable=tuple(Path(folder).absolute() for folder in options.writable),
-        memory=options.memory or MEMORY[kind],
+        memory=options.memory or cap(kind, models=has_models(Home(home))),
         user=user,
     )
     missing = next((folder for folder in plan.writable if not folder.is_dir()), None)
@@ -126,6 +129,15 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
             f"there is no folder {missing}", hint="Make it first: a unit may only name what is."
         )
     return plan
+
+
+def _cap_notes(plan: ServicePlan, options: argparse.Namespace) -> tuple[str, ...]:
+    """Say so where a cap was chosen that does not hold what the service is set up to do."""
+    asked = None if options.memory is None else size_mb(options.memory)
+    needed = needed_mb(plan.kind, models=has_models(Home(plan.home)))
+    if asked is None or asked >= needed:
+        return ()
+    return (f"{plan.memory} is little: it comes to some {needed} MB, and what is above the cap is ended",)
 
 
 def _defaults(kind: Kind) -> argparse.Namespace:

@@ -1,6 +1,7 @@
 """What a service is to be: which command it runs, for whom, and what it may use."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +20,6 @@ _ABOUT: Final[dict[Kind, str]] = {
     "hub": "Strawberry hub",
     "spoke": "Strawberry spoke: the skills of this machine",
 }
-MEMORY: Final[dict[Kind, str]] = {"up": "3G", "hub": "3G", "spoke": "512M"}
-"""A sandbox process has some 200 to 450 MB and there are up to five; a spoke by itself has 80 MB, and the
-rest is for what its skills load."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,14 @@ class ServicePlan:
     def words(self) -> tuple[str, ...]:
         """The whole command line."""
         return (*self.program, *COMMANDS[self.kind], *self.options)
+
+    def set_up_by(self, *, system: bool) -> str:
+        """Give the command that sets it up again, for people; its cap is then the one that fits."""
+        words = ["strawberry", "service", "install", self.kind]
+        if system:
+            words += ["--system", *([f"--run-as={self.user}"] if self.user is not None else [])]
+        words += [f"--writable={folder}" for folder in self.writable]
+        return shlex.join([*words, *self.options])
 
 
 def name_of(kind: Kind) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contracts.errors import ConfigError
 from deploy.service.plan import Kind, ServicePlan, name_of
-from deploy.service.unit import UnitStyle, protections, render
+from deploy.service.unit import SET_UP_BY, UnitStyle, home_line, protections, render
 
 _SYSTEM_UNITS: Final = Path("/etc/systemd/system")
 _PATIENCE_S: Final = 90.0
@@ -26,6 +26,7 @@ _SHOWN: Final = (
     "MainPID",
     "NRestarts",
     "MemoryCurrent",
+    "MemoryMax",
     "ActiveEnterTimestamp",
 )
 
@@ -128,8 +129,16 @@ class Systemd:
             "since": shown.get("ActiveEnterTimestamp", ""),
             "restarts": _number(shown.get("NRestarts")),
             "memory_bytes": _number(shown.get("MemoryCurrent")),
+            "memory_cap_bytes": _number(shown.get("MemoryMax")),
             "pid": _number(shown.get("MainPID")),
         }
+
+    def set_up_by(self, kind: Kind, home: Path) -> str | None:
+        """Give the command by which the service of a data directory was set up; None where there is none."""
+        lines = (_read(self.path_of(kind)) or "").splitlines()
+        if not lines or home_line(home) not in lines:
+            return None
+        return lines[0].removeprefix(SET_UP_BY)
 
     def log_command(self, kinds: Iterable[Kind], *, lines: int, follow: bool, as_json: bool) -> list[str]:
         """Give the command that shows what services wrote."""

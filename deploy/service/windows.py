@@ -39,7 +39,8 @@ def render_task(plan: ServicePlan, *, account: str) -> str:
         ExecutionTimeLimit="PT0S",
     )
     _add(_section(settings, "RestartOnFailure"), Interval="PT1M", Count="999")
-    program, *words = plan.words
+    # A task has no variables of its own.
+    program, *words = (*plan.words, f"--home={plan.home}")
     _add(
         _section(_section(task, "Actions", Context="owner"), "Exec"),
         Command=program,

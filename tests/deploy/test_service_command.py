@@ -207,3 +207,11 @@ def test_logs_are_those_of_the_journal(machine: Machine) -> None:
     assert machine.calls[-1] == (
         "journalctl --no-pager --lines=5 --user-unit=strawberry-spoke.service --follow --output=short-iso"
     )
+
+
+def test_a_task_that_can_set_no_variable_names_the_data_directory(machine: Machine) -> None:
+    named = machine.directory / "named"
+    done = run(environment_of(machine.home), "spoke", "run", "--home", str(named), "--token-file", "/no/such")
+    assert done.returncode == 1
+    assert named.is_dir()
+    assert not machine.home.exists()

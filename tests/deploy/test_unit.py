@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, own_program, typed
+from deploy.service.memory import cap
+from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
 from deploy.service.unit import UnitStyle, render
 from deploy.service.windows import render_task
 from tests.conftest import require
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _plan(kind: Kind, home: Path, *options: str, user: str | None = None) -> ServicePlan:
-    return ServicePlan(kind, own_program(), options, home, memory=MEMORY[kind], user=user)
+    return ServicePlan(kind, own_program(), options, home, memory=cap(kind, models=False), user=user)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,15 +134,16 @@ def _system_calls(listed: str, group: str) -> set[str]:
     return calls
 
 
-def test_the_windows_task_is_one_that_runs_the_command_and_starts_it_again(tmp_path: Path) -> None:
-    plan = ServicePlan("spoke", ("C:\\v env\\strawberry.exe",), ("--skills=C:\\my skills",), tmp_path)
+def test_the_windows_task_is_one_that_runs_the_command_in_its_home_and_starts_it_again() -> None:
+    home = Path("C:\\anna's data\\50% strawberry")
+    plan = ServicePlan("spoke", ("C:\\v env\\strawberry.exe",), ("--skills=C:\\my skills",), home)
     space = "{http://schemas.microsoft.com/windows/2004/02/mit/task}"
     text = render_task(plan, account="HOUSE\\anna & co")
     task = ElementTree.fromstring(text.removeprefix('<?xml version="1.0" encoding="UTF-16"?>'))
     said = {each.tag.removeprefix(space): (each.text or "").strip() for each in task.iter()}
     assert said["UserId"] == "HOUSE\\anna & co"
     assert said["Command"] == "C:\\v env\\strawberry.exe"
-    assert said["Arguments"] == 'spoke run "--skills=C:\\my skills"'
+    assert said["Arguments"] == f'spoke run "--skills=C:\\my skills" "--home={home}"'
     assert said["RunLevel"] == "LeastPrivilege"
     assert said["ExecutionTimeLimit"] == "PT0S", "Windows would end it after three days"
     assert said["Interval"] == "PT1M"

@@ -25,6 +25,7 @@ def add_broker_run(actions: Commands, parents: Parents) -> None:
     add_port(run, "--mqtt-port", 1883)
     _add_lan(run)
     _add_bus_listeners(run)
+    _add_home(run)
     run.set_defaults(run="deploy.cli.serve:run_broker")
 
 
@@ -36,6 +37,7 @@ def _add_up(commands: Commands, parents: Parents) -> None:
         description="Run broker, hub and a local spoke; on loopback unless --lan is given.",
     )
     add_up_options(up)
+    _add_home(up)
     up.set_defaults(run="deploy.cli.serve:up")
 
 
@@ -59,6 +61,7 @@ def add_up_options(up: argparse.ArgumentParser) -> None:
 def _add_hub(commands: Commands, parents: Parents) -> None:
     hub = commands.add_parser("hub", parents=[parents.common], help="run the hub alone")
     add_hub_options(hub)
+    _add_home(hub)
     hub.set_defaults(run="deploy.cli.serve:run_hub")
 
 
@@ -73,6 +76,11 @@ def add_hub_options(hub: argparse.ArgumentParser) -> None:
     add_port(hub, "--http-port", 8321)
     _add_lan(hub)
     add_port(hub, "--https-port", 8443, what="with --lan")
+
+
+def _add_home(parser: argparse.ArgumentParser) -> None:
+    # For who starts it and can set no variable, as a task of Windows: STRAWBERRY_HOME.
+    parser.add_argument("--home", metavar="DIR", help=argparse.SUPPRESS)
 
 
 def _add_lan(parser: argparse.ArgumentParser) -> None:
@@ -127,6 +135,7 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
     add_spoke_options(run)
     # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
     run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    _add_home(run)
     run.set_defaults(run="deploy.cli.serve:run_spoke")
 
 
