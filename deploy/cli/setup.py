@@ -20,6 +20,7 @@ from deploy.cli.models import pull_model
 from deploy.cli.output import Output, note, waiting
 from deploy.home import Home
 from deploy.models import ask_ollamas, ollama_at
+from deploy.service.systemd import Systemd
 from deploy.setup import unused_name, write_entry, write_key
 
 _PROVIDERS: Final = ("openai", "ollama", "anthropic", "google")
@@ -274,9 +275,13 @@ def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
 
 
 def _what_next(home: Home) -> str:
+    managers = (Systemd(system=False), Systemd(system=True)) if sys.platform == "linux" else ()
+    again = [command for manager in managers for command in manager.set_up_again(home.directory)]
     return (
-        f"Written to {home.directory / 'strawberry.toml'}. A hub takes it when it starts: strawberry up\n"
-        "Then try it: strawberry chat 'what can you do?'"
+        f"Written to {home.directory / 'strawberry.toml'}. "
+        + "".join(f"The service takes it, and the memory for it, after:\n  {each}\n" for each in again)
+        + ("" if again else "A hub takes it when it starts: strawberry up\n")
+        + "Then try it: strawberry chat 'what can you do?'"
     )
 
 

@@ -4,13 +4,13 @@ import getpass
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from contracts.errors import ConfigError
-from deploy.service.plan import Kind, ServicePlan, name_of
+from deploy.service.plan import KINDS, Kind, ServicePlan, name_of
 from deploy.service.unit import SET_UP_BY, UnitStyle, home_line, protections, render
 
 _SYSTEM_UNITS: Final = Path("/etc/systemd/system")
@@ -139,6 +139,14 @@ class Systemd:
         if not lines or home_line(home) not in lines:
             return None
         return lines[0].removeprefix(SET_UP_BY)
+
+    def set_up_again(self, home: Path) -> Iterator[str]:
+        """Give, for each service of a data directory, what makes it follow other settings."""
+        for kind in KINDS:
+            command = self.set_up_by(kind, home)
+            if command is not None:
+                restart = f"systemctl {'' if self.system else '--user '}restart {self.path_of(kind).stem}"
+                yield " && ".join(f"{'sudo ' if self.system else ''}{each}" for each in (command, restart))
 
     def log_command(self, kinds: Iterable[Kind], *, lines: int, follow: bool, as_json: bool) -> list[str]:
         """Give the command that shows what services wrote."""

@@ -48,6 +48,12 @@ class Pi:
         notes: list[str] = json.loads(done.stdout)["notes"]
         return notes
 
+    def set_up(self, *words: str) -> str:
+        """Add a model, and give what is said then."""
+        done = run(self._environment("0"), "setup", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def doctor(self, *, cap_mb: int) -> dict[str, object]:
         """What the doctor says of the memory of the service."""
         done = run(self._environment(str(cap_mb * 1024**2)), "doctor", "--json")
@@ -103,6 +109,14 @@ def test_a_chosen_cap_that_is_too_small_is_taken_with_a_word(pi: Pi) -> None:
     (pi.home / "strawberry.toml").write_text(_MODEL)
     assert any("512M is little" in note for note in pi.install("--memory", "512M"))
     assert not any("is little" in note for note in pi.install("--memory", "1G"))
+
+
+def test_a_model_that_comes_later_is_told_to_the_service_with_its_memory(pi: Pi) -> None:
+    pi.install("--samples")
+    told = pi.set_up(
+        "--provider", "openai", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--no-test"
+    )
+    assert "strawberry service install spoke --samples && systemctl --user restart strawberry-spoke\n" in told
 
 
 def test_the_doctor_tells_when_models_came_after_the_cap_and_the_command_that_mends_it(pi: Pi) -> None:
