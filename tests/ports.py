@@ -3,16 +3,23 @@
 import random
 import socket
 from contextlib import suppress
+from typing import Final
+
+_given: Final[set[int]] = set()
 
 
 def free_port() -> int:
     """Give a port on which nobody listens, at any address of this machine.
 
     It lies below those that systems hand out by themselves (32768 and up on Linux), so that no connection
-    of another test has taken it by the time it is used.
+    of another test has taken it by the time it is used. Nor is any given twice, as two names of one test
+    for the same port would be.
     """
     while True:
         port = random.randrange(10_000, 32_000)
+        if port in _given:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("", port))
+            _given.add(port)
             return port

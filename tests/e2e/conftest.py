@@ -37,6 +37,14 @@ class JournalSkill(Skill):
         _write(f"{text} done")
         return f"wrote {text}"
 
+    def held(self, text: str) -> str:
+        """Write a line, wait to be let go, and write another."""
+        _write(f"{text} begun")
+        while not FILE.with_name("go").exists():
+            time.sleep(0.02)
+        _write(f"{text} done")
+        return f"wrote {text}"
+
     def patiently(self, text: str, seconds: float) -> str:
         """Write a line, wait unless told to stop, and write another."""
         _write(f"{text} begun")

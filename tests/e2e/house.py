@@ -4,23 +4,29 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import psutil
+
+from deploy.cli.client import HubClient
+from deploy.home import Home
 from tests.ports import free_port
 
 Seen = TypeVar("Seen")
 
 CALLABLE = [sys.executable, "-m", "deploy.cli.main"]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """How long a process may take on a busy machine before a test gives up; never what is asserted."""
 
 
@@ -34,6 +40,28 @@ def wait_for(look: Callable[[], Seen], *, what: str, patience: float = PATIENCE_
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {patience:.0f} s for {what}")
         time.sleep(0.05)
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process goes on; a zombie has ended: it only waits for whoever adopted it."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def name_of(process: psutil.Process) -> str:
+    """Its name; empty where it has ended meanwhile."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def rows(file: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
+    """Look into a database that a process of the house works with."""
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(query, values).fetchall()
 
 
 @dataclass
@@ -57,6 +85,30 @@ class Spoke:
         file = self.skills / "journal.txt"
         return file.read_text().splitlines() if file.exists() else []
 
+    def let_go(self) -> None:
+        """Let methods end that wait for it, now and from now on."""
+        (self.skills / "go").touch()
+
+    @property
+    def history(self) -> Path:
+        """The database of what was said here."""
+        return self.home / "spoke" / "history.db"
+
+    def ask(self, path: str, body: dict[str, Any]) -> Any:
+        """What the spoke answers to whoever owns this machine."""
+        return self._client().request("POST", path, body, timeout=2 * PATIENCE_S)
+
+    def stream(self, message: str, *, conversation: str) -> Iterator[dict[str, Any]]:
+        """What the spoke answers to a message, chunk by chunk."""
+        body = {"model": "assistant", "stream": True, "messages": [{"role": "user", "content": message}]}
+        headers = {"X-Strawberry-Conversation": conversation}
+        return self._client().stream("/v1/chat/completions", body, headers)
+
+    def _client(self) -> HubClient:
+        home = Home(self.home)
+        running = json.loads(home.spoke_address_file.read_text())
+        return HubClient(running["url"], token=home.spoke_token_file.read_text().strip())
+
 
 @dataclass
 class House:
@@ -77,6 +129,11 @@ class House:
     def home(self) -> Path:
         """``STRAWBERRY_HOME`` of the hub."""
         return self.directory / "home"
+
+    @property
+    def database(self) -> Path:
+        """The hub's database."""
+        return self.home / "hub" / "hub.db"
 
     @property
     def topic_prefix(self) -> str:
@@ -187,6 +244,12 @@ class House:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as response:
             return json.load(response)
 
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """What the hub answers to the owner of the house."""
+        token = Home(self.home).token_file.read_text().strip()
+        method = "GET" if body is None else "POST"
+        return HubClient(self.url, token=token).request(method, path, body, timeout=2 * PATIENCE_S)
+
     def add_spoke(
         self,
         name: str,
@@ -235,15 +298,19 @@ class House:
         )
 
     def state_of(self, spoke: Spoke) -> str:
-        """What ``strawberry devices list`` says of a spoke."""
+        """What the hub says of a spoke."""
         return str(self._row(spoke)["state"])
+
+    def wait_until_offline(self, spoke: Spoke) -> None:
+        """Wait until the hub knows that a spoke has gone: what is online after that has come anew."""
+        wait_for(lambda: self.state_of(spoke) == "offline", what=f"{spoke.name} to be offline")
 
     def _is_complete(self, spoke: Spoke) -> bool:
         row = self._row(spoke)
         return row["state"] == "online" and not row["awaited"]
 
     def _row(self, spoke: Spoke) -> dict[str, Any]:
-        return next(row for row in self.json("devices", "list") if row["id"] == spoke.id)
+        return next(row for row in self.ask("/api/devices") if row["id"] == spoke.id)
 
     def ended(self, name: str) -> bool:
         """Fail with its output if a process that should run has ended."""
@@ -255,6 +322,13 @@ class House:
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process."""
         self.processes[name].send_signal(number)
+
+    def turn_state(self, message: str) -> str:
+        """What the hub's database says of the last turn of a message; empty while it has not taken it."""
+        asked = "SELECT turn FROM history_entry WHERE kind = 'question' AND text = ?"
+        query = f"SELECT state FROM turn WHERE id IN ({asked}) ORDER BY started_at DESC"
+        found = rows(self.database, query, message)
+        return str(found[0][0]) if found else ""
 
     def kill(self, name: str) -> None:
         """End a process the hard way."""

@@ -12,7 +12,8 @@ import psutil
 
 from broker.certificates import Authority
 from broker.mosquitto.installation import find_installation
-from tests.e2e.house import wait_for
+from tests.e2e.house import PATIENCE_S, wait_for
+from tests.mosquitto import retained_topics
 from tests.ports import free_port
 
 ADMIN_PASSWORD = "the password of their administrator"
@@ -90,7 +91,7 @@ class Secured:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; after SIGTERM it writes down what is retained."""
         self._process.send_signal(number)
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=PATIENCE_S)
 
     def forget(self) -> None:
         """Lose everything that is retained, as a broker without persistence does."""
@@ -110,25 +111,16 @@ class Secured:
 
     def retained(self, username: str, password: str, filter_: str) -> list[str]:
         """The topics with a retained message, as a client sees them."""
-        done = subprocess.run(
-            [
-                *("mosquitto_sub", "-p", str(self.port), "-u", username, "-P", password),
-                *("-t", filter_, "--retained-only", "-F", "%t", "-W", "1"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.stdout.splitlines()
+        return retained_topics(self.port, username, password, filter_)
 
     def zigbee_works(self) -> bool:
         """Whether the client that was there before hears itself."""
         login = ("-p", str(self.port), "-u", "zigbee", "-P", ZIGBEE_PASSWORD)
         topic = "zigbee2mqtt/lamp"
         retained = ("-t", topic, "-m", f"on at {time.monotonic()}", "-r", "-q", "1")
-        subprocess.run(["mosquitto_pub", *login, *retained], check=True, timeout=10)
+        subprocess.run(["mosquitto_pub", *login, *retained], check=True, timeout=PATIENCE_S)
         heard = subprocess.run(
-            ["mosquitto_sub", *login, "-t", "zigbee2mqtt/#", "-C", "1", "-W", "5"],
+            ["mosquitto_sub", *login, "-t", "zigbee2mqtt/#", "-C", "1", "-W", f"{PATIENCE_S:.0f}"],
             capture_output=True,
             text=True,
             check=False,
@@ -141,7 +133,11 @@ class Secured:
         program = shutil.which("mosquitto_ctrl")
         assert program is not None
         done = subprocess.run(
-            [program, *login, "dynsec", *words], capture_output=True, text=True, check=False, timeout=10
+            [program, *login, "dynsec", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr + done.stdout
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from agent_core.testing import Fails, Says, ScriptedModel, calls
-from tests.e2e.house import CALLABLE, House, wait_for
+from tests.e2e.house import CALLABLE, PATIENCE_S, House, runs, wait_for
 from tests.ports import free_port
 
 LOCK_SKILL = '''
@@ -70,9 +70,9 @@ def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
         children = _children(house.processes["up"].pid)
         assert children
         house.send("up", signal.SIGINT)
-        assert house.processes["up"].wait(timeout=30) == 0
+        assert house.processes["up"].wait(timeout=PATIENCE_S) == 0
         assert "Traceback" not in house.log("up")
-        wait_for(lambda: not any(map(_runs, children)), what="the children to end")
+        wait_for(lambda: not any(map(runs, children)), what="the children to end")
 
 
 def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoked_one_is_not(
@@ -80,7 +80,7 @@ def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoke
 ) -> None:
     def start_again() -> None:
         house.send("up", signal.SIGINT)
-        house.processes["up"].wait(timeout=30)
+        house.processes["up"].wait(timeout=PATIENCE_S)
         begun = house.log("up").count("Ready")
         _start_up(house)
         wait_for(lambda: house.log("up").count("Ready") > begun, what="strawberry up again")
@@ -106,15 +106,7 @@ def test_killing_up_leaves_no_orphan(up: House) -> None:
         assert house.json("exec", "1 + 1")["value"] == 2
         children = _children(house.processes["up"].pid)
         house.kill("up")
-        wait_for(lambda: not any(map(_runs, children)), what="the children to end")
-
-
-def _runs(process: psutil.Process) -> bool:
-    """A zombie has ended: it only waits for whoever adopted it."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        wait_for(lambda: not any(map(runs, children)), what="the children to end")
 
 
 def _children(pid: int) -> list[psutil.Process]:
@@ -127,7 +119,7 @@ def test_a_busy_port_names_its_owner_and_the_way_out(house: House, tmp_path: Pat
         env=house.environment(tmp_path / "second", {}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 1
@@ -163,7 +155,7 @@ def test_ctrl_c_stops_the_skill_that_runs(
 
     process.send_signal(signal.SIGINT)
 
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0
     assert "Traceback" not in err
     wait_for(lambda: len(pc.journal()) == 2, what="the job to end")
@@ -291,7 +283,7 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     house.kill(pc.id)
     (pc.home / "spoke" / "enrolment.json").unlink()
     house.start_spoke(pc)
-    house.processes[pc.id].wait(timeout=60)
+    house.processes[pc.id].wait(timeout=PATIENCE_S)
     house.kill("broker")
     house.start_broker()
     outputs = [text for done in (said, failed, refused, unknown) for text in (done.stdout, done.stderr)]

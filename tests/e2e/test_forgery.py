@@ -3,7 +3,6 @@
 import contextlib
 import json
 import sqlite3
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +15,7 @@ from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
 from contracts.registration import Registration
 from contracts.rpc import Actor, Call, Control, Result
 from tests.e2e.bus import Bus, as_device, hub_seal, overhear, spoke_seal
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.mosquitto import Mosquitto
 
 Make = Callable[..., tuple[str, bytes]]
@@ -128,6 +127,7 @@ def test_a_call_from_before_a_restart_does_not_run_after_it(
         assert house.json("call", pc.id, "JournalSkill.write", "text=once") == "wrote once"
         recorded = bus.wait(_call_topic(pc.id, "write"))
         house.kill(pc.id)
+        house.wait_until_offline(pc)
         bus.publish(recorded.topic, recorded.payload)
         bus.publish(recorded.topic, recorded.payload, retain=True)
         house.start_spoke(pc)
@@ -195,14 +195,14 @@ def test_a_retained_online_that_nobody_confirms_counts_as_offline(
         bus.publish(online.topic, online.payload, retain=True)
         house.start_hub()
         wait_for(
-            lambda: house.state_of(pc) == "offline", what="the doubt to end", patience=CONFIRM_ONLINE_S + 20
+            lambda: house.state_of(pc) == "offline",
+            what="the doubt to end",
+            patience=CONFIRM_ONLINE_S + PATIENCE_S,
         )
-        began = time.monotonic()
         done = house.cli("call", pc.id, "JournalSkill.write", "text=x")
         assert done.returncode == 1
         assert "offline" in done.stderr
         assert not bus.on(_call_topic(pc.id, "write")), "a call to a device that is offline is never sent"
-        assert time.monotonic() - began < 60
     assert pc.journal() == []
 
 
@@ -215,8 +215,8 @@ def test_what_one_device_says_in_the_name_of_another_is_dropped(
     with overhear(house) as bus:
         bus.wait(topics.STATUS.build(device=pc.id), state="online")
         status = _status(bus, pc)
-        call = house.begin("call", pc.id, "JournalSkill.slowly", "text=job", "seconds=2", "--json")
-        asked = topics.CALL.parse(bus.wait(_call_topic(pc.id, "slowly")).payload)
+        call = house.begin("call", pc.id, "JournalSkill.held", "text=job", "--json")
+        asked = topics.CALL.parse(bus.wait(_call_topic(pc.id, "held")).payload)
         assert isinstance(asked, Call)
 
         for device in (pc.id, evil.id):
@@ -230,6 +230,9 @@ def test_what_one_device_says_in_the_name_of_another_is_dropped(
         bus.publish(where, forger.seal(where, gone))
         what = topics.SKILL.build(device=pc.id, skill="EvilSkill")
         bus.publish(what, forger.seal(what, Registration(skill="EvilSkill", methods=[])), retain=True)
+        dropped = f"dropped a reply on devices/{evil.id}/results/"
+        wait_for(lambda: dropped in house.log("hub"), what="the forged replies to be seen")
+        pc.let_go()
 
         out, err = call.communicate(timeout=60)
         assert json.loads(out) == "wrote job", err
@@ -237,7 +240,7 @@ def test_what_one_device_says_in_the_name_of_another_is_dropped(
         assert not [row for row in house.json("skills", "list") if "EvilSkill" in row["path"]]
     log = house.log("hub")
     assert f"dropped a reply on devices/{pc.id}/results/" in log
-    assert f"dropped a reply on devices/{evil.id}/results/" in log
+    assert dropped in log
     assert f"refused a message on 'devices/{pc.id}/status'" in log
     assert f"refused a message on 'devices/{pc.id}/skills/EvilSkill'" in log
 

@@ -14,7 +14,7 @@ from contracts.presence import DeviceStatus, State
 from contracts.registration import Registration
 from contracts.rpc import Failure
 from tests.e2e.bus import Bus, as_device, overhear, spoke_seal
-from tests.e2e.house import House, Spoke
+from tests.e2e.house import House, Spoke, wait_for
 
 Mad = tuple[House, Spoke, Bus, Seal]
 
@@ -78,13 +78,16 @@ def test_whatever_a_device_says_the_hub_lives_says_why_and_other_devices_go_on(m
                 device.publish(topic, payload, retain=retain)
 
         say()
+        # Whatever chance has said: one of each kind that is certainly wrong.
+        device.publish(topics.STATUS.build(device=spoke.id), b'{"state":"mad"}')
+        device.publish(topics.RESULT.build(device=spoke.id, instance="main", call=uuid7()), b"{}")
         own = topics.EVENT.build(device=spoke.id, name="last")
         device.publish(own, b'{"last":true}')
         ear.wait(own, last=True)
         assert not device.gone.is_set(), "the broker has not thrown it out for what it said on its own topics"
 
         assert len(ear.heard) > 100, "it got through to the hub"
-        assert house.healthy()
+        wait_for(house.healthy, what="the hub to answer")
         assert house.json("call", "bedroom_pc", "JournalSkill.write", "text=here") == "wrote here"
         house.ended("hub")
         log = house.log("hub")

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from agent_core.testing import Says, ScriptedModel, calls
+from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.house import House, wait_for
 
 
@@ -16,10 +16,13 @@ def test_a_broker_that_dies_in_mid_call_is_found_again_and_the_call_is_answered(
     house: House, journal: dict[str, str]
 ) -> None:
     pc = house.add_spoke("Bedroom PC", journal)
-    call = house.begin("call", pc.id, "JournalSkill.slowly", "text=job", "seconds=3", "--json")
+    call = house.begin("call", pc.id, "JournalSkill.held", "text=job", "--json")
     wait_for(lambda: pc.journal() == ["job begun"], what="the job to begin")
 
     house.kill("broker")
+    # It ends while nobody can be told.
+    pc.let_go()
+    wait_for(lambda: pc.journal() == ["job begun", "job done"], what="the job to end")
     house.start_broker()
 
     code, text = _outcome(call)
@@ -52,13 +55,14 @@ def test_a_hub_that_dies_in_mid_call_breaks_the_answer_and_all_is_back_without_a
     house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
     pc = house.add_spoke("Bedroom PC", journal)
-    call = house.begin("call", pc.id, "JournalSkill.slowly", "text=job", "seconds=2")
+    call = house.begin("call", pc.id, "JournalSkill.held", "text=job")
     wait_for(lambda: pc.journal() == ["job begun"], what="the job to begin")
 
     house.kill("hub")
     code, text = _outcome(call)
     assert code == 1
     assert text.strip()
+    pc.let_go()
     house.start_hub()
 
     house.wait_until_online(pc)
@@ -70,11 +74,18 @@ def test_a_program_whose_device_dies_is_told_that_nothing_is_known_and_does_not_
     house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
     pc = house.add_spoke("Bedroom PC", journal)
-    model.script = [
-        calls("python_exec", code="devices.bedroom_pc.JournalSkill.slowly('job', seconds=60)"),
-        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('after')"),
-        Says(text="I cannot say whether it is done."),
-    ]
+
+    def script(seen: SeenRequest) -> Says:
+        match seen.number:
+            case 0:
+                return calls("python_exec", code="devices.bedroom_pc.JournalSkill.slowly('job', seconds=60)")
+            case 1:
+                house.wait_until_online(pc)
+                return calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('after')")
+            case _:
+                return Says(text="I cannot say whether it is done.")
+
+    model.script = script
     chat = house.begin("chat", "do the job", "--json")
     wait_for(lambda: pc.journal() == ["job begun"], what="the job to begin")
 
@@ -92,7 +103,7 @@ def test_a_hub_that_dies_in_the_middle_of_a_program_ends_the_answer_and_the_next
 ) -> None:
     pc = house.add_spoke("Bedroom PC", journal)
     model.script = lambda seen: (
-        calls("python_exec", code="devices.bedroom_pc.JournalSkill.slowly('job', seconds=2)")
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.held('job')")
         if seen.number == 0
         else calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('after')")
         if seen.number == 1
@@ -109,6 +120,7 @@ def test_a_hub_that_dies_in_the_middle_of_a_program_ends_the_answer_and_the_next
     house.wait_until_online(pc)
 
     assert house.json("chat", "write after")["answer"] == "Done."
+    pc.let_go()
     wait_for(lambda: "job done" in pc.journal(), what="the job to end")
     assert sorted(pc.journal()) == ["after", "job begun", "job done"]
 

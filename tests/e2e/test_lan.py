@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.certificates import own_names
-from tests.e2e.house import CALLABLE, House, wait_for
+from tests.e2e.house import CALLABLE, PATIENCE_S, House, wait_for
 from tests.ports import free_port
 
 JOURNAL = {
@@ -78,7 +78,7 @@ class Other:
 
     def joined(self) -> int:
         """The exit code of ``spoke join``."""
-        return self._house.processes[f"{self._name}-join"].wait(timeout=30)
+        return self._house.processes[f"{self._name}-join"].wait(timeout=PATIENCE_S)
 
     def run(self) -> None:
         """Start the spoke with what was stored."""
@@ -165,10 +165,10 @@ def test_giving_up_to_join_is_clean(home: House) -> None:
 def test_the_certificate_is_checked_against_the_authority_of_the_home_and_no_other(home: House) -> None:
     url, _ = _start_lan(home)
     trusting = ssl.create_default_context(cafile=str(home.home / "certs" / "ca.pem"))
-    with urllib.request.urlopen(f"{url}/api/health", context=trusting, timeout=10) as response:
+    with urllib.request.urlopen(f"{url}/api/health", context=trusting, timeout=PATIENCE_S) as response:
         assert json.load(response)["broker"]["connected"]
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(f"{url}/api/health", context=ssl.create_default_context(), timeout=10)
+        urllib.request.urlopen(f"{url}/api/health", context=ssl.create_default_context(), timeout=PATIENCE_S)
     token = (home.home / "hub" / "cli.token").read_text()
     assert home.cli("devices", "list", "--hub", url, STRAWBERRY_TOKEN=token).returncode == 0
     stranger = str(home.directory / "stranger")
@@ -196,7 +196,7 @@ def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
         env=home.environment(home.directory / "careful"),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert careful.returncode == 1

@@ -11,7 +11,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.conftest import require
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
 
@@ -105,7 +105,7 @@ def test_a_login_that_was_ended_is_disconnected_at_once_and_stays_out(
     assert house.cli("broker", "logout", "watcher").returncode == 0
 
     # mosquitto_sub tries again and is told that it may not.
-    _, err = sub.communicate(timeout=30)
+    _, err = sub.communicate(timeout=PATIENCE_S)
     assert sub.returncode != 0
     assert "refused" in err.lower() or "not authori" in err.lower(), err
     assert house.json("broker", "logins") == []
@@ -118,9 +118,18 @@ def test_a_login_that_was_granted_it_chats_and_another_does_not(
     for name, words in (("node-red", ["--chat"]), ("watcher", [])):
         _, lines = _printed_lines(house, name, *words)
         topic = f"hub/chat/{name}"
-        exchange = ("-t", f"{topic}/request/1", "-e", f"{topic}/reply/1", "-m", "write me a poem", "-W", "5")
+        exchange = (
+            "-t",
+            f"{topic}/request/1",
+            "-e",
+            f"{topic}/reply/1",
+            "-m",
+            "write me a poem",
+            "-W",
+            "60" if words else "3",
+        )
         version = ("-V", "311" if "-I" in "".join(lines) else "5")
-        out, _ = _begin(house, "mosquitto_rr", lines, *exchange, *version).communicate(timeout=20)
+        out, _ = _begin(house, "mosquitto_rr", lines, *exchange, *version).communicate(timeout=90)
         if words:
             assert "model" in out, "an honest answer: no model is configured"
         else:

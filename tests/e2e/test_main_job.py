@@ -8,6 +8,8 @@ from agent_core.testing import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.bus import overhear
 from tests.e2e.house import House, wait_for
 
+HEARTBEAT = b'{"v":1,"kind":"heartbeat","seq":9999,"uptime_s":1}'
+
 
 def test_a_request_runs_real_skill_code_on_a_spoke(
     house: House, model: ScriptedModel, journal: dict[str, str]
@@ -119,12 +121,17 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
     ]
     with overhear(house) as bus:
         house.send(first.id, signal.SIGSTOP)
-        # A heartbeat is only a hint, and the latest one says who is asked first.
-        bus.publish(f"devices/{first.id}/heartbeat", b'{"v":1,"kind":"heartbeat","seq":9999,"uptime_s":1}')
+        chat = house.begin("chat", "write once", "--json")
+        call = f"devices/{first.id}/calls/AnywhereSkill/write"
+        while not bus.on(call, accept=True):
+            # A heartbeat is only a hint, and the latest one says who is asked first.
+            bus.publish(f"devices/{first.id}/heartbeat", HEARTBEAT)
+            bus.quiet(0.5)
+            assert chat.poll() is None, chat.communicate()
+        _, err = chat.communicate(timeout=90)
+        assert chat.returncode == 0, err
 
-        house.json("chat", "write once")
-
-        asked = bus.wait(f"devices/{first.id}/calls/AnywhereSkill/write", accept=True).fields["id"]
+        asked = bus.wait(call, accept=True).fields["id"]
         served = bus.wait(f"devices/{other.id}/calls/AnywhereSkill/write", accept=True).fields["id"]
         assert bus.on(f"devices/{other.id}/control/{served}", kind="start")
         house.send(first.id, signal.SIGCONT)

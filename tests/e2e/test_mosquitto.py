@@ -37,13 +37,16 @@ def test_a_broker_that_dies_in_the_middle_of_a_program_is_found_again_and_nothin
     house = foreign_house
     pc = house.add_spoke("Bedroom PC", journal)
     model.script = [
-        calls("python_exec", code="print(devices.bedroom_pc.JournalSkill.slowly('job', seconds=3))"),
+        calls("python_exec", code="print(devices.bedroom_pc.JournalSkill.held('job'))"),
         Says(text="Done."),
     ]
     chat = house.begin("chat", "do the job", "--json")
     wait_for(lambda: pc.journal() == ["job begun"], what="the job to begin")
 
     mosquitto.kill()
+    # It ends while nobody can be told.
+    pc.let_go()
+    wait_for(lambda: pc.journal() == ["job begun", "job done"], what="the job to end")
     mosquitto.start()
 
     out, err = chat.communicate(timeout=90)

@@ -11,7 +11,7 @@ import pytest
 
 from agent_core.testing import Says, ScriptedModel, calls
 from tests.conftest import require
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke, name_of, runs, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
@@ -79,8 +79,8 @@ def test_a_mosquitto_that_we_run_ends_with_us(home: House, number: signal.Signal
 
     home.send("up", number)
 
-    home.processes["up"].wait(timeout=30)
-    wait_for(lambda: not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE, what="its end")
+    home.processes["up"].wait(timeout=PATIENCE_S)
+    wait_for(lambda: not runs(broker), what="its end")
 
 
 def test_a_mosquitto_that_others_use_serves_us_and_still_serves_them(
@@ -186,7 +186,7 @@ def test_the_house_is_whole_again_by_itself_whatever_the_broker_kept(
 ) -> None:
     house = provisioned_house
     pc = house.add_spoke("Bedroom PC", journal)
-    before = _ours(secured)
+    before = wait_for(lambda: _all_of(pc, secured), what="all that a device publishes")
     assert f"devices/{pc.id}/skills/JournalSkill" in before
 
     if how == "restart":
@@ -196,8 +196,7 @@ def test_the_house_is_whole_again_by_itself_whatever_the_broker_kept(
         secured.forget()
 
     wait_for(lambda: house.healthy() and house.state_of(pc) == "online", what="the house to be whole")
-    # The first heartbeat may have come after the look at what there was.
-    wait_for(lambda: _ours(secured) >= before, what="everything retained to be there again")
+    wait_for(lambda: _ours(secured) == before, what="everything retained to be there again")
     assert house.json("call", pc.id, "JournalSkill.write", "text=whole") == "wrote whole"
 
 
@@ -206,7 +205,7 @@ def test_a_renamed_device_leaves_nothing_behind_and_a_removed_one_neither(
 ) -> None:
     house = provisioned_house
     pc = house.add_spoke("Bedroom PC", journal)
-    before = _ours(secured)
+    before = wait_for(lambda: _all_of(pc, secured), what="all that a device publishes")
 
     house.json("devices", "rename", pc.id, "Study PC")
     assert house.json("call", "Study PC", "JournalSkill.write", "text=renamed") == "wrote renamed"
@@ -228,13 +227,19 @@ def _ours(broker: Secured) -> set[str]:
     return set(broker.retained("admin", ADMIN_PASSWORD, "#"))
 
 
+def _all_of(spoke: Spoke, broker: Secured) -> set[str]:
+    """Everything retained, once a device has said all; its first heartbeat comes last."""
+    seen = _ours(broker)
+    return seen if f"devices/{spoke.id}/heartbeat" in seen else set()
+
+
 def _answers(house: House, spoke: Spoke) -> bool:
     return house.cli("call", spoke.id, "JournalSkill.write", "text=again").returncode == 0
 
 
 def _brokers(house: House) -> list[psutil.Process]:
     children = psutil.Process(house.processes["up"].pid).children(recursive=True)
-    return [each for each in children if each.name() == "mosquitto"]
+    return [each for each in children if runs(each) and name_of(each) == "mosquitto"]
 
 
 def _files_that_hold(directory: Path, text: str) -> list[str]:

@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.deploy.manager import Heard
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 
-_WATCHDOG_S = 0.6
+_WATCHDOG_S = 1.5
 _OFTEN = 3
 """Beats in one watchdog's time."""
 
@@ -32,6 +33,8 @@ def _beats(heard: Heard) -> int:
 
 def _start_spoke(house: House, spoke: Spoke, heard: Heard) -> None:
     house.kill(spoke.id)
+    if "hub" in house.processes:
+        house.wait_until_offline(spoke)
     words = ("spoke", "run", "--hub", house.url, "--skills", str(spoke.skills), "--debug")
     house.start(spoke.id, *words, home=spoke.home, **_told(heard))
 
@@ -43,13 +46,13 @@ def test_everything_in_one_is_ready_alive_and_ends_as_a_service(
         ports = ("--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
         home.start("up", "up", *ports, "--debug", **_told(heard))
         wait_for(lambda: heard.said("READY") or home.ended("up"), what="READY")
-        assert home.healthy(), "it is ready once it serves, not before"
+        assert home.get("/api/health")["broker"]["connected"], "it is ready once it serves, not before"
         assert home.url in heard.said("STATUS")[0]
 
         heard.forget()
         wait_for(lambda: _beats(heard) > _OFTEN, what="the watchdog")
         home.processes["up"].terminate()
-        assert home.processes["up"].wait(30) == 0
+        assert home.processes["up"].wait(PATIENCE_S) == 0
         assert heard.said("STOPPING") == ["1"]
         assert heard.said("READY") == [], "its spoke does not speak in its name"
 
@@ -70,6 +73,8 @@ def test_a_process_that_hangs_is_silent_so_that_it_is_started_again(
     wait_for(lambda: heard.said("READY") and _beats(heard) > _OFTEN, what="the watchdog")
 
     house.send(pc.id, signal.SIGSTOP)
+    stopped = psutil.Process(house.processes[pc.id].pid)
+    wait_for(lambda: stopped.status() == psutil.STATUS_STOPPED, what="it to hang")
     heard.forget()
     # As long as systemd would wait; what was sent before it stopped has been forgotten.
     time.sleep(2 * _WATCHDOG_S)

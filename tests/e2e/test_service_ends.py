@@ -17,7 +17,7 @@ HEAVY = {
     *("fastapi", "sqlmodel", "sqlalchemy", "alembic", "amqtt", "zeroconf", "hassil"),
     *("PySide6", "PyQt6", "sounddevice", "pyaudio", "numpy", "onnxruntime"),
 }
-_SOON_S = 20
+_SOON_S = 60
 """Far less than what would be waited for without the signal (300 s), far more than a busy machine needs."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import require
 from tests.e2e.house import House, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
-from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto, retained_topics
 
 PASSWORD = "an ordinary password of this house"
 
@@ -48,14 +48,7 @@ def bus(tmp_path: Path) -> Iterator[Secured]:
 
 def _retained(broker: Mosquitto) -> list[str]:
     """All retained topics, as any client of their broker sees them."""
-    login = ("-p", str(broker.port), "-u", "berry", "-P", PASSWORD)
-    done = subprocess.run(
-        ["mosquitto_sub", *login, "-t", "#", "--retained-only", "-F", "%t", "-W", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.splitlines()
+    return retained_topics(broker.port, "berry", PASSWORD, "#")
 
 
 def test_the_home_lives_beside_a_broker_that_stands_in_the_house(
