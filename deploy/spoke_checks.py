@@ -16,7 +16,7 @@ from spoke.hub_http import HubAnswer, HubUnreachable
 from spoke.refreshing import find_hub, refusal_of
 from spoke.trust import Hub
 
-_PATIENCE_S: Final = 3.0
+_PATIENCE_S: Final = 10.0
 _DAY_S: Final = 86_400
 _SKEW_S: Final = 5.0
 """What a call may be off; the spoke knows better only once the hub has told it the time."""

@@ -97,13 +97,14 @@ def test_a_pull_that_cannot_be_is_told(tmp_path: Path, ollama: FakeOllama) -> No
 
 def test_ctrl_c_stops_a_pull_and_the_next_one_goes_on(tmp_path: Path, ollama: FakeOllama) -> None:
     environment = environment_of(tmp_path, OLLAMA_HOST=ollama.origin)
-    ollama.pull_gap_s = 0.3
+    # There are eight pieces to come after the first line: far more time than it takes to stop it.
+    ollama.pull_gap_s = 1.0
     words = [*COMMAND, "models", "pull", "llama3.2"]
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as pulling:
-        for _ in range(5):
-            assert ollama.pulled_pieces.acquire(timeout=30)
+        for _ in range(3):
+            assert ollama.pulled_pieces.acquire(timeout=60)
         pulling.send_signal(signal.SIGINT)
-        _, said = pulling.communicate(timeout=30)
+        _, said = pulling.communicate(timeout=60)
     assert pulling.returncode == 130
     assert "Stopped. What came is kept" in said
     assert "Traceback" not in said

@@ -171,7 +171,7 @@ class Person:
         ) as asking:
             os.close(slave)
             # A question that never comes ends the command, and with it the reading.
-            watchdog = threading.Timer(60, asking.kill)
+            watchdog = threading.Timer(120, asking.kill)
             watchdog.start()
             self.seen, self._answered = "", 0
             for question, answer in answers:
