@@ -125,22 +125,24 @@ class Agent:
         return streamed(partial(self._work, asking, turn), name=f"turn {asking.turn}")
 
     async def _work(self, asking: Asking, turn: Turn, emit: Emit) -> None:
-        known = await self._means.ledger.exchanges(asking.conversation, limit=self._chat.exchanges)
-        history = known or list(asking.history)
-        was_offline = _was_offline(history)
+        ledger, conversation = self._means.ledger, asking.conversation
+        history = await ledger.exchanges(conversation, limit=self._chat.exchanges) or list(asking.history)
+        # Written down by itself: who answered a turn does not tell what was said in it. A doubtful one is
+        # answered here without a word of working offline, and one that breaks off is answered by nobody.
+        was_offline = await ledger.works_offline(conversation)
 
-        def began() -> None:
+        async def began() -> None:
             if was_offline:
                 emit(Notice(text="The hub is back."))
+                await ledger.set_offline(conversation, offline=False)
 
-        question = HubQuestion(
-            asking.turn, asking.conversation, asking.message, tuple(history), asking.can_confirm
-        )
+        question = HubQuestion(asking.turn, conversation, asking.message, tuple(history), asking.can_confirm)
         try:
             await self._means.hub.run(question, emit, began=began)
         except NotServed as refusal:
             if not was_offline and self._means.settings.models.usable:
                 emit(Notice(text=f"Working offline: {refusal}."))
+                await ledger.set_offline(conversation, offline=True)
             turn.untrusted = await self._think(asking, history, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
             emit(
@@ -193,9 +195,3 @@ _UNKNOWN: Final = TurnError(
     message="the hub took the message and has not answered; whether it acts on it is not known",
     hint="Look before you ask again.",
 )
-
-
-def _was_offline(history: Sequence[Exchange]) -> bool:
-    """Whether the last model that answered was this device's own."""
-    modes = (exchange.mode for exchange in reversed(history))
-    return next((mode for mode in modes if mode in ("online", "offline")), None) == "offline"

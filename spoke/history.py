@@ -107,6 +107,28 @@ class History:
 
         return await self._store.read(work)
 
+    async def works_offline(self, conversation: str) -> bool:
+        """Whether what a person was told last in this conversation is that this device works offline."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            query = "SELECT 1 FROM offline WHERE home = ? AND conversation = ?"
+            return connection.execute(query, (self._home, conversation)).fetchone() is not None
+
+        return await self._store.read(work)
+
+    async def set_offline(self, conversation: str, *, offline: bool) -> None:
+        """Write down that a person was told that this device works offline, or that the hub is back."""
+        change = (
+            "INSERT OR IGNORE INTO offline VALUES (?, ?)"
+            if offline
+            else "DELETE FROM offline WHERE home = ? AND conversation = ?"
+        )
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(change, (self._home, conversation))
+
+        await self._store.write(work)
+
     async def is_told(self) -> bool:
         """Whether the hub has everything that was said here."""
         return not (await self.outgoing()).entries

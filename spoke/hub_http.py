@@ -33,6 +33,10 @@ class HubUnreachable(LinkError):
     """The hub gave no answer over HTTP, or not one of a hub."""
 
 
+class HubRefused(HubUnreachable):
+    """Nobody takes connections at the hub's address."""
+
+
 class HubUntrusted(HubUnreachable):
     """What answers cannot prove to be the hub: its certificate does not hold. Nothing was sent to it."""
 
@@ -191,7 +195,8 @@ class HubHttp:
 
     def _unreachable(self, error: Exception) -> HubUnreachable:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return HubUnreachable(
+        kind = HubRefused if isinstance(error, ConnectionRefusedError) else HubUnreachable
+        return kind(
             f"the hub at {self.url} cannot be reached: {reason}", hint="Check the address, and that it runs."
         )
 

@@ -68,17 +68,25 @@ class HubStream:
 
 @asynccontextmanager
 async def posted(
-    http: HubHttp, path: str, body: dict[str, Any], *, bearer: SecretStr, headers: dict[str, str]
+    http: HubHttp,
+    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    path: str,
+    body: dict[str, Any],
+    *,
+    bearer: SecretStr,
+    headers: dict[str, str],
 ) -> AsyncIterator[HubStream]:
-    """Send a JSON object and give the answer once its head is there; leaving hangs up.
+    """Send a JSON object and give the answer once its head is there. Times are up to the caller.
+
+    Args:
+        connection: To this hub; leaving hangs up.
 
     Raises:
-        HubUnreachable: If there is no connection; nothing was sent then.
-        HubBroken: If the connection breaks. Times are up to the caller.
+        HubBroken: If the connection breaks.
     """
-    reader, writer = await http.connect()
+    reader, writer = connection
     try:
-        connection = h11.Connection(h11.CLIENT)
+        state = h11.Connection(h11.CLIENT)
         content = json.dumps(body).encode()
         host, target = http.target(path)
         request = h11.Request(
@@ -93,8 +101,8 @@ async def posted(
             ],
         )
         for event in (request, h11.Data(content), h11.EndOfMessage()):
-            writer.write(connection.send(event) or b"")
-        async with aclosing(_received(connection, reader)) as events, aclosing(_pieces(events)) as pieces:
+            writer.write(state.send(event) or b"")
+        async with aclosing(_received(state, reader)) as events, aclosing(_pieces(events)) as pieces:
             with _broken_off():
                 await writer.drain()
                 head = await anext(events)

@@ -8,7 +8,7 @@ and never will, and this device may answer by its own means. Where nobody can sa
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from contracts.wire import Json
 from spoke.enrolment import Enrolment
 from spoke.hub_http import HubUnreachable
 from spoke.hub_stream import HubBroken, HubStream, posted
+from spoke.patience import Patience
 from spoke.reach import Reach
 from spoke.settings import ChatSettings
 from spoke.trust import Hub
@@ -89,8 +90,8 @@ class HubTurns:
 
     Args:
         enrolment: Gives what is known of the hub now, and the token that it takes.
-        prepare: Called before each message, once the hub is known to answer: tells it what was said
-            here while it was away.
+        prepare: Called before each message, unless the hub is known to be silent: tells it what was said
+            here while it was away. Cancelled where it takes long; the message goes all the same.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class HubTurns:
         """Whether the hub answers this turn right now."""
         return turn in self._running
 
-    async def run(self, question: HubQuestion, emit: Emit, *, began: Callable[[], None]) -> None:
+    async def run(self, question: HubQuestion, emit: Emit, *, began: Callable[[], Awaitable[None]]) -> None:
         """Let the hub answer, and hand on what it tells; ends with ``TurnFinal`` or ``TurnError``.
+
+        What it raises comes within ``hub_s``, whatever the hub does.
 
         Args:
             began: Called once the hub has taken the turn.
@@ -121,19 +124,16 @@ class HubTurns:
             NotServed: If it does not run the turn and never will.
             Unsure: If it may run the turn, and that cannot be known.
         """
-        try:
-            hub = await self._reach.hub()
-        except HubUnreachable as error:
-            raise NotServed(error.message) from None
-        await self._prepare()
+        patience = Patience.from_now(self._settings.hub_s)
+        hub = await self._find(patience)
         async with AsyncExitStack() as stack:
-            chunks = await self._begin(stack, hub, question)
+            chunks = await self._begin(stack, hub, question, patience)
             if chunks is None:
                 emit(_CAME_BEFORE_ERROR)
                 return
             self._running[question.turn] = hub
             try:
-                began()
+                await began()
                 await self._hand_on(chunks, emit)
             finally:
                 del self._running[question.turn]
@@ -154,46 +154,89 @@ class HubTurns:
             kind = {404: NotFound, 409: Conflict}.get(answer.status, GatewayError)
             raise kind(message or f"the hub answered with status {answer.status}", hint=hint)
 
+    async def _find(self, patience: Patience) -> Hub:
+        """Tell the hub the news, and see that it is there.
+
+        Raises:
+            NotServed: If it is not.
+        """
+        # In this order: a hub that falls silent over the news is found out before it gets the message.
+        if not self._reach.is_silent:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(patience.told):
+                    await self._prepare()
+        try:
+            return await self._reach.hub(until=patience.found)
+        except HubUnreachable as error:
+            raise NotServed(error.message) from None
+
     async def _begin(
-        self, stack: AsyncExitStack, hub: Hub, question: HubQuestion
+        self, stack: AsyncExitStack, hub: Hub, question: HubQuestion, patience: Patience
     ) -> AsyncGenerator[dict[str, Any], None] | None:
         """Send it, and wait for the first chunk; None where the hub had this turn before."""
         status, said = 0, ""
+        connection = await self._connected(hub, patience)
         try:
-            async with asyncio.timeout(self._settings.first_s):
+            async with asyncio.timeout_at(patience.begun):
                 request = posted(
-                    hub.http, _CHAT, question.body, bearer=self._bearer, headers=question.headers
+                    hub.http,
+                    connection,
+                    _CHAT,
+                    question.body,
+                    bearer=self._bearer,
+                    headers=question.headers,
                 )
                 stream = await stack.enter_async_context(request)
                 if stream.status == 200:
                     return await _begun(stack, stream)
                 status, said = stream.status, _said(stream.status, await stream.whole())
         except TimeoutError:
+            # The next message does not wait, even where this one can be taken back.
+            self._reach.silent()
             said = "the hub took the message and went silent"
         except HubBroken as error:
             said = error.message
-        except HubUnreachable as error:
-            raise NotServed(error.message) from None
         if status == _CAME_BEFORE:
             return None
         if status in _RAN_NOTHING:
             raise NotServed(said)
         # Nothing that still comes may be taken for an answer.
         await stack.aclose()
-        await self._take_back(hub, question.turn, said)
+        await self._take_back(hub, question.turn, said, until=patience.settled)
         raise NotServed(said)
 
-    async def _take_back(self, hub: Hub, turn: str, reason: str) -> None:
+    async def _connected(
+        self, hub: Hub, patience: Patience
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect. As nothing was sent before, no doubt is left where this fails.
+
+        Raises:
+            NotServed: If there is no connection.
+        """
+        try:
+            async with asyncio.timeout_at(patience.begun):
+                return await hub.http.connect()
+        except TimeoutError:
+            self._reach.silent()
+            raise NotServed(f"the hub at {hub.http.url} does not answer") from None
+        except HubUnreachable as error:
+            raise NotServed(error.message) from None
+
+    async def _take_back(self, hub: Hub, turn: str, reason: str, *, until: float) -> None:
         """See that the hub does not run the turn, now or later.
+
+        Args:
+            until: How long it may take to say so, as a time of the loop's clock.
 
         Raises:
             Unsure: If it does not say so.
         """
-        limit = self._settings.cancel_s
+        path = f"/api/turns/{turn}/cancel"
+        # The socket's own time-out is only there for the thread that is left behind.
+        thread_s = 2 * self._settings.hub_s
         try:
-            async with asyncio.timeout(limit):
-                path = f"/api/turns/{turn}/cancel"
-                answer = await hub.http.post(path, {}, bearer=self._bearer, timeout_s=2 * limit)
+            async with asyncio.timeout_at(until):
+                answer = await hub.http.post(path, {}, bearer=self._bearer, timeout_s=thread_s)
         except TimeoutError:
             self._reach.silent()
             raise Unsure(reason) from None

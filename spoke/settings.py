@@ -36,10 +36,10 @@ class ChatSettings(_Settings):
 
     Attributes:
         port: On loopback; 0 takes any free one.
-        check_s: How long the hub may take to say that it is there, before a message goes to it.
-        first_s: How long a hub that was sent a message may take for the first chunk of its answer.
-        cancel_s: How long it may then take to say that it does not run the message.
+        hub_s: How long a message waits for the hub at most, until it is clear who answers it; shared out
+            by ``spoke.patience``.
         silent_s: How long an answer that has begun may be silent until the hub is asked whether it lives.
+        check_s: How long it may take to say so, then and where it is tried again.
         retry_s: Wait until a hub that did not answer is tried again; doubles up to ``retry_max_s``.
         confirm_s: Seconds until an unanswered question counts as no.
         exchanges: Earlier exchanges of the conversation that are read back.
@@ -48,10 +48,9 @@ class ChatSettings(_Settings):
     """
 
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    check_s: Annotated[float, Field(gt=0)] = 2
-    first_s: Annotated[float, Field(gt=0)] = 3
-    cancel_s: Annotated[float, Field(gt=0)] = 1
+    hub_s: Annotated[float, Field(gt=0)] = 4
     silent_s: Annotated[float, Field(gt=0)] = 5
+    check_s: Annotated[float, Field(gt=0)] = 2
     retry_s: Annotated[float, Field(gt=0)] = 1
     retry_max_s: Annotated[float, Field(gt=0)] = 30
     confirm_s: Annotated[float, Field(gt=0)] = 60

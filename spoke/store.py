@@ -38,6 +38,13 @@ _STEPS: Final = (
         body TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE offline (
+        home TEXT NOT NULL,
+        conversation TEXT NOT NULL,
+        PRIMARY KEY (home, conversation)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script for each version of the schema, oldest first; ``user_version`` counts those that ran."""
 

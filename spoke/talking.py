@@ -1,6 +1,5 @@
 """The spoke's own way in for those who talk to it, and what answers them, put together."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -124,11 +123,15 @@ async def _open_agent(talk: Talk, chat: ChatSettings, loaded: "list[Agent]") -> 
 
         async def tell_news() -> None:
             if ledger.has_news:
-                # Where it takes long or fails, the message goes all the same, with what was said before it.
-                with suppress(TimeoutError, StrawberryError):
-                    async with asyncio.timeout(chat.check_s):
+                # What is written down meanwhile is news again.
+                ledger.has_news, is_told = False, False
+                try:
+                    # Where it fails, the message goes all the same, with what was said before it.
+                    with suppress(StrawberryError):
                         await sync.sync_now()
-                        ledger.has_news = False
+                        is_told = True
+                finally:
+                    ledger.has_news = ledger.has_news or not is_told
 
         hub = HubTurns(
             talk.enrolment,

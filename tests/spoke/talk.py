@@ -1,7 +1,7 @@
 """A spoke that is talked to, and its hub behind a line that can be disturbed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -15,7 +15,7 @@ from spoke.app import Spoke, open_spoke
 from spoke.settings import ChatSettings
 from tests.hub_agent.home import Home, chunks, events_of, says, text_of
 from tests.hub_registry.spokes import eventually
-from tests.ports import free_port
+from tests.spoke.door import Door
 from tests.spoke.home import JOURNAL, Place
 
 CHAT = "/v1/chat/completions"
@@ -35,89 +35,76 @@ class Line:
         faults: What becomes of requests whose path ends so; all others pass.
         silent: Whether nothing that comes is passed on.
         seen: Paths of the requests that came.
-        held: Set once something waits for ``go``.
+        held: Those that wait, or whose answers do, for ``go``.
     """
 
     def __init__(self, hub_url: str) -> None:
         self._hub = urlsplit(hub_url)
-        self._open: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
-        self._port = free_port()
+        self._door = Door(self._pass)
         self.faults: dict[str, Fault] = {}
         self.silent = False
         self.seen: list[str] = []
-        self.held = asyncio.Event()
+        self.held: list[str] = []
         self.go = asyncio.Event()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._door.port}"
 
     async def __aenter__(self) -> Self:
-        await self.restore()
+        await self._door.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.go.set()
-        await self.drop()
         self.cut()
-        await self.settled()
-        # An aborted connection is closed in the next round of the loop.
-        await asyncio.sleep(0.01)
+        await self._door.__aexit__()
 
-    async def restore(self) -> None:
+    def restore(self) -> None:
         """Take connections, on the same port as before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._door.open()
 
-    async def drop(self) -> None:
+    def drop(self) -> None:
         """Refuse connections; those that are open go on."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._door.close()
+
+    def holds(self, end: str, *, since: int = 0) -> bool:
+        """Whether a request whose path ends so is held that was not among so many before it."""
+        return any(path.endswith(end) for path in self.held[since:])
 
     async def settled(self) -> None:
         """Wait until every request that came has ended."""
-        await eventually(lambda: not self._open)
+        await self._door.emptied()
 
     def cut(self) -> None:
         """Cut what is open, as when the hub is killed."""
-        for writer in self._open:
-            writer.transport.abort()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
-        try:
-            with suppress(OSError, IndexError):
-                await self._pass(reader, writer)
-        finally:
-            self._open.discard(writer)
-            writer.transport.abort()
+        self._door.cut()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         begun = await reader.read(65_536)
+        if not begun:
+            return
         path = begun.split(b" ", 2)[1].decode()
         self.seen.append(path)
         fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
         if self.silent or fault == "hold request":
-            self.held.set()
+            self.held.append(path)
             await self.go.wait()
         hub_reader, hub_writer = await asyncio.open_connection(self._hub.hostname, self._hub.port)
         try:
             hub_writer.write(begun)
             async with asyncio.TaskGroup() as tasks:
                 there = tasks.create_task(_pump(reader, hub_writer))
-                await self._answer(hub_reader, writer, held=fault == "hold answer")
+                await self._answer(hub_reader, writer, held=path if fault == "hold answer" else "")
                 there.cancel()
         finally:
             hub_writer.transport.abort()
 
-    async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, held: bool
-    ) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, held: str) -> None:
         with suppress(OSError):
             while piece := await reader.read(65_536):
                 if held or self.silent:
-                    self.held.set()
+                    self.held.append(held)
                     await self.go.wait()
                 writer.write(piece)
                 await writer.drain()
@@ -167,8 +154,19 @@ class Talker:
         headers = {"authorization": f"Bearer {given}"}
         return httpx.AsyncClient(base_url=self.spoke.url, headers=headers, timeout=30)
 
-    async def say(self, message: str, *, turn: str = "", confirm: bool = False) -> Told:
-        """Say something and hear the answer to its end."""
+    async def say(
+        self,
+        message: str,
+        *,
+        turn: str = "",
+        confirm: bool = False,
+        during: Callable[[str], None] = lambda _: None,
+    ) -> Told:
+        """Say something and hear the answer to its end.
+
+        Args:
+            during: Called with the text so far, after whatever comes.
+        """
         headers = {"x-strawberry-conversation": self.conversation}
         headers |= {"x-strawberry-turn": turn} if turn else {}
         headers |= {"x-strawberry-confirm": "true"} if confirm else {}
@@ -179,7 +177,10 @@ class Talker:
             if response.status_code != 200:
                 await response.aread()
                 return Told(response.status_code, "", [])
-            seen = [chunk async for chunk in chunks(response)]
+            seen: list[dict[str, Any]] = []
+            async for chunk in chunks(response):
+                seen.append(chunk)
+                during(text_of(seen))
             return Told(200, text_of(seen), events_of(seen))
 
 

@@ -168,6 +168,36 @@ async def test_what_the_hub_has_is_not_sent_again_and_what_it_lost_is(history: H
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+async def test_what_was_said_last_of_working_offline_is_known_after_a_start_for_each_conversation(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with opening(tmp_path, clock) as first:
+        assert not await first.works_offline("c")
+        await first.set_offline("c", offline=True)
+        await first.set_offline("c", offline=True)
+        await first.set_offline("d", offline=True)
+        await first.set_offline("d", offline=False)
+    async with opening(tmp_path, clock) as second:
+        assert [await second.works_offline(each) for each in ("c", "d", "e")] == [True, False, False]
+        await second.set_offline("c", offline=False)
+        assert not await second.works_offline("c")
+    async with opening(tmp_path, clock, home="another home") as moved:
+        assert not await moved.works_offline("c")
+
+
+async def test_a_file_of_the_first_version_keeps_what_it_has(tmp_path: Path, clock: Clock) -> None:
+    async with opening(tmp_path, clock) as history:
+        await history.append(asks("a"))
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("DROP TABLE offline")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    async with opening(tmp_path, clock) as history:
+        assert await questions(history) == ["a?"]
+        await history.set_offline("c", offline=True)
+        assert await history.works_offline("c")
+
+
 async def test_only_the_owner_may_read_the_file_and_its_journal(tmp_path: Path, clock: Clock) -> None:
     async with opening(tmp_path / "spoke", clock) as history:
         await history.append(asks("a"))

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from agent_core.skills.skill import Skill, skill_method
-from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
+from agent_core.testing import Fails, Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 from contracts.wire import Json
 from hub_agent.conversations import Conversations
 from hub_agent.store import open_agent_store
@@ -16,8 +19,20 @@ from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill, SlowSkill
 from tests.hub_agent.test_http_lan import open_lan_home
+from tests.hub_registry.spokes import eventually
 from tests.spoke.home import Place, wait_for
-from tests.spoke.talk import CANCEL, CHAT, Talker, open_talker, programming_model, small_model
+from tests.spoke.talk import (
+    CANCEL,
+    CHAT,
+    Fault,
+    Talker,
+    Told,
+    open_talker,
+    programming_model,
+    small_model,
+)
+
+BEGUN = "A long answer begins"
 
 
 def acts(method: str, **arguments: Json) -> Callable[[SeenRequest], Says]:
@@ -70,7 +85,7 @@ async def test_one_conversation_goes_on_without_the_hub_and_with_it_again(
     talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:
     await talker.say("one")
-    await talker.line.drop()
+    talker.line.drop()
     second, third = await talker.say("two"), await talker.say("three")
     assert [second.mode, third.mode] == ["offline", "offline"]
     assert [notice[:15] for notice in second.notices] == ["Working offline"]
@@ -81,7 +96,7 @@ async def test_one_conversation_goes_on_without_the_hub_and_with_it_again(
         "two",
         "three",
     ]
-    await talker.line.restore()
+    talker.line.restore()
     fourth, fifth = await talker.say("four"), await talker.say("five")
     assert (fourth.mode, fourth.notices) == ("online", ["The hub is back."])
     assert fifth.notices == []
@@ -95,7 +110,7 @@ async def test_a_local_sentence_needs_neither_hub_nor_model(
     for state in ("online", "offline"):
         told = await talker.say(f"write down {state}")
         assert (told.text, told.mode) == (f"wrote {state}", "sentence")
-        await talker.line.drop()
+        talker.line.drop()
     assert talker.place.journal == ["online", "offline"]
     assert hub_model.requests == own_model.requests == []
 
@@ -104,7 +119,7 @@ async def test_offline_the_own_model_uses_the_skills_of_this_device_as_tools(
     talker: Talker, own_model: ScriptedModel
 ) -> None:
     own_model.script = acts("write", text="from the model")
-    await talker.line.drop()
+    talker.line.drop()
     told = await talker.say("please write from the model into the journal")
     assert told.mode == "offline"
     assert "wrote from the model" in told.text
@@ -115,7 +130,7 @@ async def test_offline_the_own_model_uses_the_skills_of_this_device_as_tools(
 
 async def test_without_hub_and_model_the_answer_says_what_works(home: Home, place: Place) -> None:
     async with open_talker(home, place) as talker:
-        await talker.line.drop()
+        talker.line.drop()
         told = await talker.say("what is the meaning of life?")
         assert told.mode == "no_model"
         assert "write down <text>" in told.last["hint"]
@@ -135,30 +150,45 @@ async def test_a_hub_without_a_model_leaves_the_message_to_the_spoke(
         assert "there is no model" in told.notices[0]
 
 
-async def test_a_silent_hub_delays_one_message_and_is_tried_in_the_background(
-    talker: Talker, own_model: ScriptedModel
+async def test_a_silent_hub_delays_one_message_and_the_next_ones_pass_it_by(
+    home: Home, place: Place, own_model: ScriptedModel, hub_model: ScriptedModel
 ) -> None:
-    talker.line.silent = True
-    assert (await talker.say("one")).mode == "offline"
-    asked = len(talker.line.seen)
-    assert (await talker.say("two")).mode == "offline"
-    assert not [path for path in talker.line.seen[asked:] if path.endswith(CHAT)]
-    assert not talker.line.seen.count(CHAT)
-    talker.line.silent = False
-    talker.line.go.set()
-    told = await talker.say("three")
-    while told.mode == "offline":
-        await asyncio.sleep(0.05)
-        told = await talker.say("three")
-    assert (told.mode, told.notices) == ("online", ["The hub is back."])
+    models = small_model(own_model.base_url)
+    async with open_talker(home, place, models=models, chat={"hub_s": 1, "retry_s": 3600}) as talker:
+        talker.line.silent = True
+        assert (await talker.say("one")).mode == "offline"
+        # It would answer now, and has not been tried again yet.
+        talker.line.silent = False
+        talker.line.go.set()
+        assert [(await talker.say(text)).mode for text in ("two", "three")] == ["offline", "offline"]
+        assert CHAT not in talker.line.seen
+        assert hub_model.requests == []
+
+
+async def test_a_hub_that_was_silent_is_found_again_in_the_background(
+    home: Home, place: Place, own_model: ScriptedModel
+) -> None:
+    models = small_model(own_model.base_url)
+    async with open_talker(home, place, models=models, chat={"hub_s": 2}) as talker:
+        talker.line.silent = True
+        assert (await talker.say("one")).mode == "offline"
+        talker.line.silent = False
+        talker.line.go.set()
+        said = []
+
+        async def is_back() -> bool:
+            said.append(await talker.say("two"))
+            return said[-1].mode == "online"
+
+        await eventually(is_back)
+        assert said[-1].notices == ["The hub is back."]
 
 
 async def test_a_message_that_the_hub_never_got_is_taken_back_and_done_here(
     talker: Talker, own_model: ScriptedModel, hub_model: ScriptedModel
 ) -> None:
     own_model.script = acts("write", text="here")
-    talker.line.faults[CHAT] = "hold request"
-    told = await talker.say("write here into the journal", turn="t1")
+    told = await interrupted(talker, "write here into the journal", {CHAT: "hold request"})
     assert (told.mode, talker.place.journal) == ("offline", ["here"])
     # It arrives late, and finds its tombstone.
     talker.line.go.set()
@@ -177,8 +207,7 @@ async def test_a_message_that_the_hub_took_in_silence_is_answered_without_doing_
         calls("python_exec", code="device.JournalSkill.write('here')"),
         Says(text="I can do nothing."),
     ]
-    talker.line.faults[CHAT] = "hold answer"
-    told = await talker.say("write here into the journal")
+    told = await interrupted(talker, "write here into the journal", {CHAT: "hold answer"})
     assert (told.mode, told.text) == ("offline", "I can do nothing.")
     assert "Nothing is done for this message here" in told.notices[0]
     assert all(request.tools == [] for request in own_model.requests)
@@ -190,40 +219,107 @@ async def test_a_message_whose_taking_back_is_not_answered_is_not_done_here(
     talker: Talker, own_model: ScriptedModel
 ) -> None:
     own_model.script = acts("write", text="here")
-    talker.line.faults |= {CHAT: "hold request", CANCEL: "hold request"}
-    told = await talker.say("write here into the journal")
+    faults: dict[str, Fault] = {CHAT: "hold request", CANCEL: "hold request"}
+    told = await interrupted(talker, "write here into the journal", faults)
     assert "Nothing is done for this message here" in told.notices[0]
     assert talker.place.journal == []
+
+
+OFFLINE, BACK, DOUBT = "Working offline", "The hub is back.", "Nothing is done for this message here"
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        (("online", ""), ("unsure", DOUBT), ("offline", OFFLINE), ("offline", ""), ("online", BACK)),
+        (("offline", OFFLINE), ("unsure", DOUBT), ("online", BACK), ("online", "")),
+        (("unsure", DOUBT), ("online", ""), ("offline", OFFLINE)),
+        (("offline", OFFLINE), ("broken", BACK), ("online", ""), ("offline", OFFLINE)),
+        (("offline", OFFLINE), ("failed", ""), ("offline", ""), ("sentence", BACK), ("online", "")),
+        (("offline", OFFLINE), ("another conversation", OFFLINE), ("offline", "")),
+    ],
+    ids=lambda course: " ".join(step for step, _ in course),
+)
+async def test_working_offline_and_the_hub_is_back_are_said_once_each(
+    home: Home,
+    place: Place,
+    hub_model: ScriptedModel,
+    own_model: ScriptedModel,
+    course: tuple[tuple[str, str], ...],
+) -> None:
+    models = small_model(own_model.base_url)
+    lamp = LampSkill()
+    await home.device("Hall PC", lamp)
+    heard: list[str] = []
+    async with open_talker(home, place, models=models) as talker:
+        for step, _ in course:
+            if step in ("offline", "failed", "another conversation"):
+                talker.line.drop()
+            else:
+                talker.line.restore()
+            answer = Fails(status=400) if step == "failed" else Says(text="The spoke answers.")
+            own_model.script = partial(_always, answer)
+            match step:
+                case "unsure":
+                    told = await interrupted(talker, "hello", {CHAT: "hold answer"})
+                case "broken":
+                    hub_model.script = partial(_always, Hangs(text=BEGUN))
+                    told = await talker.say("hello", during=at_the_beginning(talker.line.cut))
+                    hub_model.script = partial(_always, Says(text="The hub answers."))
+                case "sentence":
+                    told = await talker.say("turn on the lamp")
+                case "another conversation":
+                    told = await replace(talker, conversation="c2").say("hello")
+                case _:
+                    told = await talker.say("hello")
+            mode = {"unsure": "offline", "failed": "model_failed", "another conversation": "offline"}
+            assert told.mode == mode.get(step, step)
+            heard.append("".join(told.notices))
+    assert [re.split("[:,]", said)[0] for said in heard] == [said for _, said in course]
+
+
+async def interrupted(talker: Talker, message: str, faults: Mapping[str, Fault]) -> Told:
+    """Say something, and have each request with a fault cut off once the line holds it."""
+    line = talker.line
+    line.faults |= faults
+    before = len(line.held)
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(talker.say(message))
+        for end in faults:
+            await wait_for(partial(line.holds, end, since=before), f"a request to {end} to be held")
+            line.cut()
+    line.faults.clear()
+    return telling.result()
+
+
+def at_the_beginning(act: Callable[[], None]) -> Callable[[str], None]:
+    """Do something once the beginning of an answer has come."""
+    return lambda heard: act() if heard == BEGUN else None
+
+
+def _always(reply: Reply, _: SeenRequest) -> Reply:
+    return reply
 
 
 async def test_an_answer_that_breaks_off_keeps_what_came_and_is_not_begun_again(
     talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:
-    hub_model.script = lambda seen: Says(text="A long answer that is told slowly to the very end.", gap_s=0.2)
-    async with talker.client() as client:
-        body = says("tell me", stream=True)
-        async with client.stream("POST", CHAT, json=body) as response:
-            seen = ""
-            async for piece in response.aiter_text():
-                seen += piece
-                if "A long" in seen:
-                    talker.line.cut()
-    assert '"code":"broken"' in seen
-    assert "nothing was done again" in seen
+    hub_model.script = lambda seen: Hangs(text=BEGUN)
+    told = await talker.say("tell me", during=at_the_beginning(talker.line.cut))
+    assert (told.mode, told.text) == ("broken", BEGUN)
+    assert "nothing was done again" in told.last["hint"]
     assert own_model.requests == []
 
 
 async def test_an_answer_that_dries_up_is_given_up_once_the_hub_is_silent(
     talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:
-    hub_model.script = lambda seen: Says(text="A long answer that is told slowly to the very end.", gap_s=1.0)
-    async with asyncio.TaskGroup() as tasks:
-        telling = tasks.create_task(talker.say("tell me"))
-        hub_model_asked = await asyncio.to_thread(hub_model.wait_for_requests, 1)
-        assert hub_model_asked
+    def fall_silent() -> None:
         talker.line.silent = True
-    told = telling.result()
-    assert told.mode == "broken"
+
+    hub_model.script = lambda seen: Hangs(text=BEGUN)
+    told = await talker.say("tell me", during=at_the_beginning(fall_silent))
+    assert (told.mode, told.text) == ("broken", BEGUN)
     assert own_model.requests == []
 
 
@@ -289,7 +385,7 @@ async def test_a_spoke_that_stops_lets_the_skill_of_its_own_turn_end(
     own_model.script = acts("slowly", text="job", seconds=0.5)
     async with asyncio.TaskGroup() as tasks:
         async with open_talker(home, place, models=small_model(own_model.base_url)) as talker:
-            await talker.line.drop()
+            talker.line.drop()
             telling = tasks.create_task(talker.say("write slowly into the journal"))
             await wait_for(lambda: place.journal, "the job to begin")
         assert place.journal == ["job begun", "job done"]
@@ -376,7 +472,7 @@ async def test_offline_programs_run_where_a_sandbox_is_installed(
     place.home.mkdir(parents=True)
     (place.home / "sandbox").symlink_to(sandbox_files, target_is_directory=True)
     async with open_talker(home, place, models=programming_model(own_model.base_url)) as talker:
-        await talker.line.drop()
+        talker.line.drop()
         told = await talker.say("compute and write")
     assert (told.mode, told.text, place.journal) == ("offline", "Computed and written.", ["42"])
     assert own_model.requests[0].tools == ["search_skills", "describe_function", "python_exec"]
@@ -387,7 +483,7 @@ async def test_where_no_sandbox_is_installed_nobody_is_asked_for_programs(
 ) -> None:
     own_model.script = acts("write", text="as a tool")
     async with open_talker(home, place, models=programming_model(own_model.base_url)) as talker:
-        await talker.line.drop()
+        talker.line.drop()
         assert (await talker.say("write it as a tool")).mode == "offline"
     assert "python_exec" not in own_model.requests[0].tools
     assert place.journal == ["as a tool"]
@@ -398,7 +494,7 @@ async def test_what_was_said_offline_reaches_the_hub_after_an_abrupt_end_without
 ) -> None:
     models = small_model(own_model.base_url)
     async with open_talker(home, place, models=models) as talker:
-        await talker.line.drop()
+        talker.line.drop()
         await talker.say("remember the milk")
     assert not await questions_at(home, talker.conversation)
     settings = place.settings_at(home.hub.url, hub_key=home.hub.registry.key.kid, models=models)

@@ -1,0 +1,241 @@
+"""Asking the hub: one time for all of it, wherever it falls silent, and none for a hub known to be silent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent_core.chat.tasks import open_tasks
+from contracts.errors import StrawberryError
+from contracts.events import TurnEvent, TurnFinal
+from spoke.hub_http import HubHttp
+from spoke.hub_turn import HubQuestion, HubTurns, NotServed, Unsure
+from spoke.reach import Reach
+from spoke.settings import ChatSettings
+from tests.hub_registry.spokes import eventually
+from tests.spoke.certificates import Authority
+from tests.spoke.faltering import CANCEL, CHAT, NEWS, TLS, FalteringHub, SetClock
+from tests.spoke.home import wait_for
+from tests.spoke.hub import CARD
+
+HUB_S = 4_000.0
+"""So long that only the clock that is set ends a wait."""
+
+CHECK_S = 1e6
+NEVER_S = 1e9
+RETRY_S = 1e3
+
+STEPS = (NEWS, CARD, CHAT, CANCEL)
+"""Each has a quarter."""
+
+
+@dataclass
+class Asker:
+    """Asks the hub as a spoke does.
+
+    Attributes:
+        heard: The last answer of the hub's.
+        begun: How many answers have begun.
+    """
+
+    hub: FalteringHub
+    turns: HubTurns
+    clock: SetClock
+    heard: str = ""
+    begun: int = 0
+
+    async def ask(self) -> type[Exception] | None:
+        """Ask something; gives what the hub does with it, None for answering."""
+        told: list[TurnEvent] = []
+
+        async def began() -> None:
+            self.begun += 1
+
+        try:
+            await self.turns.run(HubQuestion("t1", "c1", "hello"), told.append, began=began)
+        except (NotServed, Unsure) as refusal:
+            assert told == []
+            return type(refusal)
+        assert isinstance(told[-1], TurnFinal)
+        self.heard = told[-1].answer
+        return None
+
+    async def ask_while_it_hangs(self, *steps: str) -> type[Exception] | None:
+        """Ask something, and let the time of each of these steps pass once the hub hangs there."""
+        start, before = self.clock(), len(self.hub.seen)
+
+        def hangs(step: str) -> bool:
+            return step in self.hub.seen[before:]
+
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(self.ask())
+            for step in steps:
+                await wait_for(partial(hangs, step), f"the hub to hang at {step}")
+                quarters = STEPS.index(CHAT if step == TLS else step) + 1
+                self.clock.set(start + HUB_S * quarters / 4)
+            # Not by the clock that is set.
+            await wait_for(asking.done, "it to be clear who answers")
+        return asking.result()
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[FalteringHub]:
+    async with FalteringHub().serving() as hub:
+        yield hub
+
+
+@asynccontextmanager
+async def asking(hub: FalteringHub, *, retry_s: float = NEVER_S) -> AsyncIterator[Asker]:
+    """Somebody who asks a hub."""
+    settings = ChatSettings(hub_s=HUB_S, check_s=CHECK_S, retry_s=retry_s, retry_max_s=retry_s)
+
+    async def tell_news() -> None:
+        with suppress(StrawberryError):
+            await HubHttp(hub.url, verify=hub.tls is None).get(NEWS, timeout_s=HUB_S)
+
+    async with open_tasks() as tasks:
+        reach = Reach(lambda: hub.enrolment, settings=settings, tasks=tasks)
+        turns = HubTurns(lambda: hub.enrolment, reach=reach, settings=settings, prepare=tell_news)
+        yield Asker(hub, turns, SetClock())
+
+
+async def test_a_hub_that_is_there_is_told_the_news_looked_for_and_asked(hub: FalteringHub) -> None:
+    async with asking(hub) as asker:
+        assert await asker.ask() is None
+        assert (asker.heard, asker.begun, hub.seen) == ("From the hub.", 1, [NEWS, CARD, CHAT])
+
+
+@pytest.mark.parametrize(
+    ("hangs", "seen", "outcome"),
+    [
+        ([NEWS], [NEWS, CARD, CHAT], None),
+        ([CARD], [NEWS, CARD], NotServed),
+        ([CHAT], [NEWS, CARD, CHAT, CANCEL], NotServed),
+        ([CHAT, CANCEL], [NEWS, CARD, CHAT, CANCEL], Unsure),
+        ([NEWS, CARD], [NEWS, CARD], NotServed),
+        ([NEWS, CHAT], [NEWS, CARD, CHAT, CANCEL], NotServed),
+        ([NEWS, CHAT, CANCEL], [NEWS, CARD, CHAT, CANCEL], Unsure),
+    ],
+)
+async def test_wherever_the_hub_hangs_who_answers_is_clear_within_one_time(
+    hub: FalteringHub, hangs: list[str], seen: list[str], outcome: type[Exception] | None
+) -> None:
+    hub.hangs = set(hangs)
+    async with asking(hub) as asker:
+        # The clock is set as far as the step may last, and no further: what lasts longer lasts for ever.
+        assert await asker.ask_while_it_hangs(*hangs) is outcome
+        assert hub.seen == seen
+        assert asker.begun == (outcome is None)
+
+
+async def test_what_the_first_steps_leave_is_there_for_the_first_chunk(hub: FalteringHub) -> None:
+    hub.hangs = {CHAT}
+    async with asking(hub) as asker, asyncio.TaskGroup() as tasks:
+        start = asker.clock()
+        answering = tasks.create_task(asker.ask())
+        await wait_for(lambda: CHAT in hub.seen, "the message to come")
+        asker.clock.set(start + 0.74 * HUB_S)
+        hub.go.set()
+        assert await answering is None
+        assert hub.seen == [NEWS, CARD, CHAT]
+
+
+async def test_what_a_connection_that_breaks_leaves_is_there_for_taking_back(hub: FalteringHub) -> None:
+    hub.breaks, hub.hangs = {CHAT}, {CANCEL}
+    async with asking(hub) as asker, asyncio.TaskGroup() as tasks:
+        start = asker.clock()
+        answering = tasks.create_task(asker.ask())
+        await wait_for(lambda: CANCEL in hub.seen, "the message to be taken back")
+        asker.clock.set(start + 0.99 * HUB_S)
+        hub.go.set()
+        assert await answering is NotServed
+
+
+@pytest.mark.parametrize("state", ["running", "finished", "cancelled"])
+async def test_what_the_hub_has_begun_is_in_doubt(hub: FalteringHub, state: str) -> None:
+    hub.breaks, hub.state = {CHAT}, state
+    async with asking(hub) as asker:
+        assert await asker.ask() is Unsure
+
+
+async def test_what_the_hub_refuses_is_taken_back_unless_it_says_that_it_ran_nothing(
+    hub: FalteringHub,
+) -> None:
+    async with asking(hub) as asker:
+        for status, asked in ((503, [NEWS, CARD, CHAT]), (500, [NEWS, CARD, CHAT, CANCEL])):
+            hub.status = status
+            hub.seen.clear()
+            assert await asker.ask() is NotServed
+            assert hub.seen == asked
+
+
+async def test_a_message_that_found_no_connection_leaves_no_doubt(tmp_path: Path) -> None:
+    authority = Authority()
+    hub = FalteringHub(tls=authority.context(tmp_path), ca=authority.pem, handshakes=2)
+    async with hub.serving(), asking(hub) as asker:
+        assert await asker.ask_while_it_hangs(TLS) is NotServed
+        assert hub.seen == [NEWS, CARD, TLS]
+
+
+@pytest.mark.parametrize("step", [CARD, CHAT])
+async def test_a_hub_that_fell_silent_is_not_touched_again_by_a_message(hub: FalteringHub, step: str) -> None:
+    hub.hangs = {step}
+    async with asking(hub) as asker:
+        assert await asker.ask_while_it_hangs(step) is NotServed
+        seen = list(hub.seen)
+        # It would answer now, and has not been tried again yet.
+        hub.hangs.clear()
+        assert [await asker.ask(), await asker.ask()] == [NotServed, NotServed]
+        assert hub.seen == seen
+
+
+async def test_a_machine_that_is_found_to_be_off_after_a_while_is_not_waited_for_again(
+    hub: FalteringHub,
+) -> None:
+    hub.hangs = hub.breaks = {CARD}
+    async with asking(hub) as asker, asyncio.TaskGroup() as tasks:
+        start = asker.clock()
+        answering = tasks.create_task(asker.ask())
+        await wait_for(lambda: CARD in hub.seen, "the hub to be looked for")
+        asker.clock.set(start + 0.4 * HUB_S)
+        hub.go.set()
+        assert await answering is NotServed
+        seen = list(hub.seen)
+        assert await asker.ask() is NotServed
+        assert hub.seen == seen
+
+
+async def test_a_silent_hub_is_tried_in_the_background_until_it_answers(hub: FalteringHub) -> None:
+    hub.hangs = {CARD}
+    async with asking(hub, retry_s=RETRY_S) as asker:
+        assert await asker.ask_while_it_hangs(CARD) is NotServed
+        hub.seen.clear()
+
+        def is_tried(times: int) -> bool:
+            asker.clock.set(asker.clock() + RETRY_S)
+            return hub.seen == times * [CARD]
+
+        await wait_for(partial(is_tried, 1), "the hub to be tried")
+        # In vain.
+        asker.clock.set(asker.clock() + CHECK_S)
+        assert await asker.ask() is NotServed
+        hub.hangs.clear()
+        await wait_for(partial(is_tried, 2), "the hub to be tried again")
+
+        async def answers() -> bool:
+            return await asker.ask() is None
+
+        await eventually(answers)
+        assert hub.seen == [CARD, CARD, NEWS, CARD, CHAT]
+
+
+async def test_a_hub_that_refuses_connections_is_tried_with_each_message() -> None:
+    hub = FalteringHub()
+    async with asking(hub) as asker:
+        assert await asker.ask() is NotServed
+        async with hub.serving():
+            assert await asker.ask() is None
