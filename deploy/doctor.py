@@ -1,8 +1,10 @@
 """Looks at everything a user can mend, and says how."""
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from contracts.errors import StrawberryError
@@ -42,7 +44,7 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
         yield from _certificates(home)
         yield from _hub(health)
     yield from _services(home)
-    yield from check_sound([home.skills])
+    yield from check_sound(_skill_folders(home))
 
 
 def _headless(home: Home) -> Iterator[Check]:
@@ -157,6 +159,19 @@ _KINDS = {
     "mosquitto": "a Mosquitto of our own",
     "shared": "shared with others",
 }
+
+
+def _skill_folders(home: Home) -> list[Path]:
+    """Give the folders of this machine's skills, those that its services were given among them."""
+    commands = [
+        command
+        for manager in (Systemd(system=False), Systemd(system=True))
+        for kind in KINDS
+        if (command := manager.set_up_by(kind, home.directory)) is not None
+    ]
+    words = [word for command in commands for word in shlex.split(command)]
+    named = [word.removeprefix("--skills=") for word in words if word.startswith("--skills=")]
+    return [home.skills, *map(Path, named)]
 
 
 def _services(home: Home) -> Iterator[Check]:

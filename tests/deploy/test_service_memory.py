@@ -54,11 +54,11 @@ class Pi:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def doctor(self, *, cap_mb: int) -> dict[str, object]:
-        """What the doctor says of the memory of the service."""
+    def doctor(self, *, cap_mb: int, check: str = "memory of service spoke") -> dict[str, object]:
+        """What the doctor says of the memory of the service, or of something else."""
         done = run(self._environment(str(cap_mb * 1024**2)), "doctor", "--json")
         checks = {row["check"]: row for row in json.loads(done.stdout)}
-        found: dict[str, object] = checks["memory of service spoke"]
+        found: dict[str, object] = checks[check]
         return found
 
     def _environment(self, cap_bytes: str) -> dict[str, str]:
@@ -133,3 +133,12 @@ def test_the_doctor_tells_when_models_came_after_the_cap_and_the_command_that_me
     enough = size_mb(cap("spoke", models=True))
     assert enough is not None
     assert pi.doctor(cap_mb=enough)["ok"]
+
+
+def test_the_doctor_looks_for_sound_in_the_folders_of_the_service(pi: Pi) -> None:
+    skills = pi.directory / "my skills"
+    skills.mkdir()
+    (skills / "chime.py").write_text("import sounddevice\n")
+    assert "not needed" in str(pi.doctor(cap_mb=512, check="sound")["detail"])
+    pi.install("--skills", str(skills))
+    assert "chime.py" in str(pi.doctor(cap_mb=512, check="sound")["detail"])

@@ -57,7 +57,11 @@ def add(commands: Commands, parents: Parents) -> None:
 def _add_install(install: argparse.ArgumentParser) -> None:
     how = install.add_argument_group("the service")
     _add_manager(install)
-    how.add_argument("--now", action="store_true", help="start it now, too; restart it if it runs")
+    how.add_argument(
+        "--now",
+        action="store_true",
+        help="start it now, too; one that runs starts anew where its unit changed",
+    )
     how.add_argument("--print", action="store_true", help="show what would be written, and write nothing")
     how.add_argument("--memory", metavar="SIZE", help="its cap, for example 512M")
     how.add_argument(
