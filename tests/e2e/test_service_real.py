@@ -13,7 +13,7 @@ from tests.e2e.house import CALLABLE, House, Spoke, wait_for
 from tests.e2e.own_systemd import OwnSystemd, own_systemd
 
 _ROOT = Path(__file__).parents[2]
-_WATCHDOG_S = 8
+_WATCHDOG_S = 10
 """Less than the unit's, so that a test does not wait for it; more than a busy machine holds a process up."""
 _MANY_S = 90.0
 """For a start with everything, on a machine that is busy with other tests."""
