@@ -43,13 +43,17 @@ async def local_spoke(home: Home, hub_url: str, *, insecure: bool = False) -> As
 
 
 async def first_sight(home: Home, hub_url: str) -> str:
-    """Wait until the hub sees the local spoke with its skills, and say what it offers."""
+    """Wait until the hub sees the local spoke with its skills, and say what it offers, or that it may not."""
     patience = time.monotonic() + _COMPLETE_S
     while True:
-        for device in await asyncio.to_thread(_devices, home, hub_url):
+        device = await asyncio.to_thread(_own_device, home, hub_url)
+        if device is not None:
+            name = f"{device['name']} ({device['id']})"
+            if device["state"] == "revoked":
+                return f"{name} is locked out: after 'strawberry devices remove {device['id']}' it joins anew"
             complete = not device["awaited"] or time.monotonic() > patience
             if device["state"] == "online" and device["skills"] and complete:
-                return f"{device['name']} ({device['id']}): {', '.join(device['skills'])}"
+                return f"{name}: {', '.join(device['skills'])}"
         await asyncio.sleep(_LOOK_S)
 
 
@@ -125,10 +129,14 @@ def _invite(home: Home, hub_url: str) -> str:
     return str(answer["token"])
 
 
-def _devices(home: Home, hub_url: str) -> list[dict[str, Any]]:
+def _own_device(home: Home, hub_url: str) -> dict[str, Any] | None:
+    """Give what the hub says of the local spoke; None before it has joined."""
     try:
+        stored = Enrolment.load(home.spoke / FILE_NAME)
+        if stored is None:
+            return None
         rows: list[dict[str, Any]] = HubClient.find(home, url=hub_url).request("GET", "/api/devices")
     except StrawberryError as error:
         _log.debug("asking for the devices: %s", error)
-        return []
-    return rows
+        return None
+    return next((row for row in rows if row["id"] == stored.device), None)

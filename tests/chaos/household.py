@@ -25,7 +25,7 @@ BACK_S = 180.0
 """How long all may take to be back on a busy machine; never what is asserted."""
 
 _LOOK_S = 0.2
-_DYING_S = 2.0
+_DYING_S = 10.0
 """A process that is killed may take connections until the system has cleared it away."""
 _TRACEBACK = "Traceback (most recent call last)"
 

@@ -67,7 +67,7 @@ class AnywhereSkill(_Journal):
 _PATIENCE_S = 180.0
 """A call that has no answer by then hangs: its own time, with every grace, is over long before."""
 
-_PAUSE_S = 0.1
+PAUSE_S = 0.1
 """After a call that failed, which may have been at once."""
 
 
@@ -192,7 +192,7 @@ class Load:
             answered = await self.call(self._chance.choice(self.devices), kind, seconds)
             self.answered.append(answered)
             if answered.code != "result":
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, body: Mapping[str, Any]) -> tuple[str, str]:
         try:

@@ -93,11 +93,12 @@ def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoke
         assert house.cli("devices", "remove", house.json("devices", "list")[0]["id"]).returncode == 0
         assert states() == []
         start_again()
-        assert states() == ["online"]
+        wait_for(lambda: states() == ["online"], what="the local spoke")
         assert house.json("chat", "turn on the lamp")["mode"] == "sentence"
         assert house.cli("devices", "revoke", house.json("devices", "list")[0]["id"]).returncode == 0
         start_again()
         assert states() == ["revoked"]
+        assert "is locked out: after 'strawberry devices remove" in house.log("up")
 
 
 def test_killing_up_leaves_no_orphan(up: House) -> None:
