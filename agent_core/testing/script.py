@@ -55,9 +55,10 @@ class Fails(_Reply):
 
 
 class Hangs(_Reply):
-    """No byte at all until the client leaves or the server closes."""
+    """No byte, or none after this text of a stream, until the client leaves or the server closes."""
 
     kind: Literal["hangs"] = "hangs"
+    text: str = ""
 
 
 class Breaks(_Reply):

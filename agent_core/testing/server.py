@@ -59,7 +59,9 @@ class _Handler(LoopbackHandler):
         match reply:
             case Fails(status=status, message=message):
                 self._fail(status, message)
-            case Hangs():
+            case Hangs(text=text):
+                if text and streams:
+                    self._begin_stream(seen, Says(text=text))
                 self.wait_for_client(seen)
             case Garbles(body=body):
                 self.send_whole(200, body.encode(), "text/event-stream" if streams else "application/json")
@@ -74,10 +76,13 @@ class _Handler(LoopbackHandler):
 
     def _break_off(self, seen: SeenRequest, reply: Breaks, *, streams: bool) -> None:
         if streams:
-            self.start_stream("text/event-stream")
-            for delta in deltas(seen, Says(text=reply.text, calls=reply.calls)):
-                self._event(chunk(seen, delta))
+            self._begin_stream(seen, Says(text=reply.text, calls=reply.calls))
         self.close_connection = True
+
+    def _begin_stream(self, seen: SeenRequest, reply: Says) -> None:
+        self.start_stream("text/event-stream")
+        for delta in deltas(seen, reply):
+            self._event(chunk(seen, delta))
 
     def _stream(self, seen: SeenRequest, reply: Says) -> None:
         self.start_stream("text/event-stream")

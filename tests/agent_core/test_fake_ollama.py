@@ -166,6 +166,18 @@ async def test_a_client_that_leaves_is_noticed(ollama_with: Serve) -> None:
     assert server.requests[0].abandoned.wait(30)
 
 
+async def test_an_answer_that_hangs_in_the_middle_shows_its_beginning_and_notices_who_leaves(
+    ollama_with: Serve,
+) -> None:
+    server = ollama_with([Hangs(text="It begins, ")], models=[QWEN])
+    async with client(server) as asking:
+        pieces, came = await asking.chat("qwen3:4b", [USER], stream=True), ""
+        while came != "It begins, ":
+            came += (await anext(pieces)).message.content or ""
+        await pieces.aclose()
+    assert server.requests[0].abandoned.wait(30)
+
+
 async def test_what_does_not_fit_into_the_context_is_forgotten(ollama_with: Serve) -> None:
     server = ollama_with(lambda seen: Says(text=str(len(seen.kept))), models=[QWEN])
     long = [

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_core.testing import Fails, Says, ScriptedModel, calls
+from agent_core.testing import Fails, Hangs, Says, ScriptedModel, calls
 
 Serve = Callable[..., ScriptedModel]
 USER = {"role": "user", "content": "hi"}
@@ -32,6 +32,19 @@ def test_a_list_is_served_in_order_and_then_ends(serve: Serve) -> None:
 def test_a_function_sees_the_request(serve: Serve) -> None:
     server = serve(lambda seen: Says(text=seen.said("user")[-1].upper()))
     assert post(server, messages=[USER]).json()["choices"][0]["message"]["content"] == "HI"
+
+
+def test_an_answer_that_hangs_in_the_middle_shows_its_beginning_and_notices_who_leaves(serve: Serve) -> None:
+    server = serve([Hangs(text="It begins, ")])
+    body = {"model": "m", "messages": [USER], "stream": True}
+    came = ""
+    with httpx.stream("POST", f"{server.base_url}/chat/completions", json=body) as response:
+        for line in response.iter_lines():
+            if line:
+                came += json.loads(line.removeprefix("data: "))["choices"][0]["delta"].get("content", "")
+            if came == "It begins, ":
+                break
+    assert server.requests[0].abandoned.wait(30)
 
 
 def test_a_status_can_be_scripted_and_a_key_asked_for(serve: Serve) -> None:

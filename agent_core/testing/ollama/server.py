@@ -253,7 +253,9 @@ class _Handler(LoopbackHandler):
         match reply:
             case Fails(status=status, message=message):
                 self._fail(status, message)
-            case Hangs():
+            case Hangs(text=text):
+                if text and streams:
+                    self._stream(seen, Says(text=text), whole=False)
                 self.wait_for_client(seen)
             case Garbles(body=garbled):
                 self.send_whole(200, garbled.encode(), "application/x-ndjson")
