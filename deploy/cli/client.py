@@ -81,7 +81,15 @@ class HubClient:
         """
         # Whoever brings a token of their own is not the owner of this machine's spoke.
         spoke = None if os.environ.get("STRAWBERRY_TOKEN") else _running_spoke(home)
-        return spoke or cls.find(home, url=None)
+        if spoke is not None and spoke.is_there():
+            return spoke
+        try:
+            return cls.find(home, url=None)
+        except ConfigError:
+            if spoke is None:
+                raise
+            # One that hangs must keep nobody from the hub; where there is none, it is waited for.
+            return spoke
 
     def is_there(self) -> bool:
         """Whether it answers at once."""
@@ -237,9 +245,7 @@ def _running_spoke(home: Home) -> HubClient | None:
         return None
     if not is_held(home.spoke, by=process):
         return None
-    spoke = HubClient(url, token=_read(home.spoke_token_file), what="spoke")
-    # One that hangs must not keep anybody from the hub.
-    return spoke if spoke.is_there() else None
+    return HubClient(url, token=_read(home.spoke_token_file), what="spoke")
 
 
 def _running_hub(home: Home) -> str:

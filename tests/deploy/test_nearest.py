@@ -78,6 +78,14 @@ def test_a_spoke_that_does_not_answer_keeps_nobody_from_the_hub(home: Home) -> N
         assert HubClient.nearest(home).url == "http://127.0.0.1:1"
 
 
+def test_a_spoke_that_does_not_answer_at_once_is_waited_for_where_there_is_no_hub(home: Home) -> None:
+    home.address_file.unlink()
+    url = f"http://127.0.0.1:{free_port()}"
+    say_where(home, url)
+    with only_one(home.spoke, what="a spoke", hint=""):
+        assert HubClient.nearest(home).url == url
+
+
 def test_who_brings_a_token_of_their_own_is_not_the_owner_of_the_spoke(
     home: Home, spoke: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
