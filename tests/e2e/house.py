@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
+from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
 from deploy.home import Home
 from tests.ports import free_port
@@ -105,9 +106,14 @@ class Spoke:
         return self._client().stream("/v1/chat/completions", body, headers)
 
     def _client(self) -> HubClient:
-        home = Home(self.home)
-        running = json.loads(home.spoke_address_file.read_text())
-        return HubClient(running["url"], token=home.spoke_token_file.read_text().strip())
+        def look() -> HubClient | None:
+            with suppress(ConfigError):
+                return HubClient.nearest(Home(self.home))
+            return None
+
+        client = wait_for(look, what=f"{self.name} to be there for those who talk to it")
+        assert client is not None
+        return client
 
 
 @dataclass
@@ -234,8 +240,11 @@ class House:
         if not _listens(self.http_port):
             return False
         try:
-            with urllib.request.urlopen(f"{self.url}/api/health", timeout=5) as response:
+            with urllib.request.urlopen(f"{self.url}/api/health", timeout=20) as response:
                 return bool(json.load(response)["broker"]["connected"])
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
         except (OSError, urllib.error.URLError, ValueError):
             return False
 

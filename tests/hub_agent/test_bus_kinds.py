@@ -74,7 +74,7 @@ async def test_on_a_shared_broker_the_ordinary_login_is_all_that_is_sent(tmp_pat
             assert b"strawberry-hub-main" in heard.bytes
             assert b"eyJ" not in heard.bytes  # how every JWT begins
             token = (tmp_path / "hub" / "cli.token").read_text()
-            async with httpx.AsyncClient(base_url=hub.url) as client:
+            async with httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
                 told = await client.get("/api/bus", headers={"authorization": f"Bearer {token}"})
             assert Bus.model_validate(told.json()) == Bus(
                 brokers=(heard.url,), prefix="strawberry/", login=login
@@ -100,7 +100,7 @@ async def test_nothing_is_sent_to_a_broker_that_is_not_known_as_ours(tmp_path: P
     async with listening() as heard:
         async with open_hub(hub_at(tmp_path, url=heard.url, kind=kind, is_ours=is_ours)) as hub:
             await eventually(lambda: len(asked) > 1)
-            async with httpx.AsyncClient(base_url=hub.url) as client:
+            async with httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
                 broker = (await client.get("/api/health")).json()["broker"]
         assert broker["connected"] is False
         assert "not known as the broker of this home" in broker["error"]

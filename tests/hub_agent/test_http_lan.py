@@ -66,10 +66,10 @@ async def test_another_machine_uses_the_same_api_over_tls(lan: tuple[Home, Autho
 
 async def test_who_has_not_pinned_the_authority_sends_nothing(lan: tuple[Home, Authority]) -> None:
     home, _ = lan
-    async with httpx.AsyncClient(base_url=f"https://127.0.0.1:{home.hub.lan_port}") as stranger:
+    async with httpx.AsyncClient(base_url=f"https://127.0.0.1:{home.hub.lan_port}", timeout=60) as stranger:
         with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
             await stranger.get("/api/health")
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{home.hub.lan_port}") as plain:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{home.hub.lan_port}", timeout=60) as plain:
         with pytest.raises(httpx.RemoteProtocolError):
             await plain.get("/api/health")
 
@@ -184,7 +184,7 @@ async def test_in_the_clear_only_where_that_was_spelled_out(tmp_path: Path) -> N
     async with open_home(tmp_path / "home", http=HttpSettings(port=0, lan=lan)) as home:
         url = f"http://127.0.0.1:{home.hub.lan_port}"
         headers = {"authorization": f"Bearer {home.admin_token}", "host": NAME}
-        async with httpx.AsyncClient(base_url=url, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
             assert (await client.get("/api/skills")).status_code == 200
         assert home.hub.lan_port != home.hub.http_port
 

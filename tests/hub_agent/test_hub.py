@@ -58,7 +58,7 @@ async def test_it_serves_while_the_broker_is_away_and_says_so(tmp_path: Path) ->
     settings = HubSettings(
         home=tmp_path, bus=BusSettings(url=f"mqtt://127.0.0.1:{free_port()}"), http=HttpSettings(port=0)
     )
-    async with open_hub(settings) as hub, httpx.AsyncClient(base_url=hub.url) as client:
+    async with open_hub(settings) as hub, httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
         health = (await client.get("/api/health")).json()
         assert health["status"] == "degraded"
         assert health["broker"]["connected"] is False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tests.e2e.house import wait_for
 from tests.network.hand_wire import HandWire, make_tap
 
 _NEW_NETWORK = 0x40000000
@@ -186,8 +187,8 @@ class Network:
 
 
 def _remove(namespace: str) -> None:
-    left = _run("ip", "netns", "pids", namespace).split()
-    assert not left, f"processes were left in {namespace}: {left}"
+    # Children of what was killed end by themselves, a moment later.
+    wait_for(lambda: not _run("ip", "netns", "pids", namespace).split(), what=f"all in {namespace} to end")
     _ip("netns", "delete", namespace)
 
 
