@@ -1,185 +1,318 @@
-"""A spoke's own agent, and a hub that dies, hangs and comes back in real processes: nothing is done twice."""
+"""A spoke's own agent, and a hub that dies, hangs and comes back in real processes: nothing is done twice.
 
-import asyncio
-import json
+One house serves all of it; each test begins with everything running and nothing done. When something
+happens is not left to time: a model, a skill or a wire stands still until the moment has been seen.
+"""
+
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
-from tests.e2e.house import CALLABLE, PATIENCE_S, House, Spoke, wait_for
-from tests.spoke.talk import CHAT, Line
+from agent_core.testing import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
+from tests.e2e.conftest import JOURNAL_SKILL
+from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
+from tests.e2e.talks import WAITING_SKILL, Talk, acts, answer_of, notices, own_model
+from tests.e2e.wire import CANCEL, CHAT, Wire
 
-LONG = "A long answer that goes on and on, so that there is time enough to disturb it."
+BEGUN = "A long answer begins, "
+BLOWS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @dataclass
-class Talk:
-    """A person at a spoke, whose commands go to it.
+class Stage:
+    """A house with one spoke that reaches the hub directly, and one that does so over a wire.
 
     Attributes:
-        own: The model on the spoke's machine.
+        hub_model: What answers on the hub.
+        own_model: What answers on both spokes.
+        go: What models wait for that were told to.
     """
 
     house: House
+    hub_model: ScriptedModel
+    own_model: ScriptedModel
+    wire: Wire
     pc: Spoke
-    own: ScriptedModel
-    begun: list["subprocess.Popen[str]"] = field(default_factory=list)
+    far: Spoke
+    go: threading.Event = field(default_factory=threading.Event)
 
-    def begin(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start ``strawberry chat`` on the spoke's machine."""
-        process = subprocess.Popen(
-            [*CALLABLE, "chat", *arguments],
-            env=self.house.environment(self.pc.home),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.begun.append(process)
-        return process
+    def settle(self) -> None:
+        """Have everything run, with nothing said or done yet."""
+        self.hub_model.script = lambda seen: Says(text="Here.")
+        self.own_model.script = lambda seen: Says(text="Not yet.")
+        self.bring_back()
+        for spoke in (self.pc, self.far):
+            self.house.wait_until_online(spoke)
+            self.say_until_online(spoke, "Are you there?")
+            for file in spoke.skills.iterdir():
+                if file.is_file() and file.suffix != ".py":
+                    file.unlink()
+        for model in (self.hub_model, self.own_model):
+            model.requests.clear()
+        self.go.clear()
 
-    def say(self, message: str) -> dict[str, Any]:
-        """Say something that must be answered."""
-        out, err = self.begin(message, "--json").communicate(timeout=PATIENCE_S)
-        answer: dict[str, Any] = json.loads(out or "{}")
-        assert answer, err
-        return answer
+    def strike(self, blow: signal.Signals) -> None:
+        """Kill the hub, or let it hang."""
+        if blow is signal.SIGKILL:
+            self.house.kill("hub")
+        else:
+            self.house.send("hub", blow)
+
+    def bring_back(self) -> None:
+        """Start the hub that was killed; let the one that hangs go on."""
+        if "hub" in self.house.processes:
+            self.house.send("hub", signal.SIGCONT)
+        else:
+            self.house.start_hub()
+
+    def held(self, reply: Reply) -> Reply:
+        """Give a reply of a model once the test says so."""
+        assert self.go.wait(2 * PATIENCE_S)
+        return reply
+
+    def say_until_online(self, spoke: Spoke, message: str) -> None:
+        """Say something to a spoke until it is the hub that answers."""
+        body = {"message": message}
+        wait_for(lambda: spoke.ask("/api/chat", body)["mode"] == "online", what="the hub to answer")
+
+    def journal_at_last(self, spoke: Spoke) -> list[str]:
+        """Have the hub that is back write a line, and give what else was written: all that will ever be."""
+        self.hub_model.script = programs({"write": "device.JournalSkill.write('at last')"})
+        self.own_model.script = lambda seen: Says(text="Not yet.")
+        self.house.wait_until_online(spoke)
+        self.say_until_online(spoke, "write")
+        assert "at last" in spoke.journal()
+        return [line for line in spoke.journal() if line != "at last"]
 
 
-def acts(text: str) -> Callable[[SeenRequest], Says]:
-    """A small model that writes a line into the journal."""
+def programs(codes: Mapping[str, str]) -> Callable[[SeenRequest], Says]:
+    """A model that answers each of these messages by a program, and then says that it is done."""
 
     def script(seen: SeenRequest) -> Says:
-        if seen.results:
-            return Says(text=f"Done: {seen.results[-1]}")
-        tools = [tool for tool in seen.tools if tool.endswith("JournalSkill_write") or tool == "write"]
-        return calls(tools[0], text=text) if tools else Says(text="I can do nothing here.")
+        return Says(text="Done.") if seen.results else calls("python_exec", code=codes[asked(seen)])
 
     return script
 
 
-def settings_for(model: ScriptedModel) -> str:
-    return (
-        '[[models]]\nname = "own"\nprovider = "openai"\nmodel = "scripted"\ntools = "native"\n'
-        f'base_url = "{model.base_url}"\n'
-    )
+def asked(seen: SeenRequest) -> str:
+    """Give the message of the person; what the model is told besides stands before it."""
+    return seen.said("user")[-1].rpartition("\n")[2]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iterator[Stage]:
+    directory = tmp_path_factory.mktemp("offline") / "house"
+    with (
+        ScriptedModel() as hub_model,
+        ScriptedModel() as own,
+        House(directory, sandbox=sandbox_files) as house,
+    ):
+        house.use_model(hub_model.base_url)
+        house.start_broker()
+        house.start_hub()
+        skills = {"journal.py": JOURNAL_SKILL, "waiting.py": WAITING_SKILL}
+        with Wire(house.url) as wire:
+            pc = house.add_spoke("Bedroom PC", skills, settings=own_model(own))
+            far = house.add_spoke("Garden Pi", skills, settings=own_model(own), hub=wire.url)
+            yield Stage(house, hub_model, own, wire, pc, far)
+        assert hub_model.refused == own.refused == []
 
 
 @pytest.fixture
-def own() -> Iterator[ScriptedModel]:
-    with ScriptedModel(acts("by the spoke")) as server:
-        yield server
-        assert server.refused == []
+def settled(stage: Stage) -> Iterator[Stage]:
+    """The house with everything running, and nothing said or done yet."""
+    stage.settle()
+    yield stage
+    stage.go.set()
+    stage.wire.let_go()
 
 
 @pytest.fixture
-def talk(house: House, journal: dict[str, str], own: ScriptedModel) -> Iterator[Talk]:
-    pc = house.add_spoke("Bedroom PC", journal, settings=settings_for(own))
-    talk = Talk(house, pc, own)
+def talk(settled: Stage) -> Iterator[Talk]:
+    """Somebody at the spoke that reaches the hub directly."""
+    talk = Talk(settled.house, settled.pc)
     yield talk
-    for process in talk.begun:
-        process.kill()
-        process.communicate()
+    talk.end()
 
 
 def test_a_person_talks_to_the_spoke_and_the_hub_answers_as_long_as_it_lives(
-    talk: Talk, model: ScriptedModel
+    settled: Stage, talk: Talk
 ) -> None:
-    model.script = [
-        calls("python_exec", code="device.JournalSkill.write('by the hub')"),
-        Says(text="It is written."),
-    ]
-    answer = talk.say("write something into the journal")
-    assert (answer["mode"], answer["answer"]) == ("online", "It is written.")
-    assert answer["device"] == talk.pc.id
-    assert talk.pc.journal() == ["by the hub"]
-    assert talk.own.requests == []
+    settled.own_model.script = acts("by the spoke")
+    settled.hub_model.script = programs({"write something": "device.JournalSkill.write('by the hub')"})
+    answer = talk.say("write something")
+    assert (answer["mode"], answer["answer"]) == ("online", "Done.")
+    assert answer["device"] == settled.pc.id
+    assert settled.pc.journal() == ["by the hub"]
+    assert settled.own_model.requests == []
 
-    talk.house.kill("hub")
+    settled.strike(signal.SIGKILL)
     answer = talk.say("write into the journal again")
-    assert answer["mode"] == "offline"
-    assert "wrote by the spoke" in answer["answer"]
-    assert talk.pc.journal() == ["by the hub", "by the spoke"]
+    assert (answer["mode"], answer["answer"]) == ("offline", "It is done.")
+    assert settled.pc.journal() == ["by the hub", "by the spoke"]
 
-    talk.house.start_hub()
-    model.script = lambda seen: Says(text="The hub again.")
-    assert talk.say("hello again")["mode"] == "online"
+    settled.bring_back()
+    assert settled.journal_at_last(settled.pc) == ["by the hub", "by the spoke"]
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_hub_that_ends_in_the_middle_of_an_answer_leaves_what_came_and_nothing_runs_again(
-    talk: Talk, model: ScriptedModel, blow: signal.Signals
+def test_a_hub_that_hangs_is_passed_by_and_does_nothing_late_when_it_goes_on(
+    settled: Stage, talk: Talk
 ) -> None:
-    model.script = lambda seen: Says(text=LONG, gap_s=0.2)
-    process = talk.begin("tell me something long")
-    assert process.stdout is not None
-    came = process.stdout.read(6)
-    talk.house.send("hub", blow)
-    rest, err = process.communicate(timeout=2 * PATIENCE_S)
-    assert process.returncode == 1
-    assert LONG.startswith(came)
-    assert LONG not in came + rest
-    assert "in the middle of its answer" in err
-    assert talk.own.requests == []
-    # The next one knows at once.
-    assert talk.say("and now?")["mode"] == "offline"
+    settled.own_model.script = acts("by the spoke")
+    settled.strike(signal.SIGSTOP)
+    for message in ("one", "two"):
+        assert talk.say(f"write {message} into the journal")["mode"] == "offline"
+    settled.bring_back()
+    assert settled.journal_at_last(settled.pc) == ["by the spoke", "by the spoke"]
+    assert {asked(seen) for seen in settled.hub_model.requests} == {"write"}
 
 
-def test_a_hub_that_is_killed_in_a_tool_call_runs_it_once_and_the_spoke_does_not_repeat_it(
-    talk: Talk, model: ScriptedModel
+@pytest.mark.parametrize("blow", BLOWS)
+def test_a_hub_that_ends_in_tool_calls_and_in_the_middle_of_an_answer_runs_nothing_late_or_again(
+    settled: Stage, talk: Talk, blow: signal.Signals
 ) -> None:
-    model.script = [calls("python_exec", code="device.JournalSkill.slowly('job', 2)"), Says(text="Done.")]
-    process = talk.begin("do the job")
-    wait_for(lambda: talk.pc.journal() == ["job begun"], what="the job to begin")
-    talk.house.kill("hub")
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert "Look before you ask again" in err
-    wait_for(lambda: talk.pc.journal() == ["job begun", "job done"], what="the job to end")
-    assert talk.own.requests == []
-    talk.house.start_hub()
-    talk.house.wait_until_online(talk.pc)
-    assert talk.pc.journal() == ["job begun", "job done"]
+    pc, one, two = settled.pc, f"one {blow.name}", f"two {blow.name}"
+    program = programs(
+        {
+            "the first job": f"device.WaitingSkill.wait({one!r})",
+            "the second job": f"device.WaitingSkill.wait({two!r})\ndevice.JournalSkill.write('late')",
+        }
+    )
+    settled.own_model.script = acts("by the spoke")
+    settled.hub_model.script = lambda seen: (
+        Hangs(text=BEGUN) if asked(seen) == "a long answer" else program(seen)
+    )
+    first = talk.begin("the first job")
+    wait_for(lambda: pc.journal() == [f"{one} begun"], what="the first job to begin")
+    second = talk.begin("the second job")
+    wait_for(lambda: pc.journal() == [f"{one} begun", f"{two} begun"], what="the second job to begin")
+    telling = talk.begin("a long answer")
+    assert telling.stdout is not None
+    came = telling.stdout.read(len(BEGUN))
+
+    settled.strike(blow)
+    (pc.skills / one).touch()
+    for process in (first, second, telling):
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1
+        assert "in the middle of its answer" in err
+        assert "Look before you ask again" in err
+        came += out
+    assert came.strip() == BEGUN.strip(), "what came of the answer stays, and nothing else was said"
+    assert talk.say("and now?")["mode"] == "offline", "the next message passes it by"
+    wait_for(lambda: pc.journal()[2:] == [f"{one} done"], what="the first job to end")
+
+    settled.bring_back()
+    for message in ("the first job", "the second job", "a long answer"):
+        wait_for(lambda: settled.house.turn_state(message) != "running", what=message)  # noqa: B023
+    (pc.skills / two).touch()
+    wait_for(lambda: pc.journal()[3:] == [f"{two} done"], what="the second job to end")
+    assert settled.journal_at_last(pc) == [f"{one} begun", f"{two} begun", f"{one} done", f"{two} done"]
 
 
-def test_a_hub_that_hangs_is_passed_by_and_does_nothing_when_it_goes_on(
-    talk: Talk, model: ScriptedModel
+@pytest.mark.parametrize("blow", BLOWS)
+def test_a_hub_that_ends_between_taking_a_message_and_its_first_word_is_not_replaced(
+    settled: Stage, blow: signal.Signals
 ) -> None:
-    model.script = lambda seen: Says(text="The hub again.")
-    talk.house.send("hub", signal.SIGSTOP)
-    assert talk.say("write into the journal")["mode"] == "offline"
-    assert talk.say("write into the journal")["mode"] == "offline"
-    talk.house.send("hub", signal.SIGCONT)
-    wait_for(lambda: talk.say("write into the journal")["mode"] == "online", what="the hub to be found again")
-    assert set(talk.pc.journal()) == {"by the spoke"}
-    assert len(talk.pc.journal()) == len([seen for seen in talk.own.requests if seen.results])
-    assert len(model.requests) == 1
+    far, hub_model, own = settled.far, settled.hub_model, settled.own_model
+    # To one message the hub has done what it was told to, to the other it is about to.
+    write = programs(dict.fromkeys(("at once", "later"), "device.JournalSkill.write('by the hub')"))
+    hub_model.script = lambda seen: (
+        settled.held(write(seen)) if asked(seen) == "later" or seen.results else write(seen)
+    )
+    own.script = acts("by the spoke")
+    # However long it takes until all this is so: the spoke may give up, and the hub does not learn of it.
+    hold, taking_back = settled.wire.hold(CHAT, "answer"), settled.wire.hold(CANCEL, "request")
+    talk = Talk(settled.house, far)
+    try:
+        asking = [talk.begin(message, "--json") for message in ("at once", "later")]
+        hold.wait(2)
+        assert hub_model.wait_for_requests(3, timeout_s=PATIENCE_S)
+        assert far.journal() == ["by the hub"]
+        assert {settled.house.turn_state(message) for message in ("at once", "later")} == {"running"}
+
+        settled.strike(blow)
+        settled.wire.let_go(taking_back)
+        for process in asking:
+            answer = answer_of(process)
+            assert (answer["mode"], answer["answer"]) == ("offline", "I can do nothing here.")
+            (notice,) = notices(answer)
+            assert "the hub may be doing it" in notice
+        assert [request.tools for request in own.requests] == [[], []]
+        assert far.journal() == ["by the hub"]
+
+        settled.wire.let_go()
+        settled.bring_back()
+        for message in ("at once", "later"):
+            wait_for(lambda: settled.house.turn_state(message) == "cancelled", what=message)  # noqa: B023
+        settled.go.set()
+        assert settled.journal_at_last(far) == ["by the hub"]
+    finally:
+        talk.end()
 
 
-async def test_a_hub_that_is_killed_between_taking_a_message_and_its_first_word_is_not_replaced(
-    house: House, journal: dict[str, str], own: ScriptedModel, model: ScriptedModel
+@pytest.mark.parametrize("blow", BLOWS)
+def test_one_conversation_goes_on_at_the_spoke_and_at_the_hub_again_and_both_know_all_of_it(
+    settled: Stage, talk: Talk, blow: signal.Signals
 ) -> None:
-    model.script = [calls("python_exec", code="device.JournalSkill.write('by the hub')"), Says(text="Done.")]
-    async with Line(house.url) as line:
-        pc = await asyncio.to_thread(
-            house.add_spoke, "Bedroom PC", journal, settings=settings_for(own), hub=line.url
-        )
-        line.faults[CHAT] = "hold answer"
-        talk = Talk(house, pc, own)
-        async with asyncio.TaskGroup() as tasks:
-            saying = tasks.create_task(asyncio.to_thread(talk.say, "write into the journal"))
-            await line.held.wait()
-            await line.drop()
-            await asyncio.to_thread(house.kill, "hub")
-            line.cut()
-        answer = saying.result()
-    assert answer["mode"] == "offline"
-    assert "the hub may be doing it" in answer["events"][0]["text"]
-    assert all(request.tools == [] for request in own.requests)
-    assert "by the spoke" not in pc.journal()
-    assert pc.journal().count("by the hub") <= 1
+    settled.hub_model.script = lambda seen: Says(text=f"The hub heard {asked(seen)}.")
+    settled.own_model.script = lambda seen: Says(text=f"The spoke heard {asked(seen)}.")
+    conversation = talk.converse()
+    told: list[dict[str, Any]] = []
+
+    def say() -> bool:
+        told.append(conversation.say(f"word {len(told)}"))
+        return bool(told[-1]["mode"] == "online")
+
+    assert say()
+    settled.strike(blow)
+    assert not say()
+    assert not say()
+    settled.bring_back()
+    wait_for(say, what="the hub to be found again")
+    back = len(told) - 1
+    assert say()
+
+    said = [(number, notice) for number, answer in enumerate(told) for notice in notices(answer)]
+    assert [number for number, _ in said] == [1, back]
+    assert said[0][1].startswith("Working offline: ")
+    assert said[1][1] == "The hub is back."
+    seen = {"online": iter(settled.hub_model.requests), "offline": iter(settled.own_model.requests)}
+    for number, answer in enumerate(told):
+        request = next(seen[answer["mode"]])
+        assert [message.rpartition("\n")[2] for message in request.said("user")] == [
+            f"word {earlier}" for earlier in range(number + 1)
+        ]
+        assert request.said("assistant") == [earlier["answer"] for earlier in told[:number]]
+
+
+def test_what_came_of_an_answer_that_broke_off_is_known_on_both_sides_afterwards(settled: Stage) -> None:
+    pc = settled.pc
+    settled.hub_model.script = lambda seen: Hangs(text=BEGUN)
+    settled.own_model.script = lambda seen: Says(text="It broke off there.")
+    events = pc.stream("a long answer", conversation="broken")
+    came = ""
+    for event in events:
+        if event.get("choices") and (text := event["choices"][0]["delta"].get("content")):
+            came += text
+        if came == BEGUN:
+            settled.strike(signal.SIGKILL)
+            break
+    told = [event["x_strawberry"] for event in events if "x_strawberry" in event]
+    assert [event["code"] for event in told] == ["broken"]
+    assert came == BEGUN
+
+    def say(message: str) -> str:
+        return str(pc.ask("/api/chat", {"message": message, "conversation": "broken"})["mode"])
+
+    assert say("go on") == "offline"
+    settled.hub_model.script = lambda seen: Says(text="So it did.")
+    settled.bring_back()
+    wait_for(lambda: say("is it so?") == "online", what="the hub to be found again")
+    assert settled.own_model.requests[0].said("assistant") == [came]
+    assert settled.hub_model.requests[-1].said("assistant")[:2] == [came, "It broke off there."]

@@ -1,0 +1,200 @@
+"""A wire between a spoke and its hub that is held at a named moment: this side of the hub, or beyond it."""
+
+import asyncio
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal, Self
+from urllib.parse import urlsplit
+
+from tests.e2e.house import wait_for
+
+CHAT: Final = "/v1/chat/completions"
+CANCEL: Final = "/cancel"
+SYNC: Final = "/api/history/sync"
+
+_PIECE: Final = 65_536
+
+
+@dataclass(eq=False)
+class Hold:
+    """A moment at which requests stand still.
+
+    Attributes:
+        side: ``request``: the hub has nothing of it, and never will where the spoke gives up. ``answer``: the
+            hub has answered, and neither learns anything of the other any more; where the hub dies
+            meanwhile, its answer is lost with it.
+        passes: How many requests still go through before that.
+        held: How many stand still.
+        lost: Whether what stands still never arrives.
+    """
+
+    path: str
+    side: Literal["request", "answer"]
+    passes: int = 0
+    held: int = 0
+    lost: bool = False
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def stand_still(self) -> None:
+        """Have a request wait until it may go on.
+
+        Raises:
+            ConnectionResetError: If it may not.
+        """
+        self.held += 1
+        await self.opened.wait()
+        if self.lost:
+            raise ConnectionResetError("lost on the wire")
+
+    def wait(self, count: int = 1) -> None:
+        """Wait until so many requests stand still."""
+        wait_for(lambda: self.held >= count, what=f"{count} times the {self.side} of {self.path}")
+
+
+class Wire:
+    """The wire; a context manager that carries each connection in a thread of its own.
+
+    Attributes:
+        is_cut: Whether nothing gets through.
+    """
+
+    def __init__(self, hub_url: str) -> None:
+        self.is_cut = False
+        self._hub = urlsplit(hub_url)
+        self._holds: list[Hold] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wire")
+        self._port = 0
+        self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the spoke finds the hub."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def hold(self, path: str, side: Literal["request", "answer"], *, after: int = 0) -> Hold:
+        """Hold the requests for a path that still come.
+
+        Args:
+            after: How many of them go through before that.
+        """
+        hold = Hold(path, side, after)
+        self._holds.append(hold)
+        return hold
+
+    def let_go(self, hold: Hold | None = None, *, lost: bool = False) -> None:
+        """Let everything through again, or only what this one holds.
+
+        Args:
+            lost: Whether what stands still is dropped, as when one of the two dies.
+        """
+        if hold is None:
+            self.is_cut = False
+        for each in [hold] if hold is not None else list(self._holds):
+            self._holds.remove(each)
+            each.lost = lost
+            self._loop.call_soon_threadsafe(each.opened.set)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        self._server.close()
+        for hold in self._holds:
+            hold.opened.set()
+        while self._open:
+            for writer in (each for writers in self._open.values() for each in writers):
+                writer.transport.abort()
+            await asyncio.wait(self._open)
+        # A connection that was aborted is closed in the next round of the loop.
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        writers = self._open[task] = [writer]
+        try:
+            await self._carry(reader, writers)
+        except* (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            del self._open[task]
+            for each in writers:
+                each.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]) -> None:
+        if self.is_cut:
+            return
+        request, path = await _request(reader)
+        hold = self._hold_of(path)
+        answer_hold = hold if hold is not None and hold.side == "answer" else None
+        async with asyncio.TaskGroup() as tasks:
+            leaving = tasks.create_task(_leave(reader, answer_hold))
+            if hold is not None and hold.side == "request":
+                await hold.stand_still()
+            hub_reader, hub_writer = await asyncio.open_connection(self._hub.hostname, self._hub.port)
+            writers.append(hub_writer)
+            hub_writer.write(request)
+            await _hand_back(hub_reader, writers[0], answer_hold)
+            leaving.cancel()
+
+    def _hold_of(self, path: str) -> Hold | None:
+        for hold in list(self._holds):
+            if path.endswith(hold.path):
+                hold.passes -= 1
+                return hold if hold.passes < 0 else None
+        return None
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
+    """Read one whole request, and give it with its path; a spoke sends one over each connection."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = 0
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    return head + await reader.readexactly(length), head.split(b" ", 2)[1].decode()
+
+
+async def _leave(reader: asyncio.StreamReader, hold: Hold | None) -> None:
+    if hold is not None:
+        await hold.opened.wait()
+    await reader.read(1)
+    raise ConnectionResetError("the spoke has left")
+
+
+async def _hand_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hold: Hold | None) -> None:
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    begun = asyncio.Event()
+
+    async def listen() -> None:
+        while piece := await reader.read(_PIECE):
+            begun.set()
+            pieces.put_nowait(piece)
+        if hold is not None and not hold.opened.is_set():
+            raise ConnectionResetError("the hub died with its answer")
+        pieces.put_nowait(b"")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(listen())
+        if hold is not None:
+            await begun.wait()
+            await hold.stand_still()
+        while piece := await pieces.get():
+            writer.write(piece)
+            with suppress(ConnectionError):
+                await writer.drain()
