@@ -312,13 +312,16 @@ async def test_an_answer_that_breaks_off_keeps_what_came_and_is_not_begun_again(
 
 
 async def test_an_answer_that_dries_up_is_given_up_once_the_hub_is_silent(
-    talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
+    home: Home, place: Place, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:
-    def fall_silent() -> None:
-        talker.line.silent = True
-
     hub_model.script = lambda seen: Hangs(text=BEGUN)
-    told = await talker.say("tell me", during=at_the_beginning(fall_silent))
+    models = small_model(own_model.base_url)
+    async with open_talker(home, place, models=models, chat={"silent_s": 1, "check_s": 1}) as talker:
+
+        def fall_silent() -> None:
+            talker.line.silent = True
+
+        told = await talker.say("tell me", during=at_the_beginning(fall_silent))
     assert (told.mode, told.text) == ("broken", BEGUN)
     assert own_model.requests == []
 
