@@ -8,7 +8,7 @@ from deploy.cli.output import Output
 from deploy.doctor import examine
 from deploy.home import Home
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 10.0
 
 
 def doctor(options: argparse.Namespace) -> int:

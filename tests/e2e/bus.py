@@ -16,7 +16,7 @@ from broker import tokens
 from broker.envelope import Seal
 from broker.keys import KeyPair
 from contracts.claims import PrincipalKind
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 
 EVERYTHING = ("devices/#", "hub/#")
 
@@ -77,7 +77,7 @@ class Bus:
         address = urlsplit(self.url)
         self._client.connect(str(address.hostname), address.port or 1883)
         self._client.loop_start()
-        assert ready.wait(30), "the broker did not let us in"
+        assert ready.wait(PATIENCE_S), "the broker did not let us in"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +86,7 @@ class Bus:
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish, and wait until the broker has it."""
-        self._client.publish(self.prefix + topic, payload, qos=1, retain=retain).wait_for_publish(30)
+        self._client.publish(self.prefix + topic, payload, qos=1, retain=retain).wait_for_publish(PATIENCE_S)
 
     def on(self, topic: str, **wanted: Any) -> list[Heard]:
         """What came by on a topic, or below one that ends in a slash, with these fields."""

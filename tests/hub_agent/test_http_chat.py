@@ -136,7 +136,7 @@ async def test_the_first_chunk_comes_before_the_model_has_said_anything(
 
     def script(seen: SeenRequest) -> Says:
         loop.call_soon_threadsafe(asked.set)
-        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(timeout=20)
+        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(timeout=60)
         return Says(text="At last.")
 
     model.script = script
