@@ -10,7 +10,7 @@ import h11
 from pydantic import SecretStr
 
 from contracts.wire import Json
-from spoke.hub_http import HubHttp, HubUnreachable
+from spoke.hub_http import HubHttp, HubUnreachable, encoded
 
 _PIECE: Final = 65_536
 _MAX_EVENT: Final = 4 * 1024 * 1024
@@ -87,7 +87,7 @@ async def posted(
     reader, writer = connection
     try:
         state = h11.Connection(h11.CLIENT)
-        content = json.dumps(body).encode()
+        content = encoded(body)
         host, target = http.target(path)
         request = h11.Request(
             method="POST",

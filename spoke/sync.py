@@ -41,12 +41,13 @@ class SyncSettings:
 
     Attributes:
         every_s: Between two times; what was said elsewhere in a shared conversation comes then.
-        retry_s: After one that failed; doubled each time up to ``retry_max_s``.
+        retry_s: After one that failed; doubled each time up to ``retry_max_s``, which is how late what was
+            said offline may reach a hub that is back.
     """
 
     every_s: float = 300
     retry_s: float = 2
-    retry_max_s: float = 300
+    retry_max_s: float = 30
 
 
 class HubSyncClient:
@@ -104,7 +105,7 @@ class HistorySync:
         self._one = asyncio.Lock()
 
     def wake(self) -> None:
-        """Have `run` sync soon: the hub is back, or a turn has ended."""
+        """Have `run` sync soon: a turn has ended."""
         self._wanted.set()
 
     async def sync_now(self) -> None:

@@ -114,7 +114,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     with suppress(OSError):
         while piece := await reader.read(65_536):
             writer.write(piece)
-        writer.transport.abort()
+    # However the other side went: the hub would keep the connection for a while.
+    writer.transport.abort()
 
 
 @dataclass

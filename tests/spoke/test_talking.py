@@ -501,11 +501,19 @@ async def test_what_was_said_offline_reaches_the_hub_after_an_abrupt_end_without
         await talker.say("remember the milk")
     assert not await questions_at(home, talker.conversation)
     settings = place.settings_at(home.hub.url, hub_key=home.hub.registry.key.kid, models=models)
-    async with open_spoke(settings), asyncio.timeout(15):
+    async with open_spoke(settings), asyncio.timeout(60):
         while True:
             if await questions_at(home, talker.conversation) == ["remember the milk"]:
                 break
             await asyncio.sleep(0.05)
+
+
+async def test_a_long_conversation_goes_to_the_hub_in_any_script(talker: Talker) -> None:
+    said = [{"role": role, "content": "\u9577" * 1_900} for _ in range(50) for role in ("user", "assistant")]
+    body = says("hello", stream=True)
+    async with talker.client() as client:
+        answer = await client.post(CHAT, json={**body, "messages": [*said, *body["messages"]]})
+    assert '"mode":"online"' in answer.text.replace(" ", "")
 
 
 async def questions_at(home: Home, conversation: str) -> list[str]:
