@@ -122,7 +122,9 @@ class HistorySync:
                 is_nearer = await self._history.take(request, answer)
                 if not answer.more and await self._history.is_told():
                     return
-                if not is_nearer or (answer.again and begun_anew):
+                # Where nothing was to be exchanged, what is not told yet was said in the meantime.
+                is_stuck = not is_nearer and (bool(request.entries) or answer.more)
+                if is_stuck or (answer.again and begun_anew):
                     raise InvalidMessage(
                         "the hub takes nothing more of this device's history",
                         hint="Bring hub and spoke to one version.",

@@ -254,6 +254,19 @@ async def test_a_sync_goes_on_until_neither_has_anything_for_the_other(history: 
     assert [request.after.number if request.after else 0 for request in hub.asked[3:]] == [0, 1]
 
 
+async def test_what_is_said_during_a_sync_that_had_nothing_to_tell_is_told_too(history: History) -> None:
+    hub = Hub()
+
+    class Talkative:
+        async def exchange(self, request: SyncRequest) -> SyncAnswer:
+            if not hub.asked:
+                await history.append(asks("a"))
+            return await hub.exchange(request)
+
+    await HistorySync(history, Talkative()).sync_now()
+    assert [[each.text for each in request.entries] for request in hub.asked] == [[], ["a?"]]
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_hub_that_never_comes_nearer_ends_the_sync(history: History, again: bool) -> None:
     await history.append(asks("a"))
