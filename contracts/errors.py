@@ -18,6 +18,7 @@
     ├── TooManyRequests         too often in too short a time
     ├── CallError               a skill call that gave no result; carries an ErrorCode
     ├── SandboxError            the sandbox cannot be had
+    │   └── SandboxMissing      it was never installed
     └── GatewayError            no model gave an answer
         └── NoModel             there is none to ask
 """
@@ -131,6 +132,10 @@ class CallError(StrawberryError):
 
 class SandboxError(StrawberryError):
     """The sandbox cannot be started or installed."""
+
+
+class SandboxMissing(SandboxError):
+    """The sandbox was not installed in this directory."""
 
 
 class GatewayError(StrawberryError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from contracts.errors import StrawberryError
+from contracts.errors import SandboxMissing, StrawberryError
 from deploy.checks import Check, check_directory, check_memory, check_python
 from deploy.home import Home
 from deploy.service.memory import cap, needed_mb
@@ -21,8 +21,8 @@ _ROOM_MB: Final = 500
 _ROOM_SPOKE_MB: Final = 50
 _SANDBOX_S: Final = 60.0
 _MB: Final = 1024**2
-_ENROLMENT: Final = "enrolment.json"
 _NO_MODEL: Final = "none configured: only declared sentences act"
+_NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hub needs none"
 
 
 def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool = False) -> Iterator[Check]:
@@ -33,16 +33,16 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
         elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
     """
     yield check_python()
-    is_spoke = not elsewhere and not (home.hub / "key.pem").exists() and (home.spoke / _ENROLMENT).exists()
+    is_spoke = not elsewhere and home.is_spoke_alone
     yield from check_memory(hub=not is_spoke)
     yield check_directory(home.directory, room_mb=_ROOM_SPOKE_MB if is_spoke else _ROOM_MB)
     if is_spoke:
         yield from _headless(home)
     else:
-        yield _sandbox(home)
+        yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
         yield from _certificates(home)
-        yield from _hub(health)
+        yield from _hub(health, to_join=not elsewhere and not home.has_hub)
     yield from _services(home)
     yield from check_sound(_skill_folders(home))
 
@@ -54,7 +54,7 @@ def _headless(home: Home) -> Iterator[Check]:
     checks = list(_settings(home, hub=False))
     yield from checks
     if any(check.check == "models" and check.detail != _NO_MODEL for check in checks):
-        yield _sandbox(home)
+        yield _sandbox(home, without="models get skills as tools of their own, one call at a time")
     try:
         enrolment = read_enrolment(home)
     except StrawberryError as error:
@@ -64,8 +64,12 @@ def _headless(home: Home) -> Iterator[Check]:
         yield from check_spoke(enrolment)
 
 
-def _sandbox(home: Home) -> Check:
-    """Run a program for real."""
+def _sandbox(home: Home, *, without: str) -> Check:
+    """Run a program for real.
+
+    Args:
+        without: How it goes where no sandbox was installed; empty where that is a fault.
+    """
     from sandbox_host import PoolSettings, find, open_pool
 
     async def nobody(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -79,6 +83,10 @@ def _sandbox(home: Home) -> Check:
 
     try:
         problem, hint = asyncio.run(run()), ""
+    except SandboxMissing as error:
+        if without:
+            return Check("sandbox", ok=True, detail=f"none: {without}")
+        problem, hint = error.message, error.hint
     except StrawberryError as error:
         problem, hint = error.message, error.hint
     except TimeoutError:
@@ -128,11 +136,12 @@ def _certificates(home: Home) -> Iterator[Check]:
     )
 
 
-def _hub(health: Callable[[], dict[str, Any]]) -> Iterator[Check]:
+def _hub(health: Callable[[], dict[str, Any]], *, to_join: bool) -> Iterator[Check]:
     try:
         state = health()
     except StrawberryError as error:
-        yield Check("hub", ok=False, detail=error.message, hint=error.hint)
+        other = " If the hub is another machine: 'strawberry spoke join'." if to_join else ""
+        yield Check("hub", ok=False, detail=error.message, hint=f"{error.hint}{other}")
         return
     yield Check("hub", ok=True, detail=f"version {state['version']}")
     yield _link(

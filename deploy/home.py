@@ -36,6 +36,21 @@ class Home:
         return self.directory / "spoke"
 
     @property
+    def enrolment_file(self) -> Path:
+        """What a spoke knows of the hub that it has joined."""
+        return self.spoke / "enrolment.json"
+
+    @property
+    def has_hub(self) -> bool:
+        """Whether a hub was ever started here."""
+        return (self.hub / "key.pem").exists()
+
+    @property
+    def is_spoke_alone(self) -> bool:
+        """Whether this machine has joined a hub and runs none."""
+        return not self.has_hub and self.enrolment_file.exists()
+
+    @property
     def sandbox(self) -> Path:
         """Pyodide and the snapshot it starts from."""
         return self.directory / "sandbox"

@@ -31,7 +31,7 @@ from typing import Final
 import psutil
 from deno import find_deno_bin
 
-from contracts.errors import SandboxError
+from contracts.errors import SandboxError, SandboxMissing
 
 Progress = Callable[[str], None]
 """Is told, in a few words, what the installation does now."""
@@ -209,7 +209,9 @@ def _find(directory: Path) -> Installed:
         sums: dict[str, str] = json.loads((home / _SUMS).read_text())
         changed = [name for name, sum_ in sums.items() if _sha256(home / name) != sum_]
     except FileNotFoundError:
-        raise SandboxError("the sandbox is not installed", hint="run `make run` or `strawberry up`") from None
+        raise SandboxMissing(
+            "the sandbox is not installed", hint="run `make run` or `strawberry up`"
+        ) from None
     except (OSError, ValueError) as error:
         raise SandboxError(f"the sandbox cannot be read: {error}", hint=f"delete {home}") from None
     if changed:

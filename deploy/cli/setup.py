@@ -277,10 +277,11 @@ def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
 def _what_next(home: Home) -> str:
     managers = (Systemd(system=False), Systemd(system=True)) if sys.platform == "linux" else ()
     again = [command for manager in managers for command in manager.set_up_again(home.directory)]
+    starts = "strawberry spoke run" if home.is_spoke_alone else "strawberry up"
     return (
         f"Written to {home.directory / 'strawberry.toml'}. "
         + "".join(f"The service takes it, and the memory for it, after:\n  {each}\n" for each in again)
-        + ("" if again else "A hub takes it when it starts: strawberry up\n")
+        + ("" if again else f"It counts from the next start: {starts}\n")
         + "Then try it: strawberry chat 'what can you do?'"
     )
 

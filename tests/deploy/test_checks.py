@@ -1,6 +1,7 @@
 """What the doctor says of a machine that is not the one at hand."""
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from deploy.spoke_checks import check_spoke, read_enrolment
 from spoke.clock import HubClock
 from spoke.joining import join
 from spoke.settings import SpokeSettings
+from tests.deploy.strawberry import environment_of, run
 from tests.spoke.hub import BUS, StandInHub, serving
 
 _MB = 1024**2
@@ -72,6 +74,45 @@ def test_a_machine_that_has_not_joined_has_no_enrolment(tmp_path: Path) -> None:
     (tmp_path / "spoke" / "enrolment.json").write_text("[]")
     with pytest.raises(ConfigError, match="is damaged"):
         read_enrolment(Home(tmp_path))
+
+
+def _told(home: Path, *words: str) -> dict[str, dict[str, object]]:
+    done = run(environment_of(home), "doctor", "--json", *words)
+    return {row["check"]: row for row in json.loads(done.stdout)}
+
+
+def test_a_machine_that_has_neither_hub_nor_spoke_yet_may_become_either(tmp_path: Path) -> None:
+    told = _told(tmp_path)
+    assert told["sandbox"]["ok"]
+    assert "'strawberry up' fetches it" in str(told["sandbox"]["detail"])
+    assert not told["hub"]["ok"]
+    assert "'strawberry up'" in str(told["hub"]["hint"])
+    assert "'strawberry spoke join'" in str(told["hub"]["hint"])
+
+
+def test_a_hub_without_its_sandbox_is_told_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "key.pem").touch()
+    told = _told(tmp_path)
+    assert not told["sandbox"]["ok"]
+    assert "`strawberry up`" in str(told["sandbox"]["hint"])
+    assert "spoke join" not in str(told["hub"]["hint"])
+
+
+def test_a_spoke_alone_answers_without_a_sandbox_too_and_no_damaged_one(
+    hub: StandInHub, tmp_path: Path
+) -> None:
+    home = asyncio.run(_joined(hub, tmp_path))
+    entry = '[[models]]\nname = "own"\nprovider = "ollama"\nmodel = "qwen3:4b"\n'
+    (home.directory / "strawberry.toml").write_text(entry)
+    sandbox = _told(home.directory)["sandbox"]
+    assert sandbox["ok"]
+    assert "skills as tools" in str(sandbox["detail"])
+    # What lies where it would be installed cannot be read.
+    home.sandbox.touch()
+    sandbox = _told(home.directory)["sandbox"]
+    assert not sandbox["ok"]
+    assert "cannot be read" in str(sandbox["detail"])
 
 
 def test_a_small_machine_is_enough_for_a_spoke_and_not_for_a_hub() -> None:

@@ -86,6 +86,15 @@ def test_a_model_is_tried_and_written_with_its_key(tmp_path: Path, model: Script
     assert model.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
+def test_a_spoke_alone_is_told_to_start_itself_and_no_hub(tmp_path: Path, model: ScriptedModel) -> None:
+    (tmp_path / "spoke").mkdir()
+    (tmp_path / "spoke" / "enrolment.json").write_text("{}")
+    words = ["setup", "--provider", "openai", "--model", "m", "--base-url", model.base_url, "--key-env", "K"]
+    done = run(environment_of(tmp_path, K=KEY), *words)
+    assert "strawberry spoke run" in done.stdout
+    assert "strawberry up" not in done.stdout
+
+
 def test_a_key_of_the_environment_is_taken_and_kept(tmp_path: Path, model: ScriptedModel) -> None:
     words = ["setup", "--provider", "openai", "--model", "m", "--base-url", model.base_url, "--key-env", "K"]
     done = run(environment_of(tmp_path, K=KEY), *words, "--json")
