@@ -50,7 +50,8 @@ async def first_sight(home: Home, hub_url: str) -> str:
         if device is not None:
             name = f"{device['name']} ({device['id']})"
             if device["state"] == "revoked":
-                return f"{name} is locked out: after 'strawberry devices remove {device['id']}' it joins anew"
+                remove = f"strawberry devices remove {device['id']}"
+                return f"{name} is locked out: after '{remove}' it joins anew at the next start"
             complete = not device["awaited"] or time.monotonic() > patience
             if device["state"] == "online" and device["skills"] and complete:
                 return f"{name}: {', '.join(device['skills'])}"

@@ -33,9 +33,11 @@ def install(options: argparse.Namespace) -> None:
         _install_task(plan, options)
         return
     manager = _systemd(options)
+    # Before anything is written: it reads the settings, which may be wrong.
+    cap_notes = _cap_notes(plan, options)
     if options.print:
         unit, notes = manager.unit(plan)
-        notes = (*_cap_notes(plan, options), *notes)
+        notes = (*cap_notes, *notes)
         value = {"path": str(manager.path_of(plan.kind)), "content": unit, "notes": list(notes)}
         Output(options.json).result(value, text=f"# {manager.path_of(plan.kind)}\n{unit}".rstrip("\n"))
         return
@@ -47,7 +49,7 @@ def install(options: argparse.Namespace) -> None:
             )
     _check_home(plan)
     done = manager.install(plan, now=options.now)
-    notes = (*_cap_notes(plan, options), *done.notes)
+    notes = (*cap_notes, *done.notes)
     Output(options.json).result(
         {"path": str(done.path), "changed": done.changed, "started": options.now, "notes": list(notes)},
         text=f"{done.path} is {'written' if done.changed else 'as it was'}; "
@@ -134,8 +136,10 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
 def _cap_notes(plan: ServicePlan, options: argparse.Namespace) -> tuple[str, ...]:
     """Say so where a cap was chosen that does not hold what the service is set up to do."""
     asked = None if options.memory is None else size_mb(options.memory)
+    if asked is None:
+        return ()
     needed = needed_mb(plan.kind, models=has_models(Home(plan.home)))
-    if asked is None or asked >= needed:
+    if asked >= needed:
         return ()
     return (f"{plan.memory} is little: it comes to some {needed} MB, and what is above the cap is ended",)
 

@@ -1,4 +1,4 @@
-"""How much memory a service may have: what it is needs, what its sandboxes need, and a margin."""
+"""How much memory a service may have: what it needs itself, what its sandboxes need, and a margin."""
 
 import re
 from typing import Final

@@ -63,6 +63,8 @@ class ServicePlan:
         """Give the command that sets it up again, for people; its cap is then the one that fits."""
         words = ["strawberry", "service", "install", self.kind]
         if system:
+            # After sudo there is neither this person's PATH nor the directory that they named.
+            words[:1] = ["env", f"STRAWBERRY_HOME={self.home}", *self.program]
             words += ["--system", *([f"--run-as={self.user}"] if self.user is not None else [])]
         words += [f"--writable={folder}" for folder in self.writable]
         return shlex.join([*words, *self.options])

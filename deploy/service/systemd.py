@@ -134,9 +134,9 @@ class Systemd:
         }
 
     def set_up_by(self, kind: Kind, home: Path) -> str | None:
-        """Give the command by which the service of a data directory was set up; None where there is none."""
+        """Give the command by which the service of a data directory was set up; None where none is known."""
         lines = (_read(self.path_of(kind)) or "").splitlines()
-        if not lines or home_line(home) not in lines:
+        if not lines or not lines[0].startswith(SET_UP_BY) or home_line(home) not in lines:
             return None
         return lines[0].removeprefix(SET_UP_BY)
 
@@ -232,7 +232,8 @@ def _run(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 def _read(path: Path) -> str | None:
     try:
         return path.read_text("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
+        # One of the machine may be for root's eyes only.
         return None
 
 

@@ -38,8 +38,12 @@ class Pi:
             (directory / "bin" / name).chmod(0o755)
 
     @property
+    def unit_file(self) -> Path:
+        return self.directory / "config" / "systemd" / "user" / "strawberry-spoke.service"
+
+    @property
     def unit(self) -> str:
-        return (self.directory / "config" / "systemd" / "user" / "strawberry-spoke.service").read_text()
+        return self.unit_file.read_text()
 
     def install(self, *words: str) -> list[str]:
         """Install it, and give the notes."""
@@ -109,6 +113,22 @@ def test_a_chosen_cap_that_is_too_small_is_taken_with_a_word(pi: Pi) -> None:
     (pi.home / "strawberry.toml").write_text(_MODEL)
     assert any("512M is little" in note for note in pi.install("--memory", "512M"))
     assert not any("is little" in note for note in pi.install("--memory", "1G"))
+
+
+def test_a_chosen_cap_is_not_taken_where_the_settings_cannot_be_read(pi: Pi) -> None:
+    (pi.home / "strawberry.toml").write_text("[[models]\n")
+    with pytest.raises(AssertionError, match=r"strawberry\.toml"):
+        pi.install("--memory", "512M")
+    assert not pi.unit_file.exists()
+
+
+def test_a_unit_that_does_not_say_how_it_was_set_up_gives_no_command(pi: Pi) -> None:
+    pi.install()
+    pi.unit_file.write_text(pi.unit.split("\n", 1)[1])
+    told = pi.set_up(
+        "--provider", "openai", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--no-test"
+    )
+    assert "systemctl" not in told
 
 
 def test_a_model_that_comes_later_is_told_to_the_service_with_its_memory(pi: Pi) -> None:

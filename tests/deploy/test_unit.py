@@ -60,6 +60,16 @@ def test_a_users_unit_asks_for_nothing_that_takes_root(tmp_path: Path) -> None:
     assert "SystemCallFilter" in unconfined
 
 
+def test_the_command_in_a_unit_of_the_machine_works_after_sudo_which_keeps_neither_path_nor_home(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "my home"
+    plan = ServicePlan("up", ("/v/bin/strawberry",), ("--lan",), home, memory="1G", user="anna")
+    first = render(plan, UnitStyle(system=True)).splitlines()[0]
+    command = "/v/bin/strawberry service install up --system --run-as=anna --lan"
+    assert first == f"# Set up by: env 'STRAWBERRY_HOME={home}' {command}"
+
+
 def test_only_a_systemd_that_knows_it_waits_longer_each_time(tmp_path: Path) -> None:
     plan = _plan("hub", tmp_path)
     assert "RestartSteps" not in render(plan, UnitStyle(version=252))

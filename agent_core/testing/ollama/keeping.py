@@ -10,6 +10,7 @@ _DEFAULT: Final = timedelta(minutes=5)
 _FOR_EVER: Final = datetime(2318, 1, 2, tzinfo=UTC)
 """The longest time that Go can count, from when this was written."""
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_GO_TYPES: Final = {bool: "bool", list: "[]interface {}", dict: "map[string]interface {}"}
 _DURATION: Final = re.compile(r"(-?)((?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+|0)")
 _PART: Final = re.compile(r"([0-9.]+)(ms|s|m|h)")
 
@@ -30,9 +31,6 @@ def keep_alive(body: dict[str, Any]) -> timedelta | None:
     else:
         raise Refused(400, f"Unsupported type: '{_GO_TYPES[type(asked)]}'")
     return None if seconds < 0 else timedelta(seconds=seconds)
-
-
-_GO_TYPES: Final = {bool: "bool", list: "[]interface {}", dict: "map[string]interface {}"}
 
 
 def expiry(kept: timedelta | None) -> datetime:
