@@ -21,6 +21,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.history import told, trimmed
+from agent_core.limits import TurnLimits
 from agent_core.models import ToolStyle
 from agent_core.styles import NativeStyle, Offered, Styles
 from agent_core.text_tools import Screen, printed_calls
@@ -48,23 +49,6 @@ _LAST_WORD: Final = (
     "done, what was found and what is still open. Never say that something was done when it was not.]"
 )
 """Asks for an honest end where a turn may go no further."""
-
-
-@dataclass(frozen=True)
-class TurnLimits:
-    """When a turn is stopped.
-
-    Attributes:
-        iterations: Questions to the model in which it may use tools; one more asks for a summary.
-        seconds: Time, without that in which a person is asked.
-        tokens: Input and output tokens of all questions together, as the models count them.
-        context_tokens: Most tokens of one question; older exchanges are left out beyond it.
-    """
-
-    iterations: int = 12
-    seconds: float = 300.0
-    tokens: int = 200_000
-    context_tokens: int = 24_000
 
 
 @dataclass(frozen=True)

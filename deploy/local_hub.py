@@ -14,9 +14,9 @@ from deploy.home import Home
 from deploy.known import is_loopback
 from deploy.lan import Lan, LanOptions, enter_lan
 from deploy.running import Ready, chosen_by, forever, unheard
-from deploy.settings import read_household, read_models
+from deploy.settings import read_household, read_limits, read_models
 from hub_agent.service import Hub, open_hub
-from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings
+from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings, TurnSettings
 from sandbox_host import install
 
 Say = Callable[[str], None]
@@ -69,6 +69,7 @@ async def enter_hub(
         http=HttpSettings(port=http_port, lan=_lan_settings(home, lan, options)),
         ca=_authorities(lan, bus),
         models=models,
+        turns=TurnSettings(limits=read_limits(home)),
         household=read_household(home),
     )
     with chosen_by("--http-port"):

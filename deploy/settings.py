@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import tzlocal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from agent_core.limits import TurnLimits
 from agent_core.models import SETTINGS_FILE, Models, choose, read_entries, read_keys, read_tables
 from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
@@ -32,6 +33,14 @@ class _HouseholdTable(_SettingsTable):
         except (KeyError, ValueError, OSError):
             raise ValueError(f"there is no time zone {name!r}; one is Europe/Berlin") from None
         return name
+
+
+class _TurnsTable(_SettingsTable):
+    """``[turns]``: when a turn of a model is stopped; see ``TurnLimits``."""
+
+    iterations: Annotated[int, Field(ge=1, le=100)] = TurnLimits.iterations
+    # A stream of the hub's lasts 15 minutes at most.
+    seconds: Annotated[float, Field(ge=1, le=900)] = TurnLimits.seconds
 
 
 class HomeBrokerTable(_SettingsTable):
@@ -60,7 +69,7 @@ class BrokerTable(HomeBrokerTable):
     addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
 
 
-_TABLES: Final = ("household", "broker", "home_broker")
+_TABLES: Final = ("household", "turns", "broker", "home_broker")
 
 
 def read_models(home: Home) -> Models:
@@ -90,6 +99,15 @@ def read_household(home: Home) -> Household:
         ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
     """
     return Household(**(_read(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
+
+
+def read_limits(home: Home) -> TurnLimits:
+    """Read when a turn is stopped.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
 
 
 def read_broker(home: Home) -> BrokerTable | None:

@@ -81,6 +81,7 @@ class LocalAgent:
     ) -> None:
         self._skills = skills
         self._household = settings.household
+        self._limits = settings.limits
         self._means = Standby(partial(_open_means, settings, gateway), tasks=tasks, name="offline agent")
 
     async def run(
@@ -120,6 +121,7 @@ class LocalAgent:
             gateway=means.gateway,
             toolset=toolset if question.can_act else None,
             native=await self._native(question, means.models, toolset),
+            limits=self._limits,
         )
         async with aclosing(events):
             async for event in events:

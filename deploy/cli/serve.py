@@ -113,7 +113,7 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
 
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
-    from deploy.settings import read_household, read_models
+    from deploy.settings import read_household, read_limits, read_models
     from spoke.settings import SpokeSettings
 
     home = _start(options, quiet=options.with_parent)
@@ -133,6 +133,7 @@ def run_spoke(options: argparse.Namespace) -> None:
         samples=options.samples,
         version=version("strawberry-home"),
         models=read_models(home),
+        limits=read_limits(home),
         household=read_household(home),
     )
 

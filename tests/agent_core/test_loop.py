@@ -12,7 +12,8 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
-from agent_core.loop import TurnLimits, TurnRequest, run_turn
+from agent_core.limits import TurnLimits
+from agent_core.loop import TurnRequest, run_turn
 from agent_core.testing import Breaks, Fails, Hangs, Says, ScriptedCall, ScriptedModel, SeenRequest, calls
 from agent_core.toolset import ToolOutcome
 from agent_core.turn import TurnContext

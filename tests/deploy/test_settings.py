@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 import tzlocal
 
+from agent_core.limits import TurnLimits
 from agent_core.prompt import Household
 from contracts.errors import ConfigError
 from deploy.home import Home
-from deploy.settings import read_broker, read_home_broker, read_household, read_variable
+from deploy.settings import read_broker, read_home_broker, read_household, read_limits, read_variable
 
 
 def write(home: Path, text: str) -> Home:
@@ -46,6 +47,19 @@ def test_a_mistake_names_the_file_and_the_field(tmp_path: Path, text: str, said:
         read_household(write(tmp_path, text))
     assert "strawberry.toml" in caught.value.message
     assert caught.value.hint
+
+
+def test_a_turn_ends_where_the_file_says(tmp_path: Path) -> None:
+    assert read_limits(Home(tmp_path)) == TurnLimits()
+    home = write(tmp_path, "[turns]\niterations = 3\nseconds = 90\n")
+    assert read_limits(home) == TurnLimits(iterations=3, seconds=90)
+
+
+@pytest.mark.parametrize("line", ["iterations = 0", "iterations = 1.5", "seconds = 901", "steps = 3"])
+def test_a_mistake_about_turns_names_the_field(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"turns.{line.partition(' ')[0]}: ") as caught:
+        read_limits(write(tmp_path, f"[turns]\n{line}\n"))
+    assert caught.value.hint == "Fields: iterations, seconds."
 
 
 def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent_core.testing import Fails, Says, ScriptedModel, calls
+from agent_core.testing import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.house import CALLABLE, PATIENCE_S, House, runs, wait_for
+from tests.e2e.talks import Talk, notices, own_model
 from tests.ports import free_port
 
 LOCK_SKILL = '''
@@ -142,6 +143,32 @@ def test_a_confirm_method_asks_and_runs_only_after_yes(house: House, model: Scri
         assert "Door Pi" in done.stderr
         assert "front" in done.stderr
         assert pi.journal() == expected
+
+
+def test_hub_and_spoke_end_a_turn_after_as_many_steps_as_their_settings_say(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    def searches_on(seen: SeenRequest) -> Says:
+        return calls("search_skills", query=f"{seen.number}") if seen.tools else Says(text="That is all.")
+
+    model.script = searches_on
+    house.kill("hub")
+    with (house.home / "strawberry.toml").open("a") as settings:
+        settings.write("[turns]\niterations = 1\n")
+    house.start_hub()
+    answer = house.json("chat", "search on")
+    assert (answer["mode"], answer["answer"]) == ("online", "That is all.")
+    assert notices(answer) == ["The turn was stopped after 1 step. Ask again to go on from here."]
+
+    pc = house.add_spoke("Bedroom PC", journal, settings=f"{own_model(model)}[turns]\niterations = 2\n")
+    house.kill("hub")
+    talk = Talk(house, pc)
+    try:
+        answer = talk.say("search on")
+    finally:
+        talk.end()
+    assert (answer["mode"], answer["answer"]) == ("offline", "That is all.")
+    assert notices(answer)[1:] == ["The turn was stopped after 2 steps. Ask again to go on from here."]
 
 
 @pytest.mark.parametrize("words", [("chat", "do the job"), ("call", "bedroom_pc", "JournalSkill.patiently")])
