@@ -3,10 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.testing import Says, ScriptedModel
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.keys import KeyPair
+from tests.hub_agent.home import Home, open_home
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import HUB, JOURNAL, BusSide, Place, StandInHub, on_bus, serving
+from tests.spoke.talk import Talker, open_talker, small_model
 
 
 @pytest.fixture
@@ -54,3 +57,30 @@ def place(tmp_path: Path) -> Place:
     place = Place(tmp_path / "spoke")
     place.add_skill("journal.py", JOURNAL)
     return place
+
+
+@pytest.fixture
+def hub_model() -> Iterator[ScriptedModel]:
+    """What answers on the hub."""
+    with ScriptedModel(lambda seen: Says(text="The hub answers.")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_model() -> Iterator[ScriptedModel]:
+    """What answers on the spoke."""
+    with ScriptedModel(lambda seen: Says(text="The spoke answers.")) as server:
+        yield server
+        assert server.refused == []
+
+
+@pytest.fixture
+async def home(tmp_path: Path, hub_model: ScriptedModel) -> AsyncIterator[Home]:
+    async with open_home(tmp_path / "home", models=small_model(hub_model.base_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def talker(home: Home, place: Place, own_model: ScriptedModel) -> AsyncIterator[Talker]:
+    async with open_talker(home, place, models=small_model(own_model.base_url)) as opened:
+        yield opened

@@ -11,6 +11,8 @@ import httpx
 from pydantic import SecretStr
 
 from agent_core.models import Model, ModelEntry, Models
+from agent_core.testing import Says, SeenRequest, calls
+from contracts.wire import Json
 from spoke.app import Spoke, open_spoke
 from spoke.settings import ChatSettings
 from tests.hub_agent.home import Home, chunks, events_of, says, text_of
@@ -196,6 +198,18 @@ def programming_model(url: str) -> Models:
     return Models(
         usable=(Model(ModelEntry(name="large", provider="openai", model="scripted", base_url=url)),)
     )
+
+
+def acts(method: str, **arguments: Json) -> Callable[[SeenRequest], Says]:
+    """A model that calls a method of the journal, and says what came of it."""
+
+    def script(seen: SeenRequest) -> Says:
+        if seen.results:
+            return Says(text=f"Done: {seen.results[-1]}")
+        tools = [name for name in seen.tools if name.endswith(method)]
+        return calls(tools[0], **arguments) if tools else Says(text="I can do nothing.")
+
+    return script
 
 
 @asynccontextmanager
