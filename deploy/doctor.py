@@ -13,7 +13,14 @@ from deploy.home import Home
 from deploy.service.memory import cap, needed_mb
 from deploy.service.plan import KINDS, Kind
 from deploy.service.systemd import Systemd
-from deploy.settings import has_models, read_household, read_models
+from deploy.settings import (
+    has_models,
+    read_broker,
+    read_home_broker,
+    read_household,
+    read_limits,
+    read_models,
+)
 from deploy.sound import check_sound
 
 _ROOM_MB: Final = 500
@@ -99,6 +106,11 @@ def _sandbox(home: Home, *, without: str) -> Check:
 def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
     try:
         models, household = read_models(home), read_household(home)
+        # What is not shown stops a start just as well.
+        read_limits(home)
+        if hub:
+            read_broker(home)
+            read_home_broker(home)
     except StrawberryError as error:
         yield Check("settings", ok=False, detail=error.message, hint=error.hint)
         return

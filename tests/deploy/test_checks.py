@@ -90,6 +90,14 @@ def test_a_machine_that_has_neither_hub_nor_spoke_yet_may_become_either(tmp_path
     assert "'strawberry spoke join'" in str(told["hub"]["hint"])
 
 
+@pytest.mark.parametrize("table", ["turns", "household", "broker", "home_broker"])
+def test_a_table_with_which_nothing_starts_is_told(tmp_path: Path, table: str) -> None:
+    (tmp_path / "strawberry.toml").write_text(f"[{table}]\nnobody_knows = 1\n")
+    told = _told(tmp_path)["settings"]
+    assert not told["ok"]
+    assert table in str(told["detail"])
+
+
 def test_a_hub_without_its_sandbox_is_told_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "key.pem").touch()
