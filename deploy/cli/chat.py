@@ -85,6 +85,7 @@ class Conversation:
     output: Output
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _shown: bool = field(default=False, init=False)
+    _in_line: bool = field(default=False, init=False)
     _client: HubClient = field(init=False)
 
     def say(self, message: str) -> int:
@@ -104,6 +105,7 @@ class Conversation:
             raise
         final = next((event for event in events if event["kind"] == "final"), None)
         if final is None:
+            self._end_line()
             error = next((event for event in events if event["kind"] == "error"), {})
             raise StrawberryError(
                 str(error.get("message", "the turn ended without an answer")), hint=str(error.get("hint", ""))
@@ -162,17 +164,29 @@ class Conversation:
             case "text":
                 print(visible(event["text"]), end="", flush=True)
                 self._shown = True
+                self._in_line = not event["text"].endswith("\n")
             case "skill" if event["state"] in ("called", "failed"):
-                note(f"  · {event['path']} {event['state'] if event['state'] == 'failed' else '…'}")
+                self._tell(f"{event['path']} {event['state'] if event['state'] == 'failed' else '…'}")
             case "skill" if event["state"] == "progress" and event.get("detail") is not None:
-                note(f"  · {json.dumps(event['detail'], ensure_ascii=False)}")
+                self._tell(json.dumps(event["detail"], ensure_ascii=False))
             case "notice":
-                note(f"  · {event['text']}")
+                self._tell(event["text"])
+
+    def _tell(self, text: str) -> None:
+        self._end_line()
+        note(f"  · {text}")
+
+    def _end_line(self) -> None:
+        """End the line of an answer in the making, where what comes next is read on the same screen."""
+        if self._in_line and sys.stdout.isatty():
+            print(flush=True)
+        self._in_line = False
 
     def _confirm(self, event: dict[str, Any]) -> None:
         """Ask the person; anything but a clear yes, and no answer at all, is a no."""
         approve = False
         if not self.output.as_json:
+            self._end_line()
             arguments = ", ".join(f"{name}={value!r}" for name, value in event["arguments"].items())
             print(
                 visible(f"{event['device_name']}: {event['method']}({arguments})? [y/N] "),
