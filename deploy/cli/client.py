@@ -16,6 +16,11 @@ from deploy.home import Home
 _CONNECT_TIMEOUT_S = 10.0
 _LOOK_S = 1.0
 """How long the spoke of this machine may take to say that it is there."""
+_NO_HUB = "Start one with 'strawberry up', or name another with --hub URL."
+_HUB_ELSEWHERE = (
+    "It runs on another machine. 'strawberry spoke run' starts the spoke here, which 'strawberry chat' talks to; "
+    "for all else name the hub with --hub URL."
+)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWER_TIMEOUT_S = 900.0
 """As long as the hub lets a turn take."""
@@ -258,7 +263,7 @@ def _running_hub(home: Home) -> str:
     if not url or not is_held(home.hub, by=process):
         raise ConfigError(
             f"no hub is running that uses {home.directory}",
-            hint="Start one with 'strawberry up', or name another with --hub URL.",
+            hint=_HUB_ELSEWHERE if home.is_spoke_alone else _NO_HUB,
         )
     return url
 

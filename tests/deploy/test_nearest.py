@@ -95,5 +95,16 @@ def test_who_brings_a_token_of_their_own_is_not_the_owner_of_the_spoke(
 
 def test_where_neither_runs_the_person_is_told(home: Home) -> None:
     home.address_file.unlink()
-    with pytest.raises(ConfigError, match="no hub is running"):
+    with pytest.raises(ConfigError, match="no hub is running") as caught:
         HubClient.nearest(home)
+    assert "strawberry up" in caught.value.hint
+
+
+def test_where_the_hub_is_another_machine_nobody_is_told_to_start_one_here(home: Home) -> None:
+    home.address_file.unlink()
+    home.spoke.mkdir()
+    home.enrolment_file.write_text("{}")
+    with pytest.raises(ConfigError, match="no hub is running") as caught:
+        HubClient.nearest(home)
+    assert "strawberry spoke run" in caught.value.hint
+    assert "strawberry up" not in caught.value.hint
