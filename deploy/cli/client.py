@@ -18,7 +18,7 @@ _LOOK_S = 1.0
 """How long the spoke of this machine may take to say that it is there."""
 _NO_HUB = "Start one with 'strawberry up', or name another with --hub URL."
 _HUB_ELSEWHERE = (
-    "It runs on another machine. 'strawberry chat' needs the spoke here, which 'strawberry spoke run' starts; "
+    "It runs on another machine. 'strawberry chat' needs the spoke here: 'strawberry spoke run'; "
     "for all else name the hub with --hub URL."
 )
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
