@@ -163,7 +163,7 @@ def choose(
         else:
             usable.append(Model(entry, SecretStr(keys[variable]) if variable else None))
     if not entries:
-        hint = f"Add a [[models]] entry to {home / SETTINGS_FILE}."
+        hint = f"'strawberry setup' adds one, or you add a [[models]] entry to {home / SETTINGS_FILE}."
     return Models(tuple(usable), tuple(problems), hint)
 
 

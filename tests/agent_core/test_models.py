@@ -90,7 +90,9 @@ def test_a_key_never_shows_in_a_representation(tmp_path: Path) -> None:
 
 
 def test_without_entries_the_hint_names_the_file(tmp_path: Path) -> None:
-    assert str(tmp_path / "strawberry.toml") in choose((), {}, home=tmp_path).hint
+    hint = choose((), {}, home=tmp_path).hint
+    assert str(tmp_path / "strawberry.toml") in hint
+    assert "strawberry setup" in hint
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
