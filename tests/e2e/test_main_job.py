@@ -120,6 +120,8 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
         Says(text="Done."),
     ]
     with overhear(house) as bus:
+        # Its first one; the next is far away.
+        bus.wait(f"devices/{other.id}/heartbeat")
         house.send(first.id, signal.SIGSTOP)
         chat = house.begin("chat", "write once", "--json")
         call = f"devices/{first.id}/calls/AnywhereSkill/write"
