@@ -1,8 +1,9 @@
 """A systemd of its own for a test, in namespaces of its own; nothing of the machine's is touched.
 
-It is the first process of a process namespace and sees the machine's files, but a ``/run``, ``/tmp`` and
-``/etc/systemd/system`` of its own, and no unit but those written here and those a test installs. Its
-processes share the network, so that a test talks to them. With it run a journal and the manager of a user.
+It is the first process of a process namespace and sees the machine's files, but a ``/run``, ``/tmp``,
+``/etc/machine-id`` and ``/etc/systemd/system`` of its own, no console, and no unit but those written here and
+those a test installs. Its processes share the network, so that a test talks to them. With it run a journal
+and the manager of a user.
 """
 
 import contextlib
@@ -27,6 +28,9 @@ _TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))
 """What ``PrivateTmp=`` hides."""
 _NAMESPACES: Final = ("--mount", "--pid", "--cgroup", "--uts")
 _USER_RUNTIME: Final = "/run/user/0"
+_MACHINE_ID: Final = Path("/etc/machine-id")
+_GROUPS: Final = "strawberry-test"
+"""How its control groups are called; the process that made one follows."""
 _READY: Final = "test.target"
 
 _UNITS: Final = {
@@ -80,6 +84,9 @@ for path in "$@"; do
     mount --bind "/run/kept/$number" "$path"
 done
 mount -t tmpfs none /etc/systemd/system
+# Both are written by a first process: a terminal is reset, an empty identity is filled.
+mount --bind "$DIRECTORY/machine-id" /etc/machine-id
+if [ -e /dev/console ]; then mount --bind /dev/null /dev/console; fi
 mount --bind /proc/sys /proc/sys
 mount -o remount,bind,ro /proc/sys
 mkdir -p /run/systemd/journald.conf.d /run/none
@@ -100,6 +107,7 @@ mkdir /sys/fs/cgroup/probe
 rmdir /sys/fs/cgroup/probe
 mount -t tmpfs none /run
 mount -t tmpfs none /etc/systemd/system
+mount --bind /dev/null /etc/machine-id
 """
 """What it needs of the kernel, tried beforehand: what fails after it, fails the test."""
 
@@ -213,12 +221,17 @@ def _own_group() -> Iterator[Path]:
     mount = next((Path(place) for _, place, kind, *_ in mounts if kind == "cgroup2"), None)
     if mount is None:
         pytest.skip("no systemd of its own: cgroup2 is not mounted here")
+    if not _MACHINE_ID.exists():
+        # Made by that systemd, and on the machine's disk.
+        pytest.skip(f"no systemd of its own: it would make {_MACHINE_ID}, which is missing here")
     mine = next(
         line.removeprefix("0::")
         for line in Path("/proc/self/cgroup").read_text().splitlines()
         if line.startswith("0::")
     )
-    group = mount / mine.lstrip("/") / f"strawberry-test-{os.getpid()}-{secrets.token_hex(4)}"
+    parent = mount / mine.lstrip("/")
+    _sweep(parent)
+    group = parent / f"{_GROUPS}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         group.mkdir()
     except OSError as error:
@@ -240,6 +253,14 @@ def _confined(group: Path, *options: str) -> list[str]:
     return ["sh", "-c", enter, "sh", str(group), "unshare", *options, "--fork", "--mount-proc"]
 
 
+def _sweep(parent: Path) -> None:
+    """Take the groups away that runs left which were killed."""
+    for group in parent.glob(f"{_GROUPS}-*-*"):
+        owner = group.name.removeprefix(f"{_GROUPS}-").partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            _is_removed(group)
+
+
 def _is_removed(group: Path) -> bool:
     for each in sorted(group.glob("**/"), reverse=True):
         # Busy for as long as a process in it is being ended.
@@ -259,3 +280,4 @@ def _write(directory: Path) -> None:
             (directory / folder / name).write_text(text.replace("{directory}", str(directory)))
     (directory / "config" / "systemd" / "user").mkdir(parents=True)
     (directory / "journald.conf").write_text(_JOURNAL)
+    (directory / _MACHINE_ID.name).write_text(f"{secrets.token_hex(16)}\n")
