@@ -30,6 +30,9 @@ _SANDBOX_S: Final = 60.0
 _MB: Final = 1024**2
 _NO_MODEL: Final = "none configured: only declared sentences act"
 _NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hub needs none"
+_SPOKE_WITHOUT: Final = (
+    "models get skills as tools of their own; 'strawberry spoke run' fetches it for those that write programs"
+)
 
 
 def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool = False) -> Iterator[Check]:
@@ -61,7 +64,7 @@ def _headless(home: Home) -> Iterator[Check]:
     checks = list(_settings(home, hub=False))
     yield from checks
     if any(check.check == "models" and check.detail != _NO_MODEL for check in checks):
-        yield _sandbox(home, without="models get skills as tools of their own, one call at a time")
+        yield _sandbox(home, without=_SPOKE_WITHOUT)
     try:
         enrolment = read_enrolment(home)
     except StrawberryError as error:

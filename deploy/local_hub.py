@@ -1,6 +1,5 @@
 """The hub of this home: its models, its sandbox, its HTTP address."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -8,16 +7,15 @@ from dataclasses import dataclass, field
 from agent_core.models import SETTINGS_FILE, Models
 from broker.files import only_one
 from broker.ports import listen
-from contracts.errors import SandboxError
 from deploy.bus import choose_bus, choose_home_link
 from deploy.home import Home
 from deploy.known import is_loopback
 from deploy.lan import Lan, LanOptions, enter_lan
 from deploy.running import Ready, chosen_by, forever, unheard
+from deploy.sandbox import prepare_sandbox
 from deploy.settings import read_household, read_limits, read_models
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings, TurnSettings
-from sandbox_host import install
 
 Say = Callable[[str], None]
 
@@ -75,7 +73,7 @@ async def enter_hub(
     with chosen_by("--http-port"):
         # A port that is taken is told before the sandbox is fetched, not after.
         listen(settings.http.host, http_port, purpose="HTTP").close()
-    await prepare_sandbox(home, say=say)
+    await prepare_sandbox(home, say=say, without="sentences and 'strawberry call' work all the same")
     with chosen_by("--http-port or --https-port"):
         hub = await stack.enter_async_context(open_hub(settings))
     for line in _describe(hub, lan):
@@ -139,25 +137,3 @@ def describe_models(models: Models) -> list[str]:
     if models.hint:
         lines.append(models.hint)
     return lines
-
-
-async def prepare_sandbox(home: Home, *, say: Say) -> None:
-    """Fetch the sandbox and make its snapshot where that has not been done; go on without where it fails."""
-    shown = False
-
-    def progress(step: str) -> None:
-        nonlocal shown
-        shown = True
-        say(f"  sandbox  {step}")
-
-    started = time.monotonic()
-    try:
-        await install(home.sandbox, progress=progress)
-    except SandboxError as error:
-        say(f"  sandbox  not available: {error.message}")
-        if error.hint:
-            say(f"           {error.hint}")
-        say("           sentences and 'strawberry call' work all the same; start again to try once more")
-        return
-    if shown:
-        say(f"  sandbox  in place after {time.monotonic() - started:.0f} s")

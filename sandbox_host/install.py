@@ -102,6 +102,11 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
         # The end of the process waits for the thread, and that for the program it has started.
         steps.stop()
         raise
+    except OSError as error:
+        raise SandboxError(
+            f"the sandbox cannot be put in place: {error}",
+            hint=f"Look at the rights of {directory}, and at the room on its disk.",
+        ) from None
 
 
 class _Steps:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import SecretStr
 
+from agent_core.chat.tasks import open_tasks
 from broker.files import make_private_directory
 from contracts.errors import ConfigError
 from deploy.cli.output import note
@@ -138,20 +139,32 @@ def run_spoke(options: argparse.Namespace) -> None:
     )
 
     manager = ServiceManager.take()
-    serving = _serve_skills(settings, token, with_parent=options.with_parent, manager=manager)
+    serving = _serve_skills(home, settings, token, with_parent=options.with_parent, manager=manager)
     run_until_stopped(serving, manager=manager)
 
 
 async def _serve_skills(
-    settings: "SpokeSettings", token: SecretStr | None, *, with_parent: bool, manager: ServiceManager
+    home: Home,
+    settings: "SpokeSettings",
+    token: SecretStr | None,
+    *,
+    with_parent: bool,
+    manager: ServiceManager,
 ) -> None:
     from spoke.app import open_spoke
 
     if with_parent:
         _stop_with_parent()
-    async with open_spoke(settings, token=token) as spoke:
+    async with open_spoke(settings, token=token) as spoke, open_tasks() as tasks:
         # It serves this machine whether the hub is there or not.
         manager.ready(f"{spoke.device} serves this machine")
+        writes_programs = any(model.entry.tools == "code" for model in settings.models.usable)
+        if writes_programs and not with_parent:
+            # Who started the parent has the sandbox of this home already.
+            from deploy.sandbox import prepare_sandbox
+
+            without = "models get skills as tools of their own"
+            tasks.create_task(prepare_sandbox(home, say=say, without=without), name="sandbox")
         await _tell_state(spoke, manager)
 
 

@@ -99,6 +99,13 @@ async def test_pyodide_comes_from_the_registry_that_npm_is_set_to(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_where_it_cannot_be_put_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sandbox").write_text("in the way")
+    with pytest.raises(SandboxError, match="cannot be put in place") as caught:
+        await install(tmp_path / "sandbox")
+    assert "rights" in caught.value.hint
+
+
 async def test_a_sandbox_of_another_version_is_not_used(copy: Path) -> None:
     (installed,) = copy.iterdir()
     installed.rename(copy / "0123456789abcdef")
