@@ -96,7 +96,7 @@ def _token(enrolment: Enrolment, hub: Hub | None, answer: HubAnswer | None) -> C
 
 
 async def _broker(enrolment: Enrolment) -> Check:
-    """Look whether a broker answers; without a login, which would put the running spoke off the bus."""
+    """Look whether a broker can be reached; without a login, which would end the running spoke's."""
     problems = []
     for url in enrolment.brokers:
         try:
@@ -106,7 +106,7 @@ async def _broker(enrolment: Enrolment) -> Check:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
             problems.append(f"{url}: {reason}")
         else:
-            return Check("broker", ok=True, detail=f"{url} answers")
+            return Check("broker", ok=True, detail=f"{url} can be reached")
     return Check(
         "broker",
         ok=False,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_a_wrong_clock_is_told_with_its_command(
     # Whole seconds of two clocks, and what it took to ask.
     assert int(told[1]) == pytest.approx(abs(ahead_s), abs=60)
     assert "timedatectl" in clock.hint
+
+
+def test_a_broker_that_takes_a_connection_is_said_to_be_reached_and_no_more(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
+        with serving(StandInHub(brokers=["mqtt://127.0.0.1:9", url])) as hub:
+            broker = _checks(asyncio.run(_joined(hub, tmp_path)))["broker"]
+    assert (broker.ok, broker.detail) == (True, f"{url} can be reached")
 
 
 def test_a_token_is_sent_to_no_hub_but_its_own(hub: StandInHub, tmp_path: Path) -> None:
