@@ -157,12 +157,17 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     def wait_for_client(self, seen: SeenRequest) -> None:
         """Say nothing until the client leaves or the server closes."""
+        if self.wait_until_left():
+            seen.abandoned.set()
+
+    def wait_until_left(self) -> bool:
+        """Say nothing until the client leaves or the server closes; says whether the client left."""
+        self.close_connection = True
         closing = self.server.owner.closing
         while not closing.wait(POLL_S):
             if self.has_left():
-                seen.abandoned.set()
-                break
-        self.close_connection = True
+                return True
+        return False
 
     def start_stream(self, content_type: str) -> None:
         """Begin an answer that comes in pieces."""

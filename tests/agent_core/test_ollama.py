@@ -159,16 +159,18 @@ async def test_a_pull_that_the_library_does_not_know_is_told(ollama_with: Serve)
 
 
 async def test_a_pull_that_is_left_stops_and_goes_on_later(ollama_with: Serve) -> None:
-    server = ollama_with(library=[FakeModel("qwen3:4b", layers=(800,))], pull_gap_s=0.3)
+    server = ollama_with(library=[FakeModel("qwen3:4b", layers=(800,))])
+    # Its third piece of eight is the last one.
+    server.held_pull = 5
     async with open_ollama(server.origin) as ollama:
         async with aclosing(ollama.pull("qwen3:4b")) as steps:
             async for step in steps:
                 if step.completed == 300:
                     break
         assert server.models == ()
-        server.pull_gap_s = 0.0
+        server.held_pull = None
         later = [step async for step in ollama.pull("qwen3:4b")]
-    assert 300 <= later[1].completed < 800
+    assert later[1].completed == 300
     assert [model.tag for model in server.models] == ["qwen3:4b"]
 
 

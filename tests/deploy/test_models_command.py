@@ -97,20 +97,18 @@ def test_a_pull_that_cannot_be_is_told(tmp_path: Path, ollama: FakeOllama) -> No
 
 def test_ctrl_c_stops_a_pull_and_the_next_one_goes_on(tmp_path: Path, ollama: FakeOllama) -> None:
     environment = environment_of(tmp_path, OLLAMA_HOST=ollama.origin)
-    # There are eight pieces to come after the first line: far more time than it takes to stop it.
-    ollama.pull_gap_s = 1.0
+    # After its second piece of eight.
+    ollama.held_pull = 4
     words = [*COMMAND, "models", "pull", "llama3.2"]
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as pulling:
-        for _ in range(3):
-            assert ollama.pulled_pieces.acquire(timeout=60)
+        assert ollama.pull_is_held.wait(60)
         pulling.send_signal(signal.SIGINT)
         _, said = pulling.communicate(timeout=60)
     assert pulling.returncode == 130
     assert "Stopped. What came is kept" in said
     assert "Traceback" not in said
-    (came,) = ollama.downloaded.values()
-    assert 0 < came < 8_000_000
-    ollama.pull_gap_s = 0.0
+    assert list(ollama.downloaded.values()) == [2_000_000]
+    ollama.held_pull = None
     assert run(environment, "models", "pull", "llama3.2").returncode == 0
     assert ollama.models[-1].tag == "llama3.2:latest"
 

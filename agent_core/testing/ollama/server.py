@@ -62,9 +62,9 @@ class FakeOllama(LoopbackServer[OllamaRequest]):
     Args:
         models: What has been pulled already.
         library: What can be pulled.
-        pull_gap_s: Seconds between two pieces of a pull.
 
     Attributes:
+        held_pull: After how many lines a pull waits until it is left; None for one that goes on.
         downloaded: Bytes that are there of each file, by its digest; a pull that was left goes on from them.
         pull_error: What the next pull ends with after its first file, once; empty for a pull that succeeds.
     """
@@ -76,15 +76,14 @@ class FakeOllama(LoopbackServer[OllamaRequest]):
         models: Sequence[FakeModel] = (),
         library: Sequence[FakeModel] = (),
         version: str = "0.12.6",
-        pull_gap_s: float = 0.0,
         port: int = 0,
     ) -> None:
         super().__init__(script, _Handler, port=port)
         self.version = version
         self.downloaded: dict[str, int] = {}
         self.pull_error = ""
-        self.pull_gap_s = pull_gap_s
-        self.pulled_pieces = threading.Semaphore(0)
+        self.held_pull: int | None = None
+        self.pull_is_held = threading.Event()
         self._models = {model.tag: model for model in models}
         self._library = {model.tag: model for model in library}
         self._running: dict[str, _Loaded] = {}
@@ -221,10 +220,13 @@ class _Handler(LoopbackHandler):
             return
         self.start_stream("application/x-ndjson")
         try:
-            for step in steps:
+            for number, step in enumerate(steps, 1):
                 self._line(step)
-                self.ollama.pulled_pieces.release()
-                if self.ollama.closing.wait(self.ollama.pull_gap_s) or self.has_left():
+                if number == self.ollama.held_pull:
+                    self.ollama.pull_is_held.set()
+                    self.wait_until_left()
+                    return
+                if self.ollama.closing.is_set() or self.has_left():
                     self.close_connection = True
                     return
             self.write_piece(b"")
