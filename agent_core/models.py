@@ -122,6 +122,10 @@ class Model:
     key: SecretStr | None = None
 
 
+GatewayKind = Literal["tensorzero", "direct"]
+"""How models are asked; ``direct`` speaks to OpenAI-compatible servers only, without TensorZero."""
+
+
 @dataclass(frozen=True)
 class Models:
     """What can be asked, in order, and why the rest cannot.

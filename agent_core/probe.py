@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from agent_core.gateway.fallback import RetryPolicy
-from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest, TextPart, ToolCall, ToolSpec, UserMessage
-from agent_core.models import Model, Models
+from agent_core.models import GatewayKind, Model, Models
 from agent_core.ollama import NO_TOOLS_ADVICE
 from agent_core.text_tools import printed_calls
 from contracts.errors import GatewayError

@@ -16,6 +16,7 @@ from deploy.service.systemd import Systemd
 from deploy.settings import (
     has_models,
     read_broker,
+    read_gateway,
     read_home_broker,
     read_household,
     read_limits,
@@ -111,6 +112,7 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
         models, household = read_models(home), read_household(home)
         # What is not shown stops a start just as well.
         read_limits(home)
+        read_gateway(home)
         if hub:
             read_broker(home)
             read_home_broker(home)

@@ -13,7 +13,7 @@ from deploy.known import is_loopback
 from deploy.lan import Lan, LanOptions, enter_lan
 from deploy.running import Ready, chosen_by, forever, unheard
 from deploy.sandbox import prepare_sandbox
-from deploy.settings import read_household, read_limits, read_models
+from deploy.settings import read_gateway, read_household, read_limits, read_models
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings, TurnSettings
 
@@ -67,6 +67,7 @@ async def enter_hub(
         http=HttpSettings(port=http_port, lan=_lan_settings(home, lan, options)),
         ca=_authorities(lan, bus),
         models=models,
+        gateway=read_gateway(home),
         turns=TurnSettings(limits=read_limits(home)),
         household=read_household(home),
     )

@@ -8,7 +8,7 @@ import tzlocal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agent_core.limits import TurnLimits
-from agent_core.models import SETTINGS_FILE, Models, choose, read_entries, read_keys, read_tables
+from agent_core.models import SETTINGS_FILE, GatewayKind, Models, choose, read_entries, read_keys, read_tables
 from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
 from deploy.home import Home
@@ -43,6 +43,12 @@ class _TurnsTable(_SettingsTable):
     seconds: Annotated[float, Field(ge=1, le=900)] = TurnLimits.seconds
 
 
+class _GatewayTable(_SettingsTable):
+    """``[gateway]``: how models are asked."""
+
+    kind: GatewayKind = "tensorzero"
+
+
 class HomeBrokerTable(_SettingsTable):
     """``[home_broker]``: a broker that already stands in the house.
 
@@ -69,7 +75,7 @@ class BrokerTable(HomeBrokerTable):
     addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
 
 
-_TABLES: Final = ("household", "turns", "broker", "home_broker")
+_TABLES: Final = ("household", "turns", "gateway", "broker", "home_broker")
 
 
 def read_models(home: Home) -> Models:
@@ -108,6 +114,15 @@ def read_limits(home: Home) -> TurnLimits:
         ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
     """
     return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
+
+
+def read_gateway(home: Home) -> GatewayKind:
+    """Read how models are asked.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return (_read(home, "gateway", _GatewayTable) or _GatewayTable()).kind
 
 
 def read_broker(home: Home) -> BrokerTable | None:

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from agent_core.gateway.opening import GatewayKind
 from agent_core.limits import TurnLimits
-from agent_core.models import Models
+from agent_core.models import GatewayKind, Models
 from agent_core.prompt import Household
 from agent_core.toolset import ToolLimits
 from contracts.joining import Login

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from agent_core.chat.standby import Standby
 from agent_core.conversation import Exchange, messages_of
-from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models import Model, Models
@@ -76,13 +76,12 @@ class LocalAgent:
         skills: OwnSkills,
         *,
         settings: SpokeSettings,
-        gateway: GatewayKind = "tensorzero",
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._skills = skills
         self._household = settings.household
         self._limits = settings.limits
-        self._means = Standby(partial(_open_means, settings, gateway), tasks=tasks, name="offline agent")
+        self._means = Standby(partial(_open_means, settings), tasks=tasks, name="offline agent")
 
     async def run(
         self, question: LocalQuestion, emit: Emit, *, caller: OwnCaller, confirmer: Confirmer | None
@@ -151,7 +150,7 @@ class _NoSandbox:
 
 
 @asynccontextmanager
-async def _open_means(settings: SpokeSettings, kind: GatewayKind) -> AsyncIterator[_Means]:
+async def _open_means(settings: SpokeSettings) -> AsyncIterator[_Means]:
     async with AsyncExitStack() as stack:
         models, pool = settings.models, None
         try:
@@ -159,7 +158,7 @@ async def _open_means(settings: SpokeSettings, kind: GatewayKind) -> AsyncIterat
             pool = await stack.enter_async_context(open_pool(sandbox))
         except SandboxError:
             models = replace(models, usable=tuple(map(_without_programs, models.usable)))
-        yield _Means(await stack.enter_async_context(open_gateway(models, kind=kind)), models, pool)
+        yield _Means(await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), models, pool)
 
 
 def _without_programs(model: Model) -> Model:

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_core.limits import TurnLimits
-from agent_core.models import Models
+from agent_core.models import GatewayKind, Models
 from agent_core.prompt import Household
 from agent_core.skills.runner import RunnerSettings
 from contracts.presence import HEARTBEAT_S
@@ -85,6 +85,7 @@ class SpokeSettings(_Settings):
         rejected_s: Wait before asking a hub again that has said that it lets this device in no more.
         chat: The way in for those who talk to it on its own machine; None for none.
         models: What answers while the hub is away, as ``agent_core.models.choose`` gives them.
+        gateway: How they are asked.
         limits: When a turn of theirs is stopped.
         household: Language, time zone and units.
     """
@@ -112,6 +113,7 @@ class SpokeSettings(_Settings):
     runner: RunnerSettings = RunnerSettings()
     chat: ChatSettings | None = ChatSettings()
     models: Models = Models()
+    gateway: GatewayKind = "tensorzero"
     limits: TurnLimits = TurnLimits()
     household: Household = Household()
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Literal
 
 from agent_core.gateway.fallback import Backend, FallbackGateway, RetryPolicy
 from agent_core.gateway.ollama import open_ollama_backend
@@ -11,9 +10,7 @@ from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import Gateway
 from agent_core.gateway.routes import Routes
 from agent_core.gateway.tensorzero import open_tensorzero
-from agent_core.models import Models
-
-GatewayKind = Literal["tensorzero", "direct"]
+from agent_core.models import GatewayKind, Models
 
 
 @asynccontextmanager
@@ -27,7 +24,6 @@ async def open_gateway(
 
     Args:
         models: As ``models.choose`` gives them.
-        kind: ``direct`` speaks to OpenAI-compatible servers only, without TensorZero.
         retry: What to do where no model answered at all.
     """
     policy = retry or RetryPolicy()

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from agent_core.gateway.fallback import RetryPolicy
-from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway
-from agent_core.models import ModelEntry, choose
+from agent_core.models import GatewayKind, ModelEntry, choose
 from agent_core.testing import Script, ScriptedModel, only_local_models
 from agent_core.testing.ollama import FakeOllama
 

@@ -10,10 +10,10 @@ import pytest
 
 from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.gateway.fallback import RetryPolicy
-from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models import ModelEntry, choose
+from agent_core.models import GatewayKind, ModelEntry, choose
 from agent_core.native_tools import NativeLimits, NativeToolset
 from agent_core.prompt import Household, system_prompt
 from agent_core.styles import NativeStyle

@@ -9,7 +9,7 @@ import pytest
 
 from agent_core.gateway.fallback import RetryPolicy
 from agent_core.gateway.ollama_wire import chat_tools
-from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Completed,
@@ -25,7 +25,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models import ModelEntry, choose
+from agent_core.models import GatewayKind, ModelEntry, choose
 from agent_core.ollama import open_ollama
 from agent_core.ollama_address import ollama_address
 from agent_core.testing import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.gateway.opening import GatewayKind
-from agent_core.models import Model, ModelEntry, choose
+from agent_core.models import GatewayKind, Model, ModelEntry, choose
 from agent_core.probe import probe
 from agent_core.testing import Fails, Hangs, Says, ScriptedModel, calls
 from agent_core.testing.ollama import FakeModel, FakeOllama

@@ -7,7 +7,14 @@ from agent_core.limits import TurnLimits
 from agent_core.prompt import Household
 from contracts.errors import ConfigError
 from deploy.home import Home
-from deploy.settings import read_broker, read_home_broker, read_household, read_limits, read_variable
+from deploy.settings import (
+    read_broker,
+    read_gateway,
+    read_home_broker,
+    read_household,
+    read_limits,
+    read_variable,
+)
 
 
 def write(home: Path, text: str) -> Home:
@@ -60,6 +67,14 @@ def test_a_mistake_about_turns_names_the_field(tmp_path: Path, line: str) -> Non
     with pytest.raises(ConfigError, match=f"turns.{line.partition(' ')[0]}: ") as caught:
         read_limits(write(tmp_path, f"[turns]\n{line}\n"))
     assert caught.value.hint == "Fields: iterations, seconds."
+
+
+def test_models_are_asked_as_the_file_says(tmp_path: Path) -> None:
+    assert read_gateway(Home(tmp_path)) == "tensorzero"
+    assert read_gateway(write(tmp_path, '[gateway]\nkind = "direct"\n')) == "direct"
+    with pytest.raises(ConfigError, match=r"gateway\.kind: ") as caught:
+        read_gateway(write(tmp_path, '[gateway]\nkind = "other"\n'))
+    assert caught.value.hint == "Fields: kind."
 
 
 def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from agent_core.gateway.opening import GatewayKind, open_gateway
+from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import ModelRequest, TextPart, ToolSpec, UserMessage
-from agent_core.models import Model, ModelEntry, Models
+from agent_core.models import GatewayKind, Model, ModelEntry, Models
 from agent_core.testing import Breaks, Fails, Says, ScriptedModel, SeenRequest, calls
 from contracts.errors import GatewayError
 from hub_agent.settings import TurnSettings

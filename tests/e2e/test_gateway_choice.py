@@ -1,0 +1,26 @@
+"""Which gateway a hub asks its models through is the user's choice."""
+
+import psutil
+
+from agent_core.testing import Says, ScriptedModel
+from tests.e2e.house import House
+
+
+def test_models_are_asked_without_tensorzero_where_the_settings_say_so(
+    house: House, model: ScriptedModel
+) -> None:
+    model.script = [Says(text="Through it."), Says(text="Past it.")]
+    assert house.json("chat", "hello")["answer"] == "Through it."
+    assert _has_tensorzero(house)
+
+    house.kill("hub")
+    with (house.home / "strawberry.toml").open("a") as settings:
+        settings.write('[gateway]\nkind = "direct"\n')
+    house.start_hub()
+    assert house.json("chat", "hello")["answer"] == "Past it."
+    assert not _has_tensorzero(house)
+
+
+def _has_tensorzero(house: House) -> bool:
+    loaded = psutil.Process(house.processes["hub"].pid).memory_maps()
+    return any("tensorzero" in file.path for file in loaded)
