@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
+import functools
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -14,10 +15,10 @@ from pydantic import SecretStr
 
 from agent_core.chat.tasks import open_tasks
 from broker.files import make_private_directory
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.output import note
 from deploy.home import Home
-from deploy.logs import set_up_logging
+from deploy.logs import TOLD, set_up_logging
 from deploy.running import run_until_stopped
 from deploy.service.notify import ServiceManager
 from deploy.terminal import visible
@@ -42,18 +43,38 @@ _LOOK_S: Final = 0.5
 def say(line: str) -> None:
     """Show a line to the person who started this."""
     print(visible(line), flush=True)
+    TOLD.info("%s", line)
+
+
+def _tells_its_end(command: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    """Let the log say why a command ended; whoever called it says it to the person."""
+
+    @functools.wraps(command)
+    def run(options: argparse.Namespace) -> None:
+        try:
+            command(options)
+        except StrawberryError as error:
+            TOLD.error("%s", f"{error.message}. {error.hint or ''}".rstrip())
+            raise
+        except Exception:
+            TOLD.exception("it ended by an error")
+            raise
+
+    return run
 
 
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     """Set up what every process that stays needs, and give its data directory, owner-only."""
-    set_up_logging(debug=options.debug, quiet=quiet)
+    file = None if options.log_file is None else Path(options.log_file).absolute()
     if options.home is not None:
         os.environ["STRAWBERRY_HOME"] = options.home
     home = Home.find()
     make_private_directory(home.directory)
+    set_up_logging(debug=options.debug, quiet=quiet, file=file)
     return home
 
 
+@_tells_its_end
 def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
     from deploy.single_host import UpOptions, run_up
@@ -64,6 +85,7 @@ def up(options: argparse.Namespace) -> None:
     run_until_stopped(run_up(home, options=chosen, say=say, ready=manager.ready), manager=manager)
 
 
+@_tells_its_end
 def run_broker(options: argparse.Namespace) -> None:
     """Run the embedded broker alone."""
     from deploy import local_broker
@@ -78,6 +100,7 @@ def run_broker(options: argparse.Namespace) -> None:
     )
 
 
+@_tells_its_end
 def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
     from deploy import local_hub
@@ -112,6 +135,7 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
     return LanOptions(exposure, https_port=getattr(options, "https_port", 0))
 
 
+@_tells_its_end
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
     from deploy.settings import read_household, read_limits, read_models

@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import json
 import os
 import shutil
 import subprocess
@@ -17,8 +18,9 @@ from deploy.home import Home
 from deploy.service.memory import cap, needed_mb, size_mb
 from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
 from deploy.service.systemd import Systemd
-from deploy.service.windows import TaskScheduler, render_task
+from deploy.service.windows import TaskScheduler, render_task, task_logs
 from deploy.settings import has_models
+from deploy.terminal import visible
 from spoke.enrolment import FILE_NAME
 
 _COLUMNS: Final = ("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
@@ -70,9 +72,7 @@ def status(options: argparse.Namespace) -> int:
 def logs(options: argparse.Namespace) -> int:
     """Show what services wrote."""
     if sys.platform == "win32":
-        raise ConfigError(
-            "Windows keeps no log of a task", hint="Run the command itself to see what it says."
-        )
+        return _task_logs(options)
     manager = _systemd(options)
     kinds = [kind for kind in _kinds(options) if manager.path_of(kind).exists()]
     if not kinds:
@@ -82,6 +82,13 @@ def logs(options: argparse.Namespace) -> int:
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     except FileNotFoundError:
         raise ConfigError("there is no journalctl here", hint="It comes with systemd.") from None
+
+
+def _task_logs(options: argparse.Namespace) -> int:
+    told = task_logs(Home.find(), _kinds(options), lines=options.lines, follow=options.follow)
+    for kind, line in told:
+        print(json.dumps({"service": kind, "line": line}) if options.json else visible(line), flush=True)
+    return 0
 
 
 def remove(options: argparse.Namespace) -> None:
@@ -172,6 +179,9 @@ def _user(options: argparse.Namespace) -> str | None:
         raise ConfigError(
             "whose rights is the service to have?", hint="Say it with --run-as NAME; best not root."
         )
+    # It becomes a line of the unit, and a part of paths and commands.
+    if not user.isprintable() or user.split() != [user] or "/" in user:
+        raise ConfigError(f"{user!r} is no name of a user", hint="'id -un' says yours.")
     return user
 
 

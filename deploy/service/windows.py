@@ -3,12 +3,15 @@
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
 from contracts.errors import ConfigError
+from deploy.home import Home
+from deploy.log_files import read_logs, spoke_log
 from deploy.service.plan import Kind, ServicePlan, name_of
 
 _NAMESPACE: Final = "http://schemas.microsoft.com/windows/2004/02/mit/task"
@@ -39,8 +42,10 @@ def render_task(plan: ServicePlan, *, account: str) -> str:
         ExecutionTimeLimit="PT0S",
     )
     _add(_section(settings, "RestartOnFailure"), Interval="PT1M", Count="999")
-    # A task has no variables of its own.
-    program, *words = (*plan.words, f"--home={plan.home}")
+    # A task has no variables of its own, and nobody keeps what it writes.
+    kept = log_of(Home(plan.home), plan.kind)
+    program, *words = plan.words
+    words += [f"--home={plan.home}", f"--log-file={kept}"]
     _add(
         _section(_section(task, "Actions", Context="owner"), "Exec"),
         Command=program,
@@ -100,6 +105,33 @@ class TaskScheduler:
         answer = self._ask(*words)
         if answer.returncode != 0:
             raise ConfigError(f"schtasks {words[0]}: {answer.stderr.strip() or answer.returncode}")
+
+
+def log_of(home: Home, kind: Kind) -> Path:
+    """Give the file that a task logs into."""
+    return home.logs / f"{kind}.log"
+
+
+def task_logs(home: Home, kinds: Sequence[Kind], *, lines: int, follow: bool) -> Iterator[tuple[Kind, str]]:
+    """Give what tasks wrote, line by line, each with the task that it is of.
+
+    Args:
+        lines: How many of what there is already.
+        follow: Whether to go on as they write, without end.
+
+    Raises:
+        ConfigError: If none of them ever ran.
+    """
+    owners: dict[Path, Kind] = {}
+    for kind in kinds:
+        owners[log_of(home, kind)] = owners[spoke_log(log_of(home, kind))] = kind
+    if not any(path.exists() for path in owners):
+        raise ConfigError(
+            f"there is no log in {home.logs}",
+            hint="'strawberry service install SERVICE --now' sets one up and starts it.",
+        )
+    for path, line in read_logs(list(owners), lines=lines, follow=follow):
+        yield owners[path], line
 
 
 def _task(kind: Kind) -> str:

@@ -148,6 +148,10 @@ def test_where_users_get_no_namespaces_the_unit_goes_without_and_says_so(machine
         (("install", "hub", "--writable", "/no/such/folder"), "there is no folder"),
         (("install", "hub", "--memory", "much"), "is no size"),
         (("install", "hub", "--run-as", "anna"), "is for services of the whole machine"),
+        (("install", "hub", "--system", "--run-as", "anna\nExecStartPre=x"), "is no name of a user"),
+        (("install", "hub", "--system", "--run-as", "anna smith"), "is no name of a user"),
+        (("install", "hub", "--system", "--run-as", "anna\u200e"), "is no name of a user"),
+        (("install", "hub", "--system", "--run-as", "../anna"), "is no name of a user"),
         (("logs", "hub"), "there is no such service"),
     ],
 )

@@ -153,7 +153,9 @@ def test_the_windows_task_is_one_that_runs_the_command_in_its_home_and_starts_it
     said = {each.tag.removeprefix(space): (each.text or "").strip() for each in task.iter()}
     assert said["UserId"] == "HOUSE\\anna & co"
     assert said["Command"] == "C:\\v env\\strawberry.exe"
-    assert said["Arguments"] == f'spoke run "--skills=C:\\my skills" "--home={home}"'
+    assert said["Arguments"] == (
+        f'spoke run "--skills=C:\\my skills" "--home={home}" "--log-file={home / "logs" / "spoke.log"}"'
+    )
     assert said["RunLevel"] == "LeastPrivilege"
     assert said["ExecutionTimeLimit"] == "PT0S", "Windows would end it after three days"
     assert said["Interval"] == "PT1M"
