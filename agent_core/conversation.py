@@ -86,6 +86,20 @@ class Exchange:
     complete: bool = True
 
 
+@dataclass(frozen=True)
+class ConversationSummary:
+    """A conversation, among others.
+
+    Attributes:
+        asked: The first question.
+        last: When something was said in it last.
+    """
+
+    id: str
+    asked: str
+    last: datetime
+
+
 def moment_after(now: datetime, latest: datetime | None) -> datetime:
     """Give the time of a new entry: never before what its writer knew of the conversation.
 

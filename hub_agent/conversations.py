@@ -11,9 +11,9 @@ from typing import Final, cast
 from sqlmodel import Session, col, delete, select
 
 from agent_core.chat.turns import Ending, TurnKey, TurnState
-from agent_core.conversation import Exchange, Words
+from agent_core.conversation import ConversationSummary, Exchange, Words
 from contracts.errors import Conflict
-from hub_agent.history import HubPen, recent
+from hub_agent.history import HubPen, has_part, recent, summaries
 from hub_agent.tables import TurnRow
 from hub_registry.store import Store
 from hub_registry.tables import now
@@ -128,7 +128,33 @@ class Conversations:
 
     async def history(self, user: str, conversation: str, *, limit: int) -> list[Exchange]:
         """Give the last answered turns of a conversation, wherever they ran, oldest first."""
-        return await self._store.read(lambda session: recent(session, user, conversation, limit=limit))
+        return await self._store.read(
+            lambda session: recent(session, user, conversation, limit=limit, answered=True)
+        )
+
+    async def said(
+        self, user: str, conversation: str, *, limit: int, device: str | None = None
+    ) -> list[Exchange]:
+        """Give the last turns of a conversation, wherever they ran, oldest first.
+
+        Args:
+            device: Who reads, where it is a device: nothing of what it has taken no part in.
+        """
+
+        def work(session: Session) -> list[Exchange]:
+            if device is not None and not has_part(session, user, conversation, device):
+                return []
+            return recent(session, user, conversation, limit=limit)
+
+        return await self._store.read(work)
+
+    async def known(self, user: str, *, limit: int, device: str | None = None) -> list[ConversationSummary]:
+        """Give the conversations of a user, the latest first.
+
+        Args:
+            device: Who reads, where it is a device: only those in which it has taken part.
+        """
+        return await self._store.read(lambda session: summaries(session, user, limit=limit, device=device))
 
     def _row(
         self, key: TurnKey, state: TurnState, *, conversation: str | None = None, device: str | None = None

@@ -15,7 +15,7 @@ from typing import cast
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
-from agent_core.conversation import Exchange, Words, exchanges_of, moment_after
+from agent_core.conversation import ConversationSummary, Exchange, Words, exchanges_of, moment_after
 from contracts.errors import Forbidden
 from contracts.history import PAGE_ENTRIES, Entry, Place, SyncAnswer, SyncRequest, hub_writer, page_of
 from hub_agent.tables import EntryRow, FeedRow, PartRow
@@ -56,8 +56,14 @@ class HubPen:
             _add(session, user, entry)
 
 
-def recent(session: Session, user: str, conversation: str, *, limit: int) -> list[Exchange]:
-    """Give the last answered turns of a conversation, oldest first."""
+def recent(
+    session: Session, user: str, conversation: str, *, limit: int, answered: bool = False
+) -> list[Exchange]:
+    """Give the last turns of a conversation, oldest first.
+
+    Args:
+        answered: Without those that have no answer, or none yet.
+    """
     # Two entries for a turn, twice where two sides wrote it down, and more where a text is long.
     wanted = 6 * limit
     rows = session.exec(
@@ -66,8 +72,40 @@ def recent(session: Session, user: str, conversation: str, *, limit: int) -> lis
         .order_by(col(EntryRow.at).desc(), col(EntryRow.origin).desc(), col(EntryRow.seq).desc())
         .limit(wanted)
     )
-    exchanges = [exchange for exchange in exchanges_of(map(_entry, rows)) if exchange.answer is not None]
-    return exchanges[len(exchanges) - limit :] if len(exchanges) > limit else exchanges
+    exchanges = exchanges_of(map(_entry, rows))
+    if answered:
+        exchanges = [exchange for exchange in exchanges if exchange.answer is not None]
+    return exchanges[max(0, len(exchanges) - limit) :]
+
+
+def summaries(session: Session, user: str, *, limit: int, device: str | None) -> list[ConversationSummary]:
+    """Give the conversations of a user, the latest first.
+
+    Args:
+        device: Only those in which this device has taken part; None for all.
+    """
+    last = func.max(EntryRow.at)
+    latest = (
+        select(EntryRow.conversation, last)
+        .where(EntryRow.user == user)
+        .group_by(col(EntryRow.conversation))
+        .order_by(last.desc(), col(EntryRow.conversation))
+    )
+    if device is not None:
+        parts = select(PartRow.conversation).where(PartRow.user == user, PartRow.device == device)
+        latest = latest.where(col(EntryRow.conversation).in_(parts))
+    found = (
+        ConversationSummary(conversation, asked, at)
+        for conversation, at in session.exec(latest).all()
+        # Of a conversation that is still on its way there may be no question yet.
+        if (asked := _first_question(session, user, conversation)) is not None
+    )
+    return list(islice(found, limit))
+
+
+def has_part(session: Session, user: str, conversation: str, device: str) -> bool:
+    """Whether a device has taken part in a conversation."""
+    return session.get(PartRow, (user, conversation, device)) is not None
 
 
 class History:
@@ -179,7 +217,7 @@ def _add(session: Session, user: str, entry: Entry) -> None:
 
 def _take_part(session: Session, user: str, conversation: str, device: str) -> None:
     """Let a device have a conversation; all that was said in it comes first."""
-    if session.get(PartRow, (user, conversation, device)) is not None:
+    if has_part(session, user, conversation, device):
         return
     session.add(PartRow(user=user, conversation=conversation, device=device))
     said = (
@@ -188,6 +226,16 @@ def _take_part(session: Session, user: str, conversation: str, device: str) -> N
         .order_by(col(EntryRow.at), col(EntryRow.origin), col(EntryRow.seq))
     )
     _feed(session, device, user, session.exec(said).all())
+
+
+def _first_question(session: Session, user: str, conversation: str) -> str | None:
+    first = (
+        select(EntryRow.text)
+        .where(EntryRow.user == user, EntryRow.conversation == conversation, EntryRow.kind == "question")
+        .order_by(col(EntryRow.at), col(EntryRow.origin), col(EntryRow.seq))
+        .limit(1)
+    )
+    return session.exec(first).first()
 
 
 def _feed(session: Session, device: str, user: str, keys: Iterable[tuple[str, int]]) -> None:

@@ -20,6 +20,7 @@ from contracts.chat import AGENTS, check_agent
 from contracts.events import Notice, TurnError, TurnEvent
 from contracts.rpc import Actor
 from spoke.asking import Asking
+from spoke.history import History
 from spoke.hub_turn import HubQuestion, HubTurns, NotServed, Unsure
 from spoke.ledger import SpokeLedger
 from spoke.own_skills import OwnCaller, OwnSkills
@@ -66,6 +67,11 @@ class Agent:
         self._questions = Questions()
         self._turns = Turns(means.ledger, tasks=tasks, open_per_user=chat.open_turns)
         self._local: LocalAgent | None = None
+
+    @property
+    def history(self) -> History:
+        """What was said here, and in the same conversations elsewhere."""
+        return self._means.ledger.history
 
     async def ask(self, asking: Asking) -> Turn:
         """Begin a turn.

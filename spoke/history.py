@@ -7,14 +7,14 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from agent_core.conversation import Exchange, Words, exchanges_of, messages_of, moment_after
-from agent_core.gateway.protocol import Message
+from agent_core.conversation import ConversationSummary, Exchange, Words, exchanges_of, moment_after
 from contracts.history import PAGE_ENTRIES, Entry, Place, SyncAnswer, SyncRequest, page_of
 from contracts.wire import rfc3339
 from spoke.store import SpokeStore, open_spoke_store
@@ -22,18 +22,6 @@ from spoke.store import SpokeStore, open_spoke_store
 _LOG = logging.getLogger(__name__)
 
 FILE_NAME: Final = "history.db"
-
-
-@dataclass(frozen=True)
-class ConversationSummary:
-    """A conversation that this device knows.
-
-    Attributes:
-        last: When something was said in it last.
-    """
-
-    id: str
-    last: datetime
 
 
 class History:
@@ -90,20 +78,22 @@ class History:
         exchanges = exchanges_of(await self._store.read(work))
         return exchanges[max(0, len(exchanges) - limit) :]
 
-    async def context(self, conversation: str, *, limit: int = 100) -> tuple[Message, ...]:
-        """Give the answered turns as a model is told them; see `agent_core.conversation.messages_of`."""
-        return messages_of(await self.read(conversation, limit=limit), reader=self._device)
-
-    async def conversations(self, *, limit: int = 100) -> list[ConversationSummary]:
+    async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Give the conversations that this device knows, the latest first."""
 
         def work(connection: sqlite3.Connection) -> list[ConversationSummary]:
             rows = connection.execute(
                 "SELECT conversation, max(at) AS last FROM entry WHERE home = ?"
-                " GROUP BY conversation ORDER BY last DESC LIMIT ?",
-                (self._home, limit),
+                " GROUP BY conversation ORDER BY last DESC, conversation",
+                (self._home,),
+            ).fetchall()
+            found = (
+                ConversationSummary(id_, asked, datetime.fromisoformat(last))
+                for id_, last in rows
+                # Of a conversation that is still on its way there may be no question yet.
+                if (asked := self._first_question(connection, id_)) is not None
             )
-            return [ConversationSummary(id_, datetime.fromisoformat(last)) for id_, last in rows]
+            return list(islice(found, limit))
 
         return await self._store.read(work)
 
@@ -220,6 +210,14 @@ class History:
             "SELECT max(seq) FROM entry WHERE home = ? AND origin = ?", (self._home, origin)
         ).fetchone()
         return int(found[0] or 0)
+
+    def _first_question(self, connection: sqlite3.Connection, conversation: str) -> str | None:
+        rows = connection.execute(
+            "SELECT body FROM entry WHERE home = ? AND conversation = ? ORDER BY at, origin, seq",
+            (self._home, conversation),
+        )
+        entries = (Entry.model_validate_json(body) for (body,) in rows)
+        return next((entry.text for entry in entries if entry.kind == "question"), None)
 
     def _place(self, connection: sqlite3.Connection) -> Place | None:
         row = connection.execute("SELECT body FROM place WHERE home = ?", (self._home,)).fetchone()

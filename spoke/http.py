@@ -22,6 +22,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from agent_core.chat.http.completions import Completion, CompletionRequest, model_list, read, whole_answer
+from agent_core.chat.http.conversations import (
+    CONVERSATIONS,
+    EXCHANGES,
+    Limit,
+    conversation_list,
+    whole_conversation,
+)
 from agent_core.chat.http.errors import expected, refused
 from agent_core.chat.http.guard import Guard
 from agent_core.chat.http.streams import Connections, EventStream, farewell
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 _Body = TypeVar("_Body", bound=BaseModel)
 
 _ID: TypeAdapter[str] = TypeAdapter(Token)
+_LIMIT: TypeAdapter[int] = TypeAdapter(Limit)
 _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
 _RUN_FILE: Final = "run.json"
 
@@ -89,6 +97,8 @@ class ChatRoutes:
             Route("/v1/models", self._let_in(self._models)),
             Route("/v1/chat/completions", self._let_in(self._complete), methods=["POST"]),
             Route("/api/chat", self._let_in(self._say), methods=["POST"]),
+            Route("/api/conversations", self._let_in(self._conversations)),
+            Route("/api/conversations/{conversation}", self._let_in(self._conversation)),
             Route("/api/turns/{turn}/cancel", self._let_in(self._cancel), methods=["POST"]),
             Route(
                 "/api/turns/{turn}/confirmations/{question}", self._let_in(self._confirm), methods=["POST"]
@@ -147,6 +157,16 @@ class ChatRoutes:
             return JSONResponse(await whole_answer(turn))
         return farewell(client)
 
+    async def _conversations(self, request: Request) -> Response:
+        limit = _limit(request, CONVERSATIONS)
+        history = (await self._agent()).history
+        return JSONResponse(conversation_list(await history.conversations(limit=limit)))
+
+    async def _conversation(self, request: Request) -> Response:
+        conversation, limit = _checked(request.path_params["conversation"]), _limit(request, EXCHANGES)
+        history = (await self._agent()).history
+        return JSONResponse(whole_conversation(conversation, await history.read(conversation, limit=limit)))
+
     def _check_device(self, named: str | None) -> None:
         if named not in (None, self._device):
             raise InvalidMessage(
@@ -197,6 +217,13 @@ def _id(request: Request, header: str) -> str:
     """Give the id that the client chose, or a new one."""
     chosen = request.headers.get(header)
     return uuid7() if chosen is None else _checked(chosen)
+
+
+def _limit(request: Request, usual: int) -> int:
+    try:
+        return _LIMIT.validate_python(request.query_params.get("limit", usual))
+    except ValidationError as error:
+        raise InvalidMessage(f"limit: {error.errors(include_url=False)[0]['msg']}") from None
 
 
 def _checked(id_: str) -> str:

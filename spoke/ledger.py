@@ -17,15 +17,17 @@ class SpokeLedger:
     """See ``agent_core.chat.turns.Ledger``.
 
     Args:
+        history: Where they are written down.
         wrote: Called when something new was written down.
 
     Attributes:
+        history: As given.
         has_news: Whether something was answered here that the hub may not know; whoever tells it clears this.
     """
 
     def __init__(self, history: History, *, wrote: Callable[[], None]) -> None:
         self.has_news = True
-        self._history = history
+        self.history = history
         self._wrote = wrote
         self._states: OrderedDict[TurnKey, TurnState] = OrderedDict()
         self._conversations: dict[TurnKey, str] = {}
@@ -71,7 +73,7 @@ class SpokeLedger:
             complete=ending.mode is not None,
         )
         self.has_news = self.has_news or ending.mode != "online"
-        await self._history.append(words)
+        await self.history.append(words)
         self._wrote()
 
     async def bury(self, key: TurnKey) -> TurnState:
@@ -82,21 +84,21 @@ class SpokeLedger:
 
     async def exchanges(self, conversation: str, *, limit: int) -> list[Exchange]:
         """Give the last answered turns of a conversation, wherever they ran, oldest first."""
-        known = await self._history.read(conversation, limit=limit)
+        known = await self.history.read(conversation, limit=limit)
         return [exchange for exchange in known if exchange.answer is not None]
 
     async def works_offline(self, conversation: str) -> bool:
         """Whether what a person was told last in this conversation is that this device works offline."""
-        return await self._history.works_offline(conversation)
+        return await self.history.works_offline(conversation)
 
     async def set_offline(self, conversation: str, *, offline: bool) -> None:
         """Write down that a person was told that this device works offline, or that the hub is back."""
-        await self._history.set_offline(conversation, offline=offline)
+        await self.history.set_offline(conversation, offline=offline)
 
     async def _write_question(self, key: TurnKey, words: Words) -> None:
-        if any(known.turn == key.turn for known in await self._history.read(words.conversation)):
+        if any(known.turn == key.turn for known in await self.history.read(words.conversation)):
             raise _came_before(key)
-        await self._history.append(words)
+        await self.history.append(words)
 
     def _remember(self, key: TurnKey, state: TurnState) -> None:
         self._states[key] = state

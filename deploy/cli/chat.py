@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,12 +13,15 @@ from typing import Any
 
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient
+from deploy.cli.history import as_text, exchanges, newest
 from deploy.cli.output import Output, note, waiting
 from deploy.home import Home
 from deploy.terminal import visible
 
 _DEFAULT_AGENT = "assistant"
 _CANCEL_S = 10.0
+_REMINDED = 3
+"""Exchanges of an earlier conversation that are shown before it goes on."""
 
 
 def chat(options: argparse.Namespace) -> int:
@@ -29,14 +33,36 @@ def chat(options: argparse.Namespace) -> int:
         # The device that is meant instead of this one is reached through the hub.
         find = partial(HubClient.find, home, url=options.hub)
     agent, message = _words(options.words)
+    if message is not None and not message.strip():
+        raise ConfigError(
+            "the message is empty", hint="Without a message, 'strawberry chat' is a conversation."
+        )
     conversation = Conversation(find, agent=agent, device=options.device, output=Output(options.json))
+    said: list[dict[str, Any]] = []
+    if options.newest or options.conversation is not None:
+        client = find()
+        conversation.id = newest(client) if options.newest else options.conversation
+        # One that is not known would be a new one, which nobody means who names it.
+        said = exchanges(client, conversation.id, limit=_REMINDED)
     if message is not None:
-        if not message.strip():
-            raise ConfigError(
-                "the message is empty", hint="Without a message, 'strawberry chat' is a conversation."
-            )
         return conversation.say(message)
-    return _talk(conversation)
+    if said:
+        note(as_text(said) + "\n")
+    try:
+        return _talk(conversation)
+    finally:
+        if said or conversation.has_begun:
+            note(_way_back(options, conversation.id))
+
+
+def _way_back(options: argparse.Namespace, conversation: str) -> str:
+    words = ["strawberry", "chat", "--conversation", conversation]
+    for option in ("hub", "device"):
+        if (value := getattr(options, option)) is not None:
+            words += [f"--{option}", value]
+    # A prompt without an answer stands in the last line of a terminal.
+    line = "\n" if sys.stdin.isatty() else ""
+    return f"{line}go on with: {shlex.join(words)}"
 
 
 def _words(words: list[str]) -> tuple[str, str | None]:
@@ -77,6 +103,7 @@ class Conversation:
 
     Attributes:
         find: Gives whom the next message goes to.
+        has_begun: Whether anything was said in it.
     """
 
     find: Callable[[], HubClient]
@@ -84,6 +111,7 @@ class Conversation:
     device: str | None
     output: Output
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    has_begun: bool = field(default=False, init=False)
     _shown: bool = field(default=False, init=False)
     _in_line: bool = field(default=False, init=False)
     _client: HubClient = field(init=False)
@@ -96,6 +124,7 @@ class Conversation:
         """
         turn = uuid.uuid4().hex
         self._client = self.find()
+        self.has_begun = True
         try:
             events = list(self._follow(self._ask(message, turn)))
         except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from contracts.wire import Json
 from hub_agent.chat import Chat
 from hub_agent.confirmations import Slips
 from hub_agent.history import History
-from hub_agent.http import chat, completions, errors, history, skills
+from hub_agent.http import chat, completions, conversations, errors, history, skills
 from hub_agent.http.skills import Direct
 from hub_agent.settings import HttpSettings
 from hub_registry.bearer import Gate
@@ -60,6 +60,7 @@ def make_app(services: Services) -> ASGIApp:
         app.include_router(
             routes.make_router(services.chat, gate=services.gate, connections=services.connections)
         )
+    app.include_router(conversations.make_router(assistant.conversations, gate=services.gate))
     app.include_router(history.make_router(services.history, gate=services.gate))
     app.include_router(skills.make_router(direct))
     app.include_router(make_registry_router(assistant.registry, gate=services.gate, remover=services.remover))

@@ -109,6 +109,30 @@ async def test_what_a_device_brings_is_stored_once_and_is_the_hubs_context(
     assert (await history.sync(ANN, KITCHEN, SyncRequest())).entries == brought
 
 
+async def test_what_has_no_answer_yet_is_shown_to_people_and_not_told_to_models(
+    conversations: Conversations,
+) -> None:
+    await told(conversations, "1")
+    await conversations.begin(TurnKey(ANN, "2"), conversation="c", question="2?", device=None)
+    said = await conversations.said(ANN, "c", limit=5)
+    assert [(each.question, each.answer) for each in said] == [("1?", "1!"), ("2?", None)]
+    assert [each.question for each in await conversations.history(ANN, "c", limit=1)] == ["1?"]
+
+
+async def test_a_conversation_of_which_only_an_answer_has_come_is_not_listed_yet(
+    history: History, conversations: Conversations
+) -> None:
+    await told(conversations, "older", conversation="d")
+    brought = entry(1, turn="k1", kind="answer", text="a", mode="offline")
+    await history.sync(ANN, KITCHEN, SyncRequest(entries=(brought,)))
+    assert [each.id for each in await conversations.known(ANN, limit=1)] == ["d"]
+    await history.sync(ANN, KITCHEN, SyncRequest(entries=(entry(2, turn="k1"),)))
+    assert {each.id: each.asked for each in await conversations.known(ANN, limit=5)} == {
+        "c": "q2",
+        "d": "older?",
+    }
+
+
 async def test_an_answer_that_ended_with_an_error_counts_as_broken_off(conversations: Conversations) -> None:
     key = TurnKey(ANN, "1")
     await conversations.begin(key, conversation="c", question="q", device=None)

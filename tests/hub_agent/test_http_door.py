@@ -23,6 +23,8 @@ PROTECTED = (
     ("POST", "/api/chat", {"message": "turn on the lamp"}),
     ("POST", "/api/turns/t1/cancel", {}),
     ("POST", "/api/turns/t1/confirmations/q1", {"approve": True}),
+    ("GET", "/api/conversations", None),
+    ("GET", "/api/conversations/c1", None),
     ("POST", "/api/skills/call", {"device": "bedroom_pc", "skill": "LampSkill", "method": "turn_on"}),
     ("POST", "/api/exec", {"code": "1"}),
     ("GET", "/api/skills", None),
@@ -136,7 +138,7 @@ async def test_a_token_opens_only_what_its_scopes_say(home: Home) -> None:
             answer = await client.post(path, json=body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden"), path
     async with home.client(calls) as client:
-        for method, path, body in PROTECTED[:5]:
+        for method, path, body in PROTECTED[:7]:
             assert (await client.request(method, path, json=body)).status_code == 403, path
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from agent_core.conversation import Words
-from agent_core.gateway.protocol import AssistantMessage, UserMessage
 from contracts.errors import ConfigError, Disconnected, InvalidMessage
 from contracts.history import Entry, Place, SyncAnswer, SyncRequest
 from spoke.history import FILE_NAME, History, open_history
@@ -99,21 +98,32 @@ async def test_a_clock_that_is_set_back_between_two_starts_changes_no_order(
         assert await questions(history) == ["a?", "b?", "c?"]
 
 
-async def test_the_last_turns_are_read_and_told_to_the_model(history: History) -> None:
+async def test_the_last_turns_are_read(history: History) -> None:
     for turn in "abc":
         await history.append(asks(turn))
         await history.append(answers(turn))
     await history.append(asks("d"))
-    assert [exchange.question for exchange in await history.read("c", limit=2)] == ["c?", "d?"]
-    assert await history.context("c", limit=2) == (UserMessage("c?"), AssistantMessage("c!"))
-    assert [each.id for each in await history.conversations()] == ["c"]
+    last = [(exchange.question, exchange.answer) for exchange in await history.read("c", limit=2)]
+    assert last == [("c?", "c!"), ("d?", None)]
 
 
-async def test_the_conversations_come_latest_first(history: History, clock: Clock) -> None:
-    for conversation in "cde":
-        await history.append(asks(conversation, conversation=conversation))
+async def test_the_conversations_come_latest_first_with_their_first_question(
+    history: History, clock: Clock
+) -> None:
+    # The one that began first is the one in which something was said last.
+    for turn, conversation in enumerate("cdec"):
+        await history.append(asks(f"{conversation}{turn}", conversation=conversation))
         clock.now += 1
-    assert [each.id for each in await history.conversations(limit=2)] == ["e", "d"]
+    known = await history.conversations(limit=2)
+    assert [(each.id, each.asked) for each in known] == [("c", "c0?"), ("e", "e2?")]
+    assert known[0].last == NOON + timedelta(seconds=3)
+
+
+async def test_a_conversation_of_which_only_an_answer_has_come_is_not_listed_yet(history: History) -> None:
+    await history.take(SyncRequest(), answer(from_hub(1, "h", kind="answer", text="h!")))
+    assert await history.conversations(limit=5) == []
+    await history.take(SyncRequest(), answer(from_hub(2, "h"), number=2))
+    assert [each.asked for each in await history.conversations(limit=5)] == ["h?"]
 
 
 async def test_what_was_said_in_another_home_stays_there(tmp_path: Path, clock: Clock) -> None:

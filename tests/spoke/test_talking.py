@@ -109,6 +109,8 @@ async def test_only_the_owner_is_served(talker: Talker) -> None:
             ("POST", "/api/chat"),
             ("POST", "/api/turns/t1/cancel"),
             ("POST", "/api/turns/t1/confirmations/q"),
+            ("GET", "/api/conversations"),
+            ("GET", "/api/conversations/c1"),
         ):
             assert (await stranger.request(method, path, json={})).status_code == 401, path
         assert (await stranger.get("/api/health")).json()["device"] == talker.spoke.device

@@ -1,4 +1,4 @@
-"""``strawberry chat``, ``call``, ``exec`` and ``skills``: what a home is for."""
+"""``strawberry chat``, ``history``, ``call``, ``exec`` and ``skills``: what a home is for."""
 
 from deploy.cli.parser.shared import Commands, Parents, add_actions
 
@@ -11,7 +11,21 @@ def add(commands: Commands, parents: Parents) -> None:
         "words", nargs="*", metavar="[AGENT] MESSAGE", help="one quoted message; without it, a conversation"
     )
     chat.add_argument("--device", help="the device to act on when the message names none")
+    former = chat.add_mutually_exclusive_group()
+    former.add_argument("--conversation", metavar="ID", help="go on with this one; 'history' lists them")
+    former.add_argument(
+        "--continue", dest="newest", action="store_true", help="go on with the newest conversation"
+    )
     chat.set_defaults(run="deploy.cli.chat:chat")
+
+    history = commands.add_parser(
+        "history", parents=[client], help="what was said: the conversations, or one of them"
+    )
+    history.add_argument("id", nargs="?", metavar="ID", help="the conversation to show")
+    history.add_argument(
+        "--limit", type=int, metavar="N", help="the last N; default 20, of one conversation 100"
+    )
+    history.set_defaults(run="deploy.cli.history:history")
 
     call = commands.add_parser("call", parents=[client], help="call a method of a skill")
     call.add_argument(

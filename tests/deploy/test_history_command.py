@@ -1,0 +1,169 @@
+"""What was said before, on the command line: listed, shown, and gone on with."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.strawberry import environment_of, run
+
+# Five and a half hours ahead of UTC, all year: what was said in the evening there is of the next day here.
+ZONE = "TST-5:30"
+EXCHANGES = (
+    {"question": "Is it dark?", "answer": "It is.", "at": "2026-01-01T21:00:00.000Z", "mode": "online"},
+    {
+        "question": "Now?",
+        "answer": "Dark.",
+        "at": "2026-01-01T21:01:00.000Z",
+        "mode": "offline",
+        "device": "pi",
+    },
+    {"question": "Still?", "answer": "It is st", "at": "2026-01-01T21:02:00.000Z", "mode": None},
+    {"question": "Hello?", "answer": None, "at": "2026-01-01T21:03:00.000Z", "mode": None},
+)
+KNOWN = (
+    {"id": "c1", "asked": "Is it dark?", "at": "2026-01-01T21:03:00.000Z"},
+    {"id": "c0", "asked": "Good morning", "at": "2025-12-31T08:00:00.000Z"},
+)
+SHOWN = """\
+2026-01-02 02:30  (online)
+> Is it dark?
+It is.
+
+2026-01-02 02:31  (offline)
+> Now?
+Dark.
+
+2026-01-02 02:32  (broken off)
+> Still?
+It is st
+
+2026-01-02 02:33  (no answer)
+> Hello?
+"""
+
+
+@dataclass
+class Hub:
+    """A hub that knows what stands above, and says yes to everything.
+
+    Attributes:
+        said: Conversation and text of each message.
+    """
+
+    url: str = ""
+    known: list[dict[str, Any]] = field(default_factory=lambda: list(KNOWN))
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    def answer(self, path: str) -> tuple[int, Any]:
+        where, _, query = path.partition("?limit=")
+        limit = int(query or 100)
+        match where.removeprefix("/api/conversations"):
+            case "":
+                return 200, self.known[:limit]
+            case "/c1":
+                return 200, {"id": "c1", "exchanges": EXCHANGES[-limit:]}
+            case _:
+                return 404, {"error": {"code": "not_found", "message": "there is none", "hint": "Look."}}
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    stand_in = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, answer = stand_in.answer(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            message = str(body["messages"][-1]["content"])
+            stand_in.said.append((str(self.headers["x-strawberry-conversation"]), message))
+            self.send_response(200)
+            self.end_headers()
+            final = {"kind": "final", "answer": "Yes.", "mode": "online"}
+            chunk = json.dumps({"choices": [], "x_strawberry": final})
+            self.wfile.write(f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        stand_in.url = f"http://127.0.0.1:{server.server_port}"
+        yield stand_in
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return environment_of(tmp_path, STRAWBERRY_TOKEN="any", TZ=ZONE)
+
+
+def test_the_conversations_are_listed_with_local_times(hub: Hub, environment: dict[str, str]) -> None:
+    done = run(environment, "history", "--hub", hub.url)
+    assert done.stdout.splitlines() == [
+        "WHEN              ASKED         ID",
+        "2026-01-02 02:33  Is it dark?   c1",
+        "2025-12-31 13:30  Good morning  c0",
+    ]
+    only = run(environment, "history", "--limit", "1", "--json", "--hub", hub.url)
+    assert json.loads(only.stdout) == [KNOWN[0]]
+    hub.known.clear()
+    assert "'strawberry chat' begins" in run(environment, "history", "--hub", hub.url).stdout
+
+
+def test_a_conversation_is_shown_with_who_answered(hub: Hub, environment: dict[str, str]) -> None:
+    assert run(environment, "history", "c1", "--hub", hub.url).stdout == SHOWN
+    last = run(environment, "history", "c1", "--limit", "2", "--json", "--hub", hub.url)
+    assert json.loads(last.stdout) == {"id": "c1", "exchanges": list(EXCHANGES[-2:])}
+    unknown = run(environment, "history", "c/2", "--hub", hub.url)
+    assert (unknown.returncode, unknown.stderr) == (1, "strawberry: there is none\n  Look.\n")
+
+
+@pytest.mark.parametrize("words", [("--continue",), ("--conversation", "c1")])
+def test_a_talk_goes_on_after_what_was_said_last(
+    hub: Hub, environment: dict[str, str], words: tuple[str, ...]
+) -> None:
+    done = run(environment, "chat", *words, "--hub", hub.url, text="And now?\nSure?\n")
+    assert done.stdout == "Yes.\nYes.\n"
+    reminder = SHOWN.partition("\n\n")[2]
+    assert done.stderr == f"{reminder}\ngo on with: strawberry chat --conversation c1 --hub {hub.url}\n"
+    assert hub.said == [("c1", "And now?"), ("c1", "Sure?")]
+
+
+def test_a_new_talk_names_itself_at_its_end_so_that_it_can_go_on(
+    hub: Hub, environment: dict[str, str]
+) -> None:
+    done = run(environment, "chat", "--hub", hub.url, text="Hello\n")
+    ((conversation, _),) = hub.said
+    assert done.stderr == f"go on with: strawberry chat --conversation {conversation} --hub {hub.url}\n"
+    assert run(environment, "chat", "--hub", hub.url, text="").stderr == ""
+
+
+def test_one_message_goes_on_too_and_shows_nothing_but_its_answer(
+    hub: Hub, environment: dict[str, str]
+) -> None:
+    done = run(environment, "chat", "--continue", "And now?", "--hub", hub.url)
+    assert (done.stdout, done.stderr) == ("Yes.\n", "")
+    assert hub.said == [("c1", "And now?")]
+
+
+def test_what_is_not_there_cannot_go_on_and_nothing_is_said(hub: Hub, environment: dict[str, str]) -> None:
+    unknown = run(environment, "chat", "--conversation", "c2", "Hello", "--hub", hub.url)
+    assert (unknown.returncode, unknown.stderr) == (1, "strawberry: there is none\n  Look.\n")
+    hub.known.clear()
+    nothing = run(environment, "chat", "--continue", "Hello", "--hub", hub.url)
+    assert nothing.returncode == 1
+    assert nothing.stderr.startswith("strawberry: there is no conversation to go on with\n")
+    assert hub.said == []

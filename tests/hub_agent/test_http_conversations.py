@@ -1,0 +1,89 @@
+"""Reading what was said, over HTTP: each their own, a device what it has taken part in."""
+
+from datetime import datetime
+
+import httpx
+import pytest
+
+from tests.hub_agent.home import Home
+from tests.hub_agent.skills import LampSkill
+
+
+async def say(client: httpx.AsyncClient, message: str, conversation: str) -> httpx.Response:
+    return await client.post("/api/chat", json={"message": message, "conversation": conversation})
+
+
+async def listed(client: httpx.AsyncClient, **query: int) -> list[str]:
+    return [each["id"] for each in (await client.get("/api/conversations", params=query)).json()]
+
+
+async def test_conversations_are_listed_newest_first_and_each_is_read_in_order_of_time(home: Home) -> None:
+    device = await home.device("Bedroom PC", LampSkill())
+    async with home.client() as client:
+        for message, conversation in (
+            ("turn on the lamp", "c1"),
+            ("turn on lamp", "c2"),
+            ("turn on lamp", "c1"),
+        ):
+            assert (await say(client, message, conversation)).status_code == 200
+        newest, older = (await client.get("/api/conversations")).json()
+        assert (newest["id"], newest["asked"]) == ("c1", "turn on the lamp")
+        assert (older["id"], older["asked"]) == ("c2", "turn on lamp")
+        assert datetime.fromisoformat(newest["at"]) > datetime.fromisoformat(older["at"])
+        assert await listed(client, limit=1) == ["c1"]
+
+        shown = (await client.get("/api/conversations/c1")).json()
+        first, second = shown["exchanges"]
+        assert shown["id"] == "c1"
+        assert set(first) == {"question", "answer", "at", "mode"}
+        assert (first["question"], first["mode"]) == ("turn on the lamp", "sentence")
+        assert second["question"] == "turn on lamp"
+        assert first["answer"]
+        assert first["at"] < second["at"] <= newest["at"]
+        last = (await client.get("/api/conversations/c1", params={"limit": 1})).json()
+        assert last["exchanges"] == [second]
+    async with home.client(device.token) as own:
+        assert (await say(own, "turn on the lamp", "c2")).status_code == 200
+        (_, by_device) = (await own.get("/api/conversations/c2")).json()["exchanges"]
+        assert by_device["device"] == device.id
+
+
+@pytest.mark.parametrize("path", ["/api/conversations/nothing", "/api/conversations/of_bob"])
+async def test_another_persons_conversation_is_as_unknown_as_one_that_is_not(home: Home, path: str) -> None:
+    await home.device("Bedroom PC", LampSkill())
+    bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
+    async with home.client(bob) as client:
+        assert (await say(client, "turn on the lamp", "of_bob")).status_code == 200
+        assert await listed(client) == ["of_bob"]
+    async with home.client() as client:
+        assert await listed(client) == []
+        answer = await client.get(path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert "strawberry history" in answer.json()["error"]["hint"]
+
+
+async def test_a_device_sees_the_conversations_in_which_it_has_taken_part_and_no_other(home: Home) -> None:
+    device = await home.device("Bedroom PC", LampSkill())
+    async with home.client() as owner, home.client(device.token) as own:
+        await say(owner, "turn on the lamp", "here")
+        await say(owner, "turn on the lamp", "elsewhere")
+        assert await listed(own) == []
+        await say(own, "turn on lamp", "here")
+        assert await listed(own) == ["here"]
+        # Once it takes part it has all of it, as by the sync.
+        shown = (await own.get("/api/conversations/here")).json()["exchanges"]
+        assert [each["question"] for each in shown] == ["turn on the lamp", "turn on lamp"]
+        assert (await own.get("/api/conversations/elsewhere")).status_code == 404
+        assert await listed(owner) == ["here", "elsewhere"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/conversations?limit=0", "/api/conversations?limit=many", "/api/conversations/c1?limit=1001"],
+)
+async def test_a_limit_that_makes_no_sense_is_named(home: Home, path: str) -> None:
+    async with home.client() as client:
+        answer = await client.get(path)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (422, "invalid")
+    assert error["message"].startswith("limit: ")
