@@ -60,6 +60,11 @@ def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: Hou
         device = house.json("devices", "list")[0]["id"]
         assert house.json("call", device, "LampSkill.status")["is_on"] is True
 
+        house.json("chat", "--continue", "turn on the lamp")
+        (known,) = house.json("history")
+        kept = house.json("history", known["id"])["exchanges"]
+        assert [(each["question"], each["mode"]) for each in kept] == [("turn on the lamp", "sentence")] * 2
+
         honest = house.cli("chat", "write me a poem")
         assert honest.returncode == 1
         assert "model" in honest.stderr
@@ -368,6 +373,7 @@ def test_every_command_explains_itself() -> None:
         ["hub"],
         ["spoke", "run"],
         ["chat"],
+        ["history"],
         ["call"],
         ["exec"],
         ["devices"],
