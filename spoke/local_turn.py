@@ -158,7 +158,9 @@ async def _open_means(settings: SpokeSettings) -> AsyncIterator[_Means]:
             pool = await stack.enter_async_context(open_pool(sandbox))
         except SandboxError:
             models = replace(models, usable=tuple(map(_without_programs, models.usable)))
-        yield _Means(await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), models, pool)
+        yield _Means(
+            await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), models, pool
+        )
 
 
 def _without_programs(model: Model) -> Model:
