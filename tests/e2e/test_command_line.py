@@ -39,10 +39,9 @@ def up(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> House:
     return House(tmp_path / "house", sandbox=sandbox_files)
 
 
-def _start_up(house: House) -> None:
-    house.start(
-        "up", "up", "--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port), "--debug"
-    )
+def _start_up(house: House, *words: str) -> None:
+    ports = ("--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port))
+    house.start("up", "up", *ports, "--debug", *words)
     wait_for(lambda: "Ready" in house.log("up") or house.ended("up"), what="strawberry up")
 
 
@@ -323,16 +322,19 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     _assert_silent(house, secrets, *outputs)
 
 
-def test_no_secret_is_in_what_up_prints(up: House) -> None:
+def test_no_secret_is_in_what_up_prints_and_keeps(up: House) -> None:
     with up as house:
-        _start_up(house)
+        kept = f"--log-file={house.directory / 'kept.log'}"
+        _start_up(house, kept)
         house.json("chat", "turn on the lamp")
         added = house.json("devices", "add", "Another")
         program = house.json("tokens", "add", "node-red", "--scope", "chat,call")["token"]
         house.cli("devices", "list", STRAWBERRY_TOKEN=program)
         house.kill("up")
-        _start_up(house)
+        _start_up(house, kept)
         wait_for(lambda: house.log("up").count("Ready") == 2, what="strawberry up once more")
+        assert "INFO    strawberry: Ready" in house.log("kept")
+        assert "spoke" in house.log("kept-spoke")
         secrets = {added["token"], program, *_secrets_of(house.home)}
         assert len(secrets) == 6
         _assert_silent(house, secrets)
