@@ -138,7 +138,7 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
 @_tells_its_end
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
-    from deploy.settings import read_household, read_limits, read_models
+    from deploy.settings import read_gateway, read_household, read_limits, read_models
     from spoke.settings import SpokeSettings
 
     home = _start(options, quiet=options.with_parent)
@@ -158,6 +158,7 @@ def run_spoke(options: argparse.Namespace) -> None:
         samples=options.samples,
         version=version("strawberry-home"),
         models=read_models(home),
+        gateway=read_gateway(home),
         limits=read_limits(home),
         household=read_household(home),
     )
