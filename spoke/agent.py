@@ -135,12 +135,12 @@ class Agent:
         history = await ledger.exchanges(conversation, limit=self._chat.exchanges) or list(asking.history)
         # Written down by itself: who answered a turn does not tell what was said in it. A doubtful one is
         # answered here without a word of working offline, and one that breaks off is answered by nobody.
-        was_offline = await ledger.works_offline(conversation)
+        was_offline = await ledger.history.works_offline(conversation)
 
         async def began() -> None:
             if was_offline:
                 emit(Notice(text="The hub is back."))
-                await ledger.set_offline(conversation, offline=False)
+                await ledger.history.set_offline(conversation, offline=False)
 
         question = HubQuestion(asking.turn, conversation, asking.message, tuple(history), asking.can_confirm)
         try:
@@ -148,7 +148,7 @@ class Agent:
         except NotServed as refusal:
             if not was_offline and self._means.settings.models.usable:
                 emit(Notice(text=f"Working offline: {refusal}."))
-                await ledger.set_offline(conversation, offline=True)
+                await ledger.history.set_offline(conversation, offline=True)
             turn.untrusted = await self._think(asking, history, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
             emit(

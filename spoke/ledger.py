@@ -87,14 +87,6 @@ class SpokeLedger:
         known = await self.history.read(conversation, limit=limit)
         return [exchange for exchange in known if exchange.answer is not None]
 
-    async def works_offline(self, conversation: str) -> bool:
-        """Whether what a person was told last in this conversation is that this device works offline."""
-        return await self.history.works_offline(conversation)
-
-    async def set_offline(self, conversation: str, *, offline: bool) -> None:
-        """Write down that a person was told that this device works offline, or that the hub is back."""
-        await self.history.set_offline(conversation, offline=offline)
-
     async def _write_question(self, key: TurnKey, words: Words) -> None:
         if any(known.turn == key.turn for known in await self.history.read(words.conversation)):
             raise _came_before(key)
