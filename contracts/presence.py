@@ -6,7 +6,7 @@ from pydantic import Field
 
 from contracts.names import SkillName
 from contracts.rpc import Epoch
-from contracts.wire import Json, Part, Timestamp, Wire
+from contracts.wire import Counter, Json, Part, Timestamp, Wire
 
 HEARTBEAT_S: float = 15.0
 """Seconds between two heartbeats; with MQTT's keepalive the same, neither outlives the other."""
@@ -32,8 +32,8 @@ class DeviceStatus(Wire):
     kind: Literal["status"] = "status"
     state: Literal["online", "offline"]
     epoch: Epoch
-    connection: Annotated[int, Field(ge=1)]
-    seq: Annotated[int, Field(ge=0)]
+    connection: Annotated[Counter, Field(ge=1)]
+    seq: Counter
     hub_session: str | None = None
     skills: dict[SkillName, Sha256] = {}
     version: str = ""
@@ -55,7 +55,7 @@ class Heartbeat(Wire):
     """
 
     kind: Literal["heartbeat"] = "heartbeat"
-    seq: Annotated[int, Field(ge=0)]
+    seq: Counter
     uptime_s: Annotated[float, Field(ge=0)]
     mode: Literal["hub", "alone"] = "hub"
     load: float | None = None

@@ -16,6 +16,9 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+Counter = Annotated[int, Field(ge=0, lt=2**53)]
+"""A count that every JSON reader and every database keeps exact."""
+
 Timestamp = Annotated[datetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
 """A moment; RFC 3339 UTC on the wire."""
 

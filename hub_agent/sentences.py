@@ -1,11 +1,14 @@
 """The declared sentences of all devices: an index that follows the directory."""
 
+import logging
 from collections.abc import Iterator
 
 from agent_core.catalogue import Target
 from agent_core.sentences import SentenceCall, SentenceChoice, SentenceIndex
 from hub_registry.directory import HUB_KEY, Directory, Entry, Found, RegisteredSkill
 from hub_registry.targets import of_any, on_device
+
+_log = logging.getLogger(__name__)
 
 
 class Sentences:
@@ -41,12 +44,18 @@ class Sentences:
     def _sync(self) -> None:
         while self._changed:
             device = self._changed.pop()
-            entry = self._directory.get(device)
-            if entry is None or entry.device.revoked:
-                for skill in self._known.pop(device, {}):
-                    self._remove(device, skill)
-            else:
-                self._follow(entry)
+            try:
+                self._update(device)
+            except Exception:  # noqa: BLE001
+                _log.exception("indexing the sentences of %s failed", device)
+
+    def _update(self, device: str) -> None:
+        entry = self._directory.get(device)
+        if entry is None or entry.device.revoked:
+            for skill in self._known.pop(device, {}):
+                self._remove(device, skill)
+        else:
+            self._follow(entry)
 
     def _follow(self, entry: Entry) -> None:
         known = self._known.setdefault(entry.id, {})

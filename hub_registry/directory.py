@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from agent_core.skills.foreign_schema import check_schema
 from agent_core.skills.nearest import suggestion
 from broker.keys import PublicKey
-from contracts.errors import CallError, ErrorCode
+from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.registration import Method, Registration
 from hub_registry.devices import Device
 from hub_registry.presence import HighWater, Presence
@@ -35,7 +36,20 @@ class RegisteredSkill:
 
     @classmethod
     def of(cls, registration: Registration, digest: str) -> "RegisteredSkill":
-        """Make it from a registration whose method names differ."""
+        """Check what the types of a registration leave open, and index its methods.
+
+        Raises:
+            InvalidMessage: A method is there twice, or a schema is malformed.
+        """
+        for method in registration.methods:
+            try:
+                check_schema(method.parameters)
+                if method.result is not None:
+                    check_schema(method.result)
+            except ValueError as error:
+                raise InvalidMessage(f"{registration.skill}.{method.name}: {error}") from None
+        if len({method.name for method in registration.methods}) != len(registration.methods):
+            raise InvalidMessage(f"{registration.skill} registers a method twice")
         return cls(registration, digest, {method.name: method for method in registration.methods})
 
     @property

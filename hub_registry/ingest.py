@@ -127,23 +127,36 @@ class Ingest:
             self._emptied(message)
             return
         try:
-            values = row.match(message.topic)
-            entry = self._directory.get(values["device"]) if values else None
-            if values is None:
-                raise InvalidMessage("the bus has no such topic")
-            if entry is None and message.retain:
-                # Left behind, or on its way while the device is removed: swept away, nothing to warn of.
-                _log.debug("%.200r is retained of a device that is not there", message.topic)
-                self._suspect(named)
-                return
-            if entry is None or (key := self._directory.public_key(entry.id)) is None:
-                raise InvalidMessage("it is from a device that has not joined or was revoked")
-            sender = self._sender(entry, key)
-            if len(message.payload) > most_bytes:
-                raise InvalidMessage(f"{len(message.payload)} bytes are more than the {most_bytes} allowed")
-            handle(entry, sender, message, values)
+            self._check_and_handle(message, row, most_bytes, handle)
         except StrawberryError as error:
             self.complain(named, message.topic, error.message)
+        except Exception as error:  # noqa: BLE001
+            # Whatever a device sends, it must not end the task that serves all of them.
+            _log.exception("taking in a message on %.200r failed", message.topic)
+            self.complain(named, message.topic, f"the hub cannot process it ({type(error).__name__})")
+
+    def _check_and_handle(
+        self,
+        message: Message,
+        row: topics.Topic,
+        most_bytes: int,
+        handle: Callable[[Entry, _Sender, Message, dict[str, str]], None],
+    ) -> None:
+        values = row.match(message.topic)
+        entry = self._directory.get(values["device"]) if values else None
+        if values is None:
+            raise InvalidMessage("the bus has no such topic")
+        if entry is None and message.retain:
+            # Left behind, or on its way while the device is removed: swept away, nothing to warn of.
+            _log.debug("%.200r is retained of a device that is not there", message.topic)
+            self._suspect(values["device"])
+            return
+        if entry is None or (key := self._directory.public_key(entry.id)) is None:
+            raise InvalidMessage("it is from a device that has not joined or was revoked")
+        sender = self._sender(entry, key)
+        if len(message.payload) > most_bytes:
+            raise InvalidMessage(f"{len(message.payload)} bytes are more than the {most_bytes} allowed")
+        handle(entry, sender, message, values)
 
     def _emptied(self, message: Message) -> None:
         values = topics.SKILL.match(message.topic)
@@ -242,10 +255,7 @@ class Ingest:
             raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {name!r}")
         if name in HUB_SKILLS:
             raise InvalidMessage(f"the name {name} is reserved for the hub's own skill")
-        skill = RegisteredSkill.of(registration, digest)
-        if len(skill.methods) != len(registration.methods):
-            raise InvalidMessage(f"{name} registers a method twice")
-        return skill
+        return RegisteredSkill.of(registration, digest)
 
     def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
         others = sum(len(other.methods) for other in entry.skills.values() if other.name != skill.name)

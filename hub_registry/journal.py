@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import bindparam, insert, tuple_, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, delete, select
 
+from contracts.errors import InvalidMessage
 from contracts.registration import Method, MethodFlags, Registration
 from hub_registry.devices import Device, device_of
 from hub_registry.directory import Directory, RegisteredSkill
@@ -77,6 +79,9 @@ class Journal:
             _log.error("the registry could not be written, it is tried again: %s", error)
             self._batch.skills = batch.skills | self._batch.skills
             self._batch.high = batch.high | self._batch.high
+        except Exception:  # noqa: BLE001
+            # Not the database's fault but something in the rows; trying again would fail for ever.
+            _log.exception("the registry could not be written; devices register again at their next start")
 
     async def flush_alive(self) -> None:
         """Write the signs of life."""
@@ -205,7 +210,10 @@ def _stored(session: Session) -> list[_Stored]:
         methods[method.device_id, method.class_name].append(method)
     skills: defaultdict[str, list[RegisteredSkill]] = defaultdict(list)
     for row in session.exec(select(RegistrationRow)):
-        skills[row.device_id].append(_skill(row, methods[row.device_id, row.class_name]))
+        try:
+            skills[row.device_id].append(_skill(row, methods[row.device_id, row.class_name]))
+        except (InvalidMessage, ValidationError) as error:
+            _log.warning("skipped the stored %s of %s: %s", row.class_name, row.device_id, error)
     return [
         _Stored(
             device_of(row), HighWater(row.epoch, row.connection, row.seq, ended=row.ended), skills[row.id]

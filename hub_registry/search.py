@@ -1,10 +1,13 @@
 """Searching the directory: an index that follows it."""
 
+import logging
 from datetime import timedelta
 
 from agent_core.skills.search import MAX_ANSWER_BYTES, IndexedDevice, SearchAnswer, SkillIndex
 from hub_registry.directory import Directory, Entry
 from hub_registry.tables import now
+
+_log = logging.getLogger(__name__)
 
 
 class SkillSearch:
@@ -61,12 +64,19 @@ class SkillSearch:
         """Bring the index up to the directory."""
         while self._changed:
             device = self._changed.pop()
-            entry = self._directory.get(device)
-            if entry is None or not entry.fresh(since=now() - self._expiry):
-                self._index.remove_device(device)
-                self._indexed.pop(device, None)
-            else:
-                self._follow(entry)
+            try:
+                self._update(device)
+            except Exception:  # noqa: BLE001
+                # One device's skills may be missing from the search; those of the others must not be.
+                _log.exception("indexing the skills of %s failed", device)
+
+    def _update(self, device: str) -> None:
+        entry = self._directory.get(device)
+        if entry is None or not entry.fresh(since=now() - self._expiry):
+            self._index.remove_device(device)
+            self._indexed.pop(device, None)
+        else:
+            self._follow(entry)
 
     def _follow(self, entry: Entry) -> None:
         device = entry.device

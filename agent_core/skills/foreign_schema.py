@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 from referencing import Registry
 
 from contracts.wire import Json
@@ -20,6 +21,36 @@ MAX_BRANCHES: Final = 20_000
 _OF_NAMES: Final = ("properties", "$defs", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE: Final = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
+
+_MAX_DEPTH: Final = 64
+"""Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
+
+
+def check_schema(schema: Mapping[str, Json]) -> None:
+    """Check that every keyword has a value of the form that JSON Schema (2020-12) gives it.
+
+    Raises:
+        ValueError: The schema is malformed, or too deep.
+    """
+    _check_depth(schema, 0)
+    _check_text(json.dumps(schema))
+
+
+@functools.lru_cache(maxsize=2_048)
+def _check_text(schema: str) -> None:
+    try:
+        Draft202012Validator.check_schema(json.loads(schema))
+    except SchemaError as error:
+        where = ".".join(str(step) for step in error.absolute_path)
+        raise ValueError(f"malformed JSON Schema at {where or 'its top'}: {error.message[:200]}") from None
+
+
+def _check_depth(schema: Json, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"the JSON Schema is nested more than {_MAX_DEPTH} levels deep")
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for child in children:
+        _check_depth(child, depth + 1)
 
 
 @functools.lru_cache(maxsize=2_048)

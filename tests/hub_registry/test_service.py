@@ -5,12 +5,15 @@ import json
 import pytest
 from sqlmodel import select
 
-from broker.envelope import unseal
+from broker.envelope import Seal, unseal
 from broker.keys import KeyPair
 from contracts import topics
 from contracts.errors import NotFound
+from contracts.registration import Method, Registration
 from hub_registry.presence import State
-from hub_registry.tables import DeviceRow, SkillRow
+from hub_registry.registry import open_registry
+from hub_registry.settings import RegistrySettings
+from hub_registry.tables import DeviceRow, RegistrationRow, SkillRow, now
 from tests.hub_registry.hubs import open_hub
 from tests.hub_registry.spokes import FakeSpoke, eventually, registration
 
@@ -380,3 +383,64 @@ async def test_the_manifest_lists_the_hash_of_the_whole_payload_with_its_signatu
     await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
     digest = hub.registry.directory.get("tv").skills["MediaSkill"].digest
     assert digest == hashlib.sha256(payloads["MediaSkill"]).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"properties": [1, 2]}, {"required": 5}, {"properties": {"a": {"items": {"type": 7}}}}],
+    ids=str,
+)
+async def test_a_malformed_schema_is_a_problem_of_its_device_and_the_hub_goes_on(hub, parameters):
+    spoke = await hub.joined("TV")
+    method = Method(name="play", signature="play()", parameters=parameters)
+    await spoke.online(Registration(skill="MediaSkill", methods=[method]))
+    await eventually(lambda: hub.registry.directory.get("tv").problems)
+    assert "MediaSkill.play: malformed JSON Schema" in hub.registry.directory.get("tv").problems[0].message
+    other = await hub.joined("Radio")
+    await other.online(registration("RadioSkill", "tune"))
+    await eventually(lambda: hub.registry.search.search("tune").results)
+
+
+@pytest.mark.parametrize("counter", ["connection", "seq"])
+async def test_a_counter_that_no_database_holds_is_refused_and_the_hub_goes_on(hub, counter):
+    spoke = await hub.joined("TV")
+    status = json.loads(spoke.status_payload())
+    del status["sig"]
+    forged = json.dumps(status | {counter: 10**30}).encode()
+    await spoke.send(
+        spoke.status_topic, Seal(hub.registry.hub_id, spoke.key).sign(spoke.status_topic, forged)
+    )
+    await eventually(lambda: hub.registry.directory.get("tv").problems)
+    await spoke.online(registration())
+    await stored(hub, {("tv", "MediaSkill", "set_volume")})
+
+
+async def test_what_an_older_hub_stored_of_a_bad_registration_does_not_stop_the_next_start(tmp_path, hub_key):
+    settings = RegistrySettings(database=tmp_path / "hub.db")
+    async with open_registry(settings, key=hub_key) as registry:
+        device = await registry.add_device("TV", owner=registry.admin.id)
+        await registry.store.write(lambda session: session.add_all(bad_rows(device.id)))
+    async with open_registry(settings, key=hub_key) as registry:
+        assert registry.directory.get("tv").skills == {}
+        assert registry.search.search("").results == []
+
+
+def bad_rows(device: str) -> list[RegistrationRow | SkillRow]:
+    method = SkillRow(
+        device_id=device,
+        class_name="MediaSkill",
+        function_name="play",
+        position=0,
+        signature="play()",
+        docstring="",
+        device_agnostic=False,
+        last_heartbeat=now(),
+        parameters={"properties": [1, 2]},
+        positional=[],
+        flags={},
+        timeout_ms=1,
+        progress=False,
+        sentences={},
+    )
+    row = RegistrationRow(device_id=device, class_name="MediaSkill", docstring="", digest="0" * 64)
+    return [row, method]
