@@ -22,10 +22,10 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.history import told, trimmed
 from agent_core.limits import TurnLimits
-from agent_core.models import ToolStyle
-from agent_core.styles import NativeStyle, Offered, Styles
-from agent_core.text_tools import Screen, printed_calls
-from agent_core.toolset import ToolOutcome, Toolset
+from agent_core.models.entries import ToolStyle
+from agent_core.tools.styles import NativeStyle, Offered, Styles
+from agent_core.tools.text_tools import Screen, printed_calls
+from agent_core.tools.toolset import ToolOutcome, Toolset
 from agent_core.turn import Emit, TurnContext, streamed
 from contracts.errors import GatewayError, NoModel
 from contracts.events import (

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
-from agent_core.models import ToolStyle
+from agent_core.models.entries import ToolStyle
 
 Units = Literal["metric", "imperial"]
 

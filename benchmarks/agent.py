@@ -10,20 +10,20 @@ from typing import Final
 
 import httpx
 
-from agent_core.catalogue import Target
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models import ModelEntry, choose
+from agent_core.models.entries import ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
-from agent_core.sentences import SentenceIndex
-from agent_core.testing import Says, ScriptedCall
-from agent_core.toolset import TOOL_SPECS, ToolOutcome
+from agent_core.search.catalogue import Target
+from agent_core.sentences.index import SentenceIndex
+from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Reach, Row
 from contracts.events import TurnFinal
 from contracts.registration import Method
+from tests.model_server import Says, ScriptedCall
 
 _TURNS: Final = 100
 _WARM_UP: Final = 10
@@ -46,7 +46,7 @@ async def _model_server(directory: Path, replies: list[Says]) -> AsyncIterator[s
     script = directory / "script.json"
     script.write_text(json.dumps([reply.model_dump() for reply in replies]), "utf-8")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agent_core.testing", str(script), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.model_server", str(script), stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None

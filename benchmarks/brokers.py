@@ -13,10 +13,10 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from pydantic import SecretStr
 
 from benchmarks.bus_peer import HUB
-from broker import tokens
-from broker.keys import KeyPair
-from broker.link import LinkSettings
+from bus.link import LinkSettings
 from contracts.claims import PrincipalKind
+from identity import tokens
+from identity.keys import KeyPair
 from tests.mosquitto import Mosquitto
 
 

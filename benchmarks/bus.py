@@ -17,11 +17,11 @@ from benchmarks.brokers import Bus, embedded_bus, mosquitto_bus, peer
 from benchmarks.bus_peer import DEVICE, ECHO_ANSWERED, ECHO_ASKED, HUB, INSTANCE, make_echo_client
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import open_link
-from broker.rpc import Caller, CallRequest
+from bus.link import open_link
+from bus.rpc import Caller, CallRequest
 from contracts.rpc import Actor
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
 
 _ONE_BY_ONE: Final = 600

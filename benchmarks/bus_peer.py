@@ -16,15 +16,15 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from pydantic import SecretStr
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.envelope import Seal
-from broker.keys import KeyPair, PublicKey
-from broker.link import LinkSettings, open_link
-from broker.link.drivers import without_delay
-from broker.rpc import ProgressSink, Responder
+from bus.link import LinkSettings, open_link
+from bus.link.drivers import without_delay
+from bus.rpc import ProgressSink, Responder
 from contracts import topics
 from contracts.presence import Heartbeat
 from contracts.rpc import Call
 from contracts.wire import Json
+from identity.envelope import Seal
+from identity.keys import KeyPair, PublicKey
 
 HUB: Final = "bench"
 INSTANCE: Final = "main"

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.measure import Effort, milliseconds, run_nothing
 from benchmarks.table import Reach, Row
-from broker.files import only_one
+from identity.files import only_one
 
 _STARTS: Final = 20
 _PATIENCE_S: Final = 30

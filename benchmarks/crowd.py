@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import Link
+from bus.link import Link
 from contracts import topics
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, Registration
-from hub_registry.accounts import Accounts
-from hub_registry.store import open_store
-from hub_registry.tables import DeviceRow, now
+from hub_registry.access.accounts import Accounts
+from hub_registry.storage.store import open_store
+from hub_registry.storage.tables import DeviceRow, now
+from identity.envelope import Seal
+from identity.keys import KeyPair
 
 SKILLS: Final = 4
 _METHODS: Final = 5

@@ -14,17 +14,17 @@ import httpx
 import psutil
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from agent_core.testing import Says, ScriptedModel, text_of
 from benchmarks import crowd
 from benchmarks.brokers import Bus
 from benchmarks.bus import echoing, run_echo
 from benchmarks.measure import Effort, sandbox_directory
 from benchmarks.table import Reach, Row, not_measured
-from broker.keys import KeyPair
-from broker.link import LinkSettings, open_link
+from bus.link import LinkSettings, open_link
 from contracts.errors import SandboxError
+from identity.keys import KeyPair
 from sandbox_host import install
 from tests.e2e.house import House, Spoke, wait_for
+from tests.model_server import Says, ScriptedModel, text_of
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
 _CALLS: Final = 100

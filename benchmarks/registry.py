@@ -15,15 +15,15 @@ from benchmarks.brokers import Bus, embedded_bus, mosquitto_bus, peer
 from benchmarks.crowd import METHODS, Spoke, enrol, make_spokes, publish
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import Link, open_link
+from bus.link import Link, open_link
 from contracts import topics
-from hub_registry.hub_presence import HubPresence
+from hub_registry.bus.hub_presence import HubPresence
+from hub_registry.bus.service import RegistryService
 from hub_registry.registry import Registry, open_registry
-from hub_registry.service import RegistryService
 from hub_registry.settings import RegistrySettings
-from hub_registry.tables import SkillRow
+from hub_registry.storage.tables import SkillRow
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
 
 _SPOKES: Final = 1_000

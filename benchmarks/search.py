@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent_core.skills.search import IndexedDevice, SkillIndex
+from agent_core.search.index import IndexedDevice, SkillIndex
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row
 from contracts.registration import Method, Registration

@@ -15,11 +15,11 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
-from broker.certificates import client_context
-from broker.link.drivers import without_delay
-from broker.link.message import Message
-from broker.link.tls_failure import tls_failure
+from bus.link.drivers import without_delay
+from bus.link.message import Message
+from bus.link.tls_failure import tls_failure
 from contracts.errors import ConfigError, Disconnected
+from identity.certificates import client_context
 
 __all__ = ["Received", "Trial", "TrialLogin", "open_trial"]
 

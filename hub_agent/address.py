@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from broker.files import write_private
 from contracts.claims import SCOPES
 from contracts.errors import Unauthorized
 from contracts.wire import rfc3339
+from hub_registry.access.tokens import TokenRequest
 from hub_registry.registry import Registry
-from hub_registry.tables import now
-from hub_registry.tokens import TokenRequest
+from hub_registry.storage.tables import now
+from identity.files import write_private
 
 _RENEW_S: Final = 30 * 24 * 3600
 """A token that ends within a month is replaced: a hub may run for that long."""

@@ -14,8 +14,8 @@ from typing import Final
 from zeroconf import Error, InterfaceChoice
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from broker.certificates import own_names
 from contracts import discovery
+from identity.certificates import own_names
 
 _log = logging.getLogger(__name__)
 

@@ -6,42 +6,42 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-from agent_core.chat.http.server import serve
-from agent_core.chat.http.streams import Connections
-from agent_core.chat.questions import Questions
-from agent_core.chat.sandbox import Sandbox
-from agent_core.chat.standby import Standby
-from agent_core.chat.tasks import open_tasks
-from agent_core.chat.turns import Turns
 from agent_core.gateway.opening import open_gateway
-from broker.keys import KeyPair
-from broker.link import Link
-from broker.ports import listen
+from bus.link import Link
+from bus.ports import listen
+from chat.http.server import serve
+from chat.http.streams import Connections
+from chat.questions import Questions
+from chat.sandbox import Sandbox
+from chat.standby import Standby
+from chat.tasks import open_tasks
+from chat.turns import Turns
 from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
 from hub_agent.address import announced, provide_token
 from hub_agent.advertising import Advertisement, advertise
-from hub_agent.assistant import Assistant
-from hub_agent.audit import AuditTrail
-from hub_agent.bus import Bus, open_bus
-from hub_agent.bus_chat import open_bus_chat
-from hub_agent.chat import Chat
-from hub_agent.conversations import Conversations
-from hub_agent.device_manager import DeviceManager
-from hub_agent.history import History
-from hub_agent.home_ledger import HomeLedger
-from hub_agent.home_link import HomeLink, open_home_link, purge_home
+from hub_agent.bus.bus_chat import open_bus_chat
+from hub_agent.bus.connection import Bus, open_bus
+from hub_agent.bus.home_ledger import HomeLedger
+from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
+from hub_agent.calls.audit import AuditTrail
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.rate import RateLimit
+from hub_agent.calls.sentences import Sentences
+from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.conversations import Conversations
+from hub_agent.chat.history import History
+from hub_agent.chat.incoming import Chat
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
-from hub_agent.rate import RateLimit
-from hub_agent.sentences import Sentences
 from hub_agent.settings import HubSettings
 from hub_agent.store import open_agent_store
-from hub_registry.audit import Audit
-from hub_registry.bearer import Gate
+from hub_registry.access.audit import Audit
+from hub_registry.access.bearer import Gate
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
+from identity.keys import KeyPair
 from sandbox_host import PoolSettings, open_pool
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from agent_core.limits import TurnLimits
-from agent_core.models import GatewayKind, Models
+from agent_core.models.entries import GatewayKind, Models
 from agent_core.prompt import Household
-from agent_core.toolset import ToolLimits
+from agent_core.tools.toolset import ToolLimits
 from contracts.joining import Login
 from contracts.names import InstanceName
 
@@ -159,7 +159,7 @@ class HubSettings(_Settings):
     Attributes:
         home: ``STRAWBERRY_HOME``.
         instance: The stable name of this process.
-        models: As ``agent_core.models.choose`` gives them.
+        models: As ``agent_core.models.entries.choose`` gives them.
         gateway: How models are asked.
         home_link: The broker of others that the hub uses beside the bus, if any.
         ca: PEM of the certificate authorities that devices pin when they join: of this home, and of its

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from hub_registry.store import Schema, Store, open_store
+from hub_registry.storage.store import Schema, Store, open_store
 
 _SCHEMA: Final = Schema(scripts=Path(__file__).parent / "migrations", version_table="agent_version")
 

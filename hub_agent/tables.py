@@ -6,7 +6,7 @@ from sqlalchemy import JSON, BigInteger, Column, Index
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
-from hub_registry.tables import Moment
+from hub_registry.storage.tables import Moment
 
 
 class Table(SQLModel, registry=registry()):

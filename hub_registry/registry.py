@@ -5,20 +5,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from broker.keys import KeyPair
 from contracts.joining import EnrolAnswer
-from hub_registry.accounts import Accounts, User
-from hub_registry.clients import Clients
-from hub_registry.devices import Change, Device, Devices
-from hub_registry.directory import Directory
-from hub_registry.enrolment import Enrolment, Invitation, Joined
-from hub_registry.joining import Approved, Joining
-from hub_registry.journal import Journal, read_back
+from hub_registry.access.accounts import Accounts, User
+from hub_registry.access.clients import Clients
+from hub_registry.access.enrolment import Enrolment, Invitation, Joined
+from hub_registry.access.joining import Approved, Joining
+from hub_registry.access.tokens import TokenAuthority
+from hub_registry.devices.devices import Change, Device, Devices
+from hub_registry.devices.directory import Directory
+from hub_registry.devices.journal import Journal, read_back
+from hub_registry.devices.search import SkillSearch
 from hub_registry.rates import SourceLimit
-from hub_registry.search import SkillSearch
 from hub_registry.settings import RegistrySettings
-from hub_registry.store import Store, open_store
-from hub_registry.tokens import TokenAuthority
+from hub_registry.storage.store import Store, open_store
+from identity.keys import KeyPair
 
 
 @dataclass(frozen=True)

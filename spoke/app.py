@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from agent_core.skills.loaded import LoadProblem
-from broker.envelope import Seal
-from broker.files import only_one
-from broker.link import Link, open_link
-from broker.rpc import Responder
-from spoke.clock import HubClock
-from spoke.hubs import HubPresence
-from spoke.joining import join
-from spoke.membership import Membership
-from spoke.presence import Presence
-from spoke.publishing import SkillOutlet
+from bus.link import Link, open_link
+from bus.rpc import Responder
+from identity.envelope import Seal
+from identity.files import only_one
+from spoke.membership.joining import join
+from spoke.membership.membership import Membership
+from spoke.presence.clock import HubClock
+from spoke.presence.hubs import HubPresence
+from spoke.presence.presence import Presence
+from spoke.presence.publishing import SkillOutlet
+from spoke.presence.starts import next_epoch
+from spoke.presence.status import OwnStatus, manifest_of, sealed_registrations
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
-from spoke.starts import next_epoch
-from spoke.status import OwnStatus, manifest_of, sealed_registrations
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         url = None
         if settings.chat is not None:
             # Not needed by a spoke that nobody talks to.
-            from spoke.talking import Talk, open_talk
+            from spoke.chat.talking import Talk, open_talk
 
             talk = Talk(
                 settings=settings,

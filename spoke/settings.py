@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_core.limits import TurnLimits
-from agent_core.models import GatewayKind, Models
+from agent_core.models.entries import GatewayKind, Models
 from agent_core.prompt import Household
 from agent_core.skills.runner import RunnerSettings
 from contracts.presence import HEARTBEAT_S
@@ -38,7 +38,7 @@ class ChatSettings(_Settings):
     Attributes:
         port: On loopback; 0 takes any free one.
         hub_s: How long a message waits for the hub at most, until it is clear who answers it; shared out
-            by ``spoke.patience``.
+            by ``spoke.chat.patience``.
         silent_s: How long an answer that has begun may be silent until the hub is asked whether it lives.
         check_s: How long it may take to say so, then and where it is tried again.
         retry_s: Wait until a hub that did not answer is tried again; doubles up to ``retry_max_s``.
@@ -84,7 +84,7 @@ class SpokeSettings(_Settings):
         away_s: How long no broker may answer before the hub is asked where the bus is now.
         rejected_s: Wait before asking a hub again that has said that it lets this device in no more.
         chat: The way in for those who talk to it on its own machine; None for none.
-        models: What answers while the hub is away, as ``agent_core.models.choose`` gives them.
+        models: What answers while the hub is away, as ``agent_core.models.entries.choose`` gives them.
         gateway: How they are asked.
         limits: When a turn of theirs is stopped.
         household: Language, time zone and units.

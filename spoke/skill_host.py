@@ -14,7 +14,7 @@ from agent_core.skills.loaded import LoadedSkill, LoadProblem
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink
-from broker.rpc import ProgressSink, StillRunning
+from bus.rpc import ProgressSink, StillRunning
 from contracts.errors import CallError, ErrorCode
 from contracts.registration import Registration
 from contracts.rpc import Call

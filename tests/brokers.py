@@ -11,20 +11,20 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from broker import tokens
 from broker.door import BusLogin
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.keys import KeyPair
-from broker.link import LinkSettings
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.logins import admin_login, hub_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security, provision
 from broker.mosquitto.security_file import keep_admin
+from bus.link import LinkSettings
 from contracts.access import Principal
-from tests.conftest import require
+from identity import tokens
+from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 HUB_ID: Final = "home-1"
 INSTANCE: Final = "main"

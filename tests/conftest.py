@@ -2,14 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from sandbox_host import install
+from tests.brokers import KINDS, Bus, open_bus
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.requirements import require
 
 # The same examples in every run, and none of them against the clock: what failed can be seen again, and a
 # machine that stands still for a moment fails nothing. HYPOTHESIS_PROFILE=default looks for new ones.
@@ -26,18 +28,16 @@ def sandbox_files(pytestconfig: pytest.Config) -> Path:
     return directory
 
 
-def require(present: bool, hint: str) -> None:
-    """Skip a test whose server is missing; where everything must be there, fail it."""
-    if present:
-        return
-    if os.environ.get("STRAWBERRY_REQUIRE_ALL") == "1":
-        pytest.fail(hint)
-    pytest.skip(hint)
-
-
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     """A plain Mosquitto on loopback: MQTT 5, no login."""
     require(find_mosquitto() is not None, HINT)
     with Mosquitto(tmp_path) as broker:
         yield broker
+
+
+@pytest.fixture(params=KINDS)
+async def any_bus(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bus]:
+    """Each broker that can be our bus, with rights."""
+    async with open_bus(request.param, tmp_path / "broker") as bus:
+        yield bus

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from broker.certificates import ServerCertificate
+from identity.certificates import ServerCertificate
 from tests.ports import free_port
 
 HINT = "Mosquitto is not installed: apt-get install mosquitto"

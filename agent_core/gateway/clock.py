@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
-from agent_core.models import ModelEntry
+from agent_core.models.entries import ModelEntry
 
 _Piece = TypeVar("_Piece")
 

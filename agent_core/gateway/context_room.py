@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
-from agent_core.models import ModelEntry
+from agent_core.models.entries import ModelEntry
 
 _BYTES_PER_TOKEN: Final = 3
 """On the safe side, also where a letter is a token: a prompt that turns out longer loses its beginning."""

@@ -18,7 +18,7 @@ from agent_core.gateway.protocol import (
     ToolCall,
 )
 from agent_core.gateway.thoughts import ThoughtFilter
-from agent_core.models import Model, Models
+from agent_core.models.entries import Model, Models
 from contracts.errors import GatewayError, NoModel
 from contracts.wire import Json
 

@@ -23,8 +23,8 @@ from agent_core.gateway.fallback import (
 )
 from agent_core.gateway.ollama_wire import chat_messages, chat_tools
 from agent_core.gateway.protocol import Completed, ModelRequest, Remark, TextPart, ToolCall
-from agent_core.models import Model, ModelEntry
-from agent_core.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
+from agent_core.models.entries import Model, ModelEntry
+from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
 
 if TYPE_CHECKING:
     import ollama

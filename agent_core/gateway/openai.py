@@ -28,7 +28,7 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
-from agent_core.models import Model, ModelEntry
+from agent_core.models.entries import Model, ModelEntry
 
 if TYPE_CHECKING:
     import httpx

@@ -10,7 +10,7 @@ from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import Gateway
 from agent_core.gateway.routes import Routes
 from agent_core.gateway.tensorzero import open_tensorzero
-from agent_core.models import GatewayKind, Models
+from agent_core.models.entries import GatewayKind, Models
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from agent_core.models import ToolStyle
+from agent_core.models.entries import ToolStyle
 from contracts.wire import Json
 
 

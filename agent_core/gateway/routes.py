@@ -6,7 +6,7 @@ from itertools import groupby
 
 from agent_core.gateway.fallback import AllFailed, Backend, Began, Failure, Piece
 from agent_core.gateway.protocol import ModelRequest
-from agent_core.models import Model, ToolStyle
+from agent_core.models.entries import Model, ToolStyle
 
 
 class Routes:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from jsonschema.exceptions import ValidationError, best_match
 
+from agent_core.search.nearest import suggestion
 from agent_core.skills.foreign_schema import validator
-from agent_core.skills.nearest import suggestion
 from contracts.errors import CallError, ErrorCode
 from contracts.registration import Method
 from contracts.wire import Json

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from agent_core.search.nearest import suggestion
 from agent_core.skills.execution import (
     Execution,
     Failed,
@@ -21,7 +22,6 @@ from agent_core.skills.execution import (
 )
 from agent_core.skills.leash import Leash
 from agent_core.skills.loaded import LoadedMethod, LoadedSkill, LoadProblem
-from agent_core.skills.nearest import suggestion
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.skill import Skill
 from agent_core.skills.workers import Workers

@@ -10,10 +10,7 @@ from typing import Final, Literal, Protocol
 
 from pydantic import SecretStr
 
-from broker import tokens
-from broker.certificates import client_context
 from broker.door import BusLogin
-from broker.keys import KeyPair
 from broker.mosquitto.acls import role_name
 from broker.mosquitto.commands import DeleteClient, DeleteRole
 from broker.mosquitto.door import MosquittoDoor
@@ -26,6 +23,9 @@ from contracts.access import Principal
 from contracts.claims import Claims
 from contracts.errors import LoginRefused
 from contracts.presence import Revocation
+from identity import tokens
+from identity.certificates import client_context
+from identity.keys import KeyPair
 
 __all__ = ["Guests", "OurBroker", "open_guests"]
 

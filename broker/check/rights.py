@@ -9,14 +9,14 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from broker import ids
 from broker.check.finding import Finding
 from broker.check.guests import Guests, OurBroker, open_guests
 from broker.check.transport import heard_before, try_transport
-from broker.keys import KeyPair
 from broker.trials import Received, Trial, TrialLogin, open_trial
 from contracts import topics
 from contracts.access import Principal
+from identity import ids
+from identity.keys import KeyPair
 
 __all__ = ["try_ours"]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from broker.certificates import client_context
 from broker.check.finding import Finding
 from broker.check.transport import heard_before, try_transport
 from broker.trials import TrialLogin, open_trial
 from contracts import topics
 from contracts.joining import Login
+from identity.certificates import client_context
 
 __all__ = ["SharedBroker", "try_shared"]
 

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from broker import tokens
 from broker.door import BusLogin
-from broker.link import Link
+from bus.link import Link
 from contracts import topics
 from contracts.access import Principal
 from contracts.presence import Revocation
+from identity import tokens
 
 __all__ = ["EmbeddedDoor"]
 

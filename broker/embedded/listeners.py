@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from broker.certificates import own_names
 from broker.embedded.peer import CHUNK, Peer, StreamPeer
 from broker.embedded.websocket import WebSocketPeer
-from broker.ports import accept, listen
+from bus.ports import accept, listen
 from contracts.errors import ConfigError
+from identity.certificates import own_names
 
 _SCHEMES: Final = {"tcp": ("mqtt", "mqtts"), "websocket": ("ws", "wss")}
 _PURPOSES: Final = {"tcp": "MQTT", "websocket": "MQTT over WebSocket"}

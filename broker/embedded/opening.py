@@ -16,7 +16,7 @@ from broker.embedded.plugins import Gate
 from broker.embedded.retained import RetainedStore
 from broker.embedded.revocations import Revocations
 from broker.embedded.strict_broker import StrictBroker
-from broker.keys import PublicKey
+from identity.keys import PublicKey
 
 __all__ = ["EmbeddedBroker", "EmbeddedSettings", "Limits", "Listener", "open_embedded"]
 

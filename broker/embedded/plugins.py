@@ -10,13 +10,13 @@ from amqtt.contexts import BaseContext
 from amqtt.plugins.base import BaseAuthPlugin
 from amqtt.session import Session
 
-from broker import tokens
 from broker.embedded.revocations import Revocations
-from broker.keys import PublicKey
 from contracts import access
 from contracts.access import Action, Principal, Right
 from contracts.claims import Claims
 from contracts.errors import Unauthorized
+from identity import tokens
+from identity.keys import PublicKey
 
 _CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")
 

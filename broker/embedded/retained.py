@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.embedded.topics import TopicTree
-from broker.files import make_private_directory
+from identity.files import make_private_directory
 
 _log = logging.getLogger("broker.embedded")
 

@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from broker.files import write_private
 from contracts.claims import Claims
 from contracts.errors import ConfigError
 from contracts.presence import Revocation
+from identity.files import write_private
 
 _KEEP_S: Final = 2 * 366 * 86_400
 """Seconds a revocation is kept: no token lives for two years, so an older entry stops nothing."""

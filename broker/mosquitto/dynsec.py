@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from broker.link import Link, Message
 from broker.mosquitto.commands import Answer, Ask, Client, Command, DefaultAccess, Group, Role
+from bus.link import Link, Message
 from contracts import topics
 from contracts.errors import Conflict, Disconnected, Forbidden, LinkError, NotFound, StrawberryError
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from broker.keys import KeyPair
 from contracts.joining import Login
+from identity.keys import KeyPair
 
 __all__ = ["ADMIN", "HUB", "admin_login", "hub_login"]
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from broker.files import make_private_directory, write_private
-from broker.keys import KeyPair
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.logins import admin_login
 from broker.mosquitto.provisioning import provision
 from broker.mosquitto.security_file import keep_admin
-from broker.ports import listen
+from bus.ports import listen
 from contracts.errors import ConfigError
+from identity.files import make_private_directory, write_private
+from identity.keys import KeyPair
 
 __all__ = ["MosquittoListener", "MosquittoSettings", "RunningMosquitto", "open_mosquitto"]
 

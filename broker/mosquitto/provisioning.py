@@ -9,19 +9,19 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from broker.certificates import client_context
-from broker.keys import KeyPair
-from broker.link import LinkSettings, open_link
 from broker.mosquitto.acls import OURS
 from broker.mosquitto.commands import Acl, Client
 from broker.mosquitto.dynsec import DynamicSecurity, State
 from broker.mosquitto.entries import Entry, make_so
 from broker.mosquitto.logins import ADMIN, HUB, hub_login
 from broker.trials import TrialLogin, open_trial
+from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
 from contracts.errors import Conflict, LinkError, LoginRefused
 from contracts.joining import Login
+from identity.certificates import client_context
+from identity.keys import KeyPair
 
 __all__ = ["OtherClient", "Provisioned", "open_security", "provision"]
 

@@ -8,9 +8,9 @@ import secrets
 from pathlib import Path
 from typing import Any, Final
 
-from broker.files import write_private
 from contracts import topics
 from contracts.joining import Login
+from identity.files import write_private
 
 __all__ = ["keep_admin"]
 

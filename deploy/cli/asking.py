@@ -7,7 +7,7 @@ import sys
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
-from deploy.terminal import visible
+from deploy.logs.terminal import visible
 
 
 def agreed(question: str) -> bool:

@@ -10,25 +10,25 @@ from pydantic import SecretStr
 
 from broker.check import Finding, OurBroker, SharedBroker
 from broker.check import check as try_broker
-from broker.files import make_private_directory
 from broker.mosquitto.provisioning import Provisioned
 from broker.mosquitto.provisioning import provision as set_up
 from contracts.errors import ConfigError
 from contracts.joining import Login
-from deploy.bus import choose_bus, read_authority
 from deploy.cli.asking import ask_password
 from deploy.cli.output import Output, note, table, waiting
-from deploy.home import Home
-from deploy.identity import load_identity
-from deploy.known import (
+from deploy.home.bus import choose_bus, read_authority
+from deploy.home.directory import Home
+from deploy.home.identity import load_identity
+from deploy.home.known import (
     keep_provisioned,
     provisioned_broker,
     refuse_login_in,
     refuse_readable,
     running_broker,
 )
-from deploy.settings import read_broker
-from deploy.terminal import visible
+from deploy.logs.terminal import visible
+from deploy.settings.settings import read_broker
+from identity.files import make_private_directory
 
 _PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
 

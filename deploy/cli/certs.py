@@ -4,9 +4,9 @@ import argparse
 from datetime import UTC, datetime
 
 from contracts.wire import rfc3339
-from deploy.certificates import provide_certificate
 from deploy.cli.output import Output, waiting
-from deploy.home import Home
+from deploy.home.certificates import provide_certificate
+from deploy.home.directory import Home
 
 
 def certs(options: argparse.Namespace) -> None:

@@ -15,8 +15,8 @@ from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient
 from deploy.cli.history import as_text, exchanges, newest
 from deploy.cli.output import Output, note, waiting
-from deploy.home import Home
-from deploy.terminal import visible
+from deploy.home.directory import Home
+from deploy.logs.terminal import visible
 
 _DEFAULT_AGENT = "assistant"
 _CANCEL_S = 10.0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from broker.files import is_held
 from contracts.errors import ConfigError, Forbidden, NotFound, StrawberryError, Unauthorized
-from deploy.home import Home
+from deploy.home.directory import Home
+from identity.files import is_held
 
 _CONNECT_TIMEOUT_S = 10.0
 _LOOK_S = 1.0

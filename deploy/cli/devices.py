@@ -8,7 +8,7 @@ from contracts.errors import ConfigError, NotFound
 from deploy.cli.asking import agreed
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output, note, waiting
-from deploy.home import Home
+from deploy.home.directory import Home
 
 _COLUMNS = ("id", "key", "name", "area", "state", "last_seen")
 _WAITING_COLUMNS = ("code", "name", "source", "fingerprint", "expires_at")

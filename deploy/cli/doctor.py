@@ -5,8 +5,8 @@ from typing import Any
 
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output
-from deploy.doctor import examine
-from deploy.home import Home
+from deploy.doctor.doctor import examine
+from deploy.home.directory import Home
 
 _PATIENCE_S = 10.0
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output
-from deploy.home import Home
+from deploy.home.directory import Home
 
 _COLUMNS: Final = ("when", "asked", "id")
 

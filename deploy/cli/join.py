@@ -6,14 +6,14 @@ import socket
 import sys
 from importlib.metadata import version
 
-from broker.files import make_private_directory
 from contracts.errors import ConfigError
 from deploy.cli.asking import agreed
 from deploy.cli.output import Output, note, waiting
-from deploy.home import Home
-from deploy.logs import set_up_logging
-from spoke.enrolment import Enrolment
-from spoke.join_code import JoinCode, join_by_code
+from deploy.home.directory import Home
+from deploy.logs.logs import set_up_logging
+from identity.files import make_private_directory
+from spoke.membership.enrolment import Enrolment
+from spoke.membership.join_code import JoinCode, join_by_code
 from spoke.settings import SpokeSettings
 
 
@@ -58,7 +58,7 @@ def _instructions(code: JoinCode) -> str:
 
 def _choose() -> str:
     """Look for hubs and let the person pick one; the fingerprint decides later, not the announcement."""
-    from spoke.discovery import look_around
+    from spoke.membership.discovery import look_around
 
     with waiting("looking for hubs"):
         found = asyncio.run(look_around())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contracts.errors import StrawberryError
 from deploy.cli.parser import make_parser
-from deploy.terminal import visible
+from deploy.logs.terminal import visible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from agent_core.ollama import LocalModel, PullStep, open_ollama
-from agent_core.ollama_address import VARIABLE, ollama_address
+from agent_core.models.ollama import LocalModel, PullStep, open_ollama
+from agent_core.models.ollama_address import VARIABLE, ollama_address
 from contracts.errors import GatewayError
 from deploy.cli.output import Output, note, table, waiting
 from deploy.cli.progress import Progress, size_text
-from deploy.home import Home
-from deploy.models import FoundOllama, ask_ollamas, look_at, ollamas_of
+from deploy.home.directory import Home
+from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
 
 
 def list_models(options: argparse.Namespace) -> None:

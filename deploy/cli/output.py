@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.terminal import visible
+from deploy.logs.terminal import visible
 
 _TICK_S: Final = 1.0
 _CLEAR_LINE: Final = "\r\x1b[K"

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final
 
-from agent_core.ollama import PullStep
+from agent_core.models.ollama import PullStep
 
 _WINDOW_S: Final = 5.0
 """A rate over less jumps about, one over more lags behind."""

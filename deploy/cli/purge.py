@@ -7,7 +7,7 @@ from typing import Any
 from deploy.cli.asking import agreed
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output, note, waiting
-from deploy.home import Home
+from deploy.home.directory import Home
 
 
 def purge(options: argparse.Namespace) -> int:

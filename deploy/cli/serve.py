@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from pydantic import SecretStr
 
-from agent_core.chat.tasks import open_tasks
-from broker.files import make_private_directory
+from chat.tasks import open_tasks
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.output import note
-from deploy.home import Home
-from deploy.logs import TOLD, set_up_logging
-from deploy.running import run_until_stopped
+from deploy.home.directory import Home
+from deploy.home.running import run_until_stopped
+from deploy.logs.logs import TOLD, set_up_logging
+from deploy.logs.terminal import visible
 from deploy.service.notify import ServiceManager
-from deploy.terminal import visible
+from identity.files import make_private_directory
 
 if TYPE_CHECKING:
-    from deploy.broker_ports import BrokerPorts
-    from deploy.lan import LanOptions
-    from deploy.local_hub import HubOptions
+    from deploy.home.broker_ports import BrokerPorts
+    from deploy.home.lan import LanOptions
+    from deploy.home.local_hub import HubOptions
     from spoke.app import Spoke
     from spoke.settings import SpokeSettings
 
@@ -77,7 +77,7 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
 @_tells_its_end
 def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
-    from deploy.single_host import UpOptions, run_up
+    from deploy.home.single_host import UpOptions, run_up
 
     home = _start(options, quiet=True)
     chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
@@ -88,7 +88,7 @@ def up(options: argparse.Namespace) -> None:
 @_tells_its_end
 def run_broker(options: argparse.Namespace) -> None:
     """Run the embedded broker alone."""
-    from deploy import local_broker
+    from deploy.home import local_broker
 
     home = _start(options)
     manager = ServiceManager.take()
@@ -103,7 +103,7 @@ def run_broker(options: argparse.Namespace) -> None:
 @_tells_its_end
 def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
-    from deploy import local_hub
+    from deploy.home import local_hub
 
     home = _start(options)
     manager = ServiceManager.take()
@@ -112,7 +112,7 @@ def run_hub(options: argparse.Namespace) -> None:
 
 
 def _hub(options: argparse.Namespace) -> "HubOptions":
-    from deploy.local_hub import HubOptions
+    from deploy.home.local_hub import HubOptions
 
     return HubOptions(
         broker=options.broker, trust=options.trust_broker, http_port=options.http_port, lan=_lan(options)
@@ -120,13 +120,13 @@ def _hub(options: argparse.Namespace) -> "HubOptions":
 
 
 def _broker_ports(options: argparse.Namespace) -> "BrokerPorts":
-    from deploy.broker_ports import BrokerPorts
+    from deploy.home.broker_ports import BrokerPorts
 
     return BrokerPorts(mqtt=options.mqtt_port, mqtts=options.mqtts_port, websocket=options.ws_port)
 
 
 def _lan(options: argparse.Namespace) -> "LanOptions":
-    from deploy.lan import Exposure, LanOptions
+    from deploy.home.lan import Exposure, LanOptions
 
     if options.insecure_lan:
         note(_WARNING)
@@ -138,7 +138,7 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
 @_tells_its_end
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
-    from deploy.settings import read_gateway, read_household, read_limits, read_models
+    from deploy.settings.settings import read_gateway, read_household, read_limits, read_models
     from spoke.settings import SpokeSettings
 
     home = _start(options, quiet=options.with_parent)
@@ -186,7 +186,7 @@ async def _serve_skills(
         writes_programs = any(model.entry.tools == "code" for model in settings.models.usable)
         if writes_programs and not with_parent:
             # Who started the parent has the sandbox of this home already.
-            from deploy.sandbox import prepare_sandbox
+            from deploy.home.sandbox import prepare_sandbox
 
             without = "models get skills as tools of their own"
             tasks.create_task(prepare_sandbox(home, say=say, without=without), name="sandbox")

@@ -10,18 +10,18 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from broker.files import make_private_directory
 from contracts.errors import ConfigError
 from deploy.cli.output import Output, note
 from deploy.cli.parser.service import OPTIONS
-from deploy.home import Home
+from deploy.home.directory import Home
+from deploy.logs.terminal import visible
 from deploy.service.memory import cap, needed_mb, size_mb
 from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
 from deploy.service.systemd import Systemd
 from deploy.service.windows import TaskScheduler, render_task, task_logs
-from deploy.settings import has_models
-from deploy.terminal import visible
-from spoke.enrolment import FILE_NAME
+from deploy.settings.settings import has_models
+from identity.files import make_private_directory
+from spoke.membership.enrolment import FILE_NAME
 
 _COLUMNS: Final = ("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
 _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}

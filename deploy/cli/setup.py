@@ -10,18 +10,18 @@ from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
-from agent_core.models import Model, ModelEntry, choose, read_entries, read_keys
-from agent_core.ollama import LocalModel
-from agent_core.ollama_address import DEFAULT_ADDRESS, ollama_address
-from agent_core.probe import Probe, probe
+from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
+from agent_core.models.ollama import LocalModel
+from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
+from agent_core.models.probe import Probe, probe
 from contracts.errors import ConfigError
 from deploy.cli.asking import agreed
 from deploy.cli.models import pull_model
 from deploy.cli.output import Output, note, waiting
-from deploy.home import Home
-from deploy.models import ask_ollamas, ollama_at
+from deploy.home.directory import Home
 from deploy.service.systemd import Systemd
-from deploy.setup import unused_name, write_entry, write_key
+from deploy.settings.models import ask_ollamas, ollama_at
+from deploy.settings.setup import unused_name, write_entry, write_key
 
 _PROVIDERS: Final = ("openai", "ollama", "anthropic", "google")
 _OPENAI_KEY: Final = "OPENAI_API_KEY"

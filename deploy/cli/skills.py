@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import HubClient, NeedsConfirmation
 from deploy.cli.output import Output, waiting
-from deploy.home import Home
-from deploy.terminal import visible
+from deploy.home.directory import Home
+from deploy.logs.terminal import visible
 
 _COLUMNS = ("path", "summary", "devices")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from contracts.errors import ConfigError
-from deploy.logs import redact
+from deploy.logs.logs import redact
 
 Kind = Literal["up", "hub", "spoke"]
 KINDS: Final[tuple[Kind, ...]] = ("up", "hub", "spoke")

@@ -10,8 +10,8 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from contracts.errors import ConfigError
-from deploy.home import Home
-from deploy.log_files import read_logs, spoke_log
+from deploy.home.directory import Home
+from deploy.logs.log_files import read_logs, spoke_log
 from deploy.service.plan import Kind, ServicePlan, name_of
 
 _NAMESPACE: Final = "http://schemas.microsoft.com/windows/2004/02/mit/task"

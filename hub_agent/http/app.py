@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from agent_core.chat.http.guard import Guard
-from agent_core.chat.http.streams import Connections
+from chat.http.guard import Guard
+from chat.http.streams import Connections
 from contracts.wire import Json
-from hub_agent.chat import Chat
-from hub_agent.confirmations import Slips
-from hub_agent.history import History
+from hub_agent.calls.confirmations import Slips
+from hub_agent.chat.history import History
+from hub_agent.chat.incoming import Chat
 from hub_agent.http import chat, completions, conversations, errors, history, skills
 from hub_agent.http.skills import Direct
 from hub_agent.settings import HttpSettings
-from hub_registry.bearer import Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_router as make_registry_router
 

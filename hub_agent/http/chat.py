@@ -7,14 +7,14 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from agent_core.chat.http.completions import whole_answer
-from agent_core.chat.http.streams import Connections, farewell
-from agent_core.chat.turns import TurnKey
-from broker.ids import uuid7
+from chat.http.completions import whole_answer
+from chat.http.streams import Connections, farewell
+from chat.turns import TurnKey
 from contracts.chat import AGENTS, MAX_MESSAGE
 from contracts.names import Token
-from hub_agent.chat import Chat, Incoming
-from hub_registry.bearer import Bearer, Gate
+from hub_agent.chat.incoming import Chat, Incoming
+from hub_registry.access.bearer import Bearer, Gate
+from identity.ids import uuid7
 
 
 class _Body(BaseModel):

@@ -1,4 +1,4 @@
-"""Chat completions over the hub's HTTP; see ``agent_core.chat.http.completions`` for their shapes."""
+"""Chat completions over the hub's HTTP; see ``chat.http.completions`` for their shapes."""
 
 from typing import Annotated
 
@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from agent_core.chat.http.completions import Completion, CompletionRequest, model_list, read
-from agent_core.chat.http.streams import Connections, EventStream, farewell
-from broker.ids import uuid7
+from chat.http.completions import Completion, CompletionRequest, model_list, read
+from chat.http.streams import Connections, EventStream, farewell
 from contracts.names import Token
 from contracts.wire import Json
-from hub_agent.chat import Chat, Incoming
-from hub_registry.bearer import Bearer, Gate
+from hub_agent.chat.incoming import Chat, Incoming
+from hub_registry.access.bearer import Bearer, Gate
+from identity.ids import uuid7
 
 
 def make_router(chat: Chat, *, gate: Gate, connections: Connections) -> APIRouter:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from agent_core.chat.http.conversations import (
+from chat.http.conversations import (
     CONVERSATIONS,
     EXCHANGES,
     Limit,
@@ -13,8 +13,8 @@ from agent_core.chat.http.conversations import (
 )
 from contracts.names import Token
 from contracts.wire import Json
-from hub_agent.conversations import Conversations
-from hub_registry.bearer import Bearer, Gate
+from hub_agent.chat.conversations import Conversations
+from hub_registry.access.bearer import Bearer, Gate
 
 
 def make_router(conversations: Conversations, *, gate: Gate) -> APIRouter:

@@ -1,4 +1,4 @@
-"""Errors of the hub's application as JSON; see ``agent_core.chat.http.errors`` for their shape."""
+"""Errors of the hub's application as JSON; see ``chat.http.errors`` for their shape."""
 
 import logging
 
@@ -7,7 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from agent_core.chat.http.errors import error_response, expected, refused
+from chat.http.errors import error_response, expected, refused
 from contracts.errors import StrawberryError
 
 _log = logging.getLogger(__name__)

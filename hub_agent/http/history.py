@@ -7,9 +7,9 @@ from fastapi.responses import JSONResponse
 
 from contracts.errors import Forbidden
 from contracts.history import SyncRequest
-from hub_agent.history import History
-from hub_agent.rate import RateLimit
-from hub_registry.bearer import Bearer, Gate
+from hub_agent.calls.rate import RateLimit
+from hub_agent.chat.history import History
+from hub_registry.access.bearer import Bearer, Gate
 
 _PER_MINUTE: Final = 120
 _BURST: Final = 300

@@ -10,11 +10,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from broker.certificates import ServerCertificate
-from broker.ports import listen
+from bus.ports import listen
 from contracts.errors import ConfigError
 from hub_agent.advertising import primary_address
 from hub_agent.settings import LanSettings
+from identity.certificates import ServerCertificate
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 

@@ -9,22 +9,22 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from agent_core.catalogue import Target
-from agent_core.chat.http.errors import CALL_STATUS, error_response
-from agent_core.chat.http.streams import Connections, farewell
-from agent_core.skill_calls import SkillCalls
+from agent_core.search.catalogue import Target
 from agent_core.skills.arguments import arguments_digest, check_arguments
+from agent_core.tools.skill_calls import SkillCalls
 from agent_core.turn import TurnContext
-from broker.ids import uuid7
+from chat.http.errors import CALL_STATUS, error_response
+from chat.http.streams import Connections, farewell
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.events import TurnEvent
 from contracts.names import MethodName, SkillName, Token
 from contracts.rpc import Actor
 from contracts.wire import Json
-from hub_agent.assistant import Assistant
-from hub_agent.confirmations import Act, Slips
-from hub_agent.device_manager import ActingCaller, Names
-from hub_registry.bearer import Bearer, Gate
+from hub_agent.calls.confirmations import Act, Slips
+from hub_agent.calls.device_manager import ActingCaller, Names
+from hub_agent.chat.assistant import Assistant
+from hub_registry.access.bearer import Bearer, Gate
+from identity.ids import uuid7
 from sandbox_host import Deadline, RunResult
 
 _EXEC: Final = "exec"

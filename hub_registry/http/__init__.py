@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from hub_registry.bearer import Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http import clients, devices, joining, public, purge, skills, tokens
 from hub_registry.http.parts import Remover
 from hub_registry.registry import Registry

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from contracts.errors import Conflict
 from contracts.wire import Timestamp
-from hub_registry.bearer import Bearer, Gate
-from hub_registry.clients import BusClient
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.clients import BusClient
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
 

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, Request
 
 from contracts.wire import Timestamp, rfc3339
-from hub_registry.bearer import Bearer, Gate
-from hub_registry.devices import Change
-from hub_registry.directory import Entry
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.devices.devices import Change
+from hub_registry.devices.directory import Entry
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from contracts.joining import JoinAsked, JoinPoll, JoinRequest, JoinState
 from contracts.wire import Timestamp
-from hub_registry.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
 

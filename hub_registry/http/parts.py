@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub_registry.retained import Purged
+from hub_registry.bus.retained import Purged
 
 _DAY_S = 24 * 60 * 60
 

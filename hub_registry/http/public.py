@@ -8,7 +8,7 @@ from pydantic import Field
 
 from contracts.joining import Bus, EnrolAnswer, HubCard, ca_document
 from contracts.wire import Json
-from hub_registry.bearer import Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Depends
 
-from hub_registry.bearer import Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, Remover
 
 

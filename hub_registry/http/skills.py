@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from agent_core.skills.search import SearchAnswer
-from hub_registry import targets
-from hub_registry.bearer import Bearer, Gate
+from agent_core.search.index import SearchAnswer
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.devices import targets
 from hub_registry.registry import Registry
 
 _ALL_BYTES = 1024 * 1024

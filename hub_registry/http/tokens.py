@@ -8,10 +8,10 @@ from pydantic import Field
 from contracts.claims import SCOPES, Scope
 from contracts.errors import Forbidden, NotFound
 from contracts.wire import rfc3339
-from hub_registry.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.tokens import TokenRequest
 from hub_registry.http.parts import Body, Lifetime
 from hub_registry.registry import Registry
-from hub_registry.tokens import TokenRequest
 
 
 class TokenBody(Body):

@@ -7,9 +7,9 @@ import pytest
 from agent_core.gateway.fallback import RetryPolicy
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway
-from agent_core.models import GatewayKind, ModelEntry, choose
-from agent_core.testing import Script, ScriptedModel, only_local_models
-from agent_core.testing.ollama import FakeOllama
+from agent_core.models.entries import GatewayKind, ModelEntry, choose
+from tests.model_server import Script, ScriptedModel, only_local_models
+from tests.model_server.ollama import FakeOllama
 
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
 

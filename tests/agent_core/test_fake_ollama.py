@@ -8,8 +8,8 @@ import httpx
 import ollama
 import pytest
 
-from agent_core.testing import Breaks, Fails, Hangs, Says, ScriptedCall, calls
-from agent_core.testing.ollama import FakeModel, FakeOllama
+from tests.model_server import Breaks, Fails, Hangs, Says, ScriptedCall, calls
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 Serve = Callable[..., FakeOllama]
 USER = {"role": "user", "content": "Is anybody home?"}

@@ -21,9 +21,9 @@ from agent_core.gateway.protocol import (
     ToolSpec,
     UserMessage,
 )
-from agent_core.models import ModelEntry, Models, choose
-from agent_core.testing import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
+from agent_core.models.entries import ModelEntry, Models, choose
 from contracts.errors import GatewayError, NoModel
+from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
 
 Serve = Callable[..., ScriptedModel]
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
@@ -370,7 +370,7 @@ def test_no_model_beyond_this_machine_is_asked_in_tests() -> None:
 
 def test_importing_the_agent_loads_no_gateway_library() -> None:
     code = (
-        "import agent_core.gateway.opening, agent_core.testing, sys; "
+        "import agent_core.gateway.opening, tests.model_server, sys; "
         "sys.exit([m for m in ('tensorzero', 'httpx', 'ollama') if m in sys.modules] or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -384,7 +384,7 @@ import asyncio
 from pathlib import Path
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import ModelRequest, UserMessage
-from agent_core.models import ModelEntry, choose
+from agent_core.models.entries import ModelEntry, choose
 
 async def main():
     entry = ModelEntry(name="m", provider="openai", model="m", base_url={server.base_url!r})

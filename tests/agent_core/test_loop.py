@@ -14,8 +14,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.limits import TurnLimits
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.testing import Breaks, Fails, Hangs, Says, ScriptedCall, ScriptedModel, SeenRequest, calls
-from agent_core.toolset import ToolOutcome
+from agent_core.tools.toolset import ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.events import (
     Notice,
@@ -26,6 +25,7 @@ from contracts.events import (
     TurnEvent,
     TurnFinal,
 )
+from tests.model_server import Breaks, Fails, Hangs, Says, ScriptedCall, ScriptedModel, SeenRequest, calls
 
 Serve = Callable[..., ScriptedModel]
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.models import LOCAL_ONLY, ModelEntry, choose, parse_entries, read_entries, read_keys
+from agent_core.models.entries import LOCAL_ONLY, ModelEntry, choose, parse_entries, read_entries, read_keys
 from contracts.errors import ConfigError
 
 TOML = """

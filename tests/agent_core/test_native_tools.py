@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.gateway.fallback import RetryPolicy
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models import GatewayKind, ModelEntry, choose
-from agent_core.native_tools import NativeLimits, NativeToolset
+from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
-from agent_core.styles import NativeStyle
-from agent_core.testing import Fails, Says, ScriptedCall, ScriptedModel, calls
-from agent_core.testing.ollama import FakeModel, FakeOllama
-from agent_core.toolset import SkillToolset, ToolOutcome
+from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.tools.native_tools import NativeLimits, NativeToolset
+from agent_core.tools.styles import NativeStyle
+from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode
 from contracts.events import ConfirmationWanted, SkillCalled, TextDelta, ToolReturned, TurnEvent, TurnFinal
@@ -27,6 +25,8 @@ from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
 from sandbox_host.result import RunResult
+from tests.model_server import Fails, Says, ScriptedCall, ScriptedModel, calls
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 Serve = Callable[..., ScriptedModel]
 LEVEL: dict[str, Json] = {"level": {"type": "integer", "minimum": 0, "maximum": 100}}

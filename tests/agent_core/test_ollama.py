@@ -25,13 +25,13 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models import GatewayKind, ModelEntry, choose
-from agent_core.ollama import open_ollama
-from agent_core.ollama_address import ollama_address
-from agent_core.testing import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
-from agent_core.testing.ollama import FakeModel, FakeOllama
+from agent_core.models.entries import GatewayKind, ModelEntry, choose
+from agent_core.models.ollama import open_ollama
+from agent_core.models.ollama_address import ollama_address
 from contracts.errors import ConfigError, GatewayError, NotFound
 from contracts.events import Notice, TurnFinal
+from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 Serve = Callable[..., FakeOllama]
 QWEN = FakeModel("qwen3:4b")

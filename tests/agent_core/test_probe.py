@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.models import GatewayKind, Model, ModelEntry, choose
-from agent_core.probe import probe
-from agent_core.testing import Fails, Hangs, Says, ScriptedModel, calls
-from agent_core.testing.ollama import FakeModel, FakeOllama
+from agent_core.models.entries import GatewayKind, Model, ModelEntry, choose
+from agent_core.models.probe import probe
+from tests.model_server import Fails, Hangs, Says, ScriptedModel, calls
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 Serve = Callable[..., ScriptedModel]
 Ollama = Callable[..., FakeOllama]

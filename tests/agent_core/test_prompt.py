@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from agent_core.history import tokens_of, trimmed
 from agent_core.prompt import Household, Presence, context_block, system_prompt
-from agent_core.toolset import TOOL_SPECS
+from agent_core.tools.toolset import TOOL_SPECS
 
 HOME = Household(language="de-AT", time_zone="Europe/Vienna")
 NOON = datetime(2026, 7, 1, 10, 0, tzinfo=UTC)

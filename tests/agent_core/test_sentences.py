@@ -3,9 +3,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from agent_core.catalogue import SearchPage, Target
-from agent_core.sentence_turn import run_sentence
-from agent_core.sentences import SentenceCall, SentenceChoice, SentenceIndex, answer_text
+from agent_core.search.catalogue import SearchPage, Target
+from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex, answer_text
+from agent_core.sentences.sentence_turn import run_sentence
 from contracts.errors import CallError, ErrorCode
 from contracts.events import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.registration import Method, MethodFlags

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_core.testing import Fails, Hangs, Says, ScriptedModel, calls
+from tests.model_server import Fails, Hangs, Says, ScriptedModel, calls
 
 Serve = Callable[..., ScriptedModel]
 USER = {"role": "user", "content": "hi"}
@@ -94,7 +94,7 @@ def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     script.write_text(
         json.dumps([{"kind": "says", "text": "hello"}, {"kind": "fails", "status": 503}]), "utf-8"
     )
-    command = [sys.executable, "-m", "agent_core.testing", str(script)]
+    command = [sys.executable, "-m", "tests.model_server", str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_core.gateway.protocol import ToolSpec
-from agent_core.text_tools import Screen, printed_calls
+from agent_core.tools.text_tools import Screen, printed_calls
 
 TOOLS = (
     ToolSpec("python_exec", "", {"type": "object", "properties": {"code": {"type": "string"}}}),

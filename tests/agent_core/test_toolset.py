@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.gateway.protocol import ToolCall
-from agent_core.toolset import SkillToolset, ToolLimits, ToolOutcome
+from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode, SandboxError
 from contracts.events import ConfirmationWanted, SkillCalled, TurnEvent

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.prompt import Household, system_prompt
-from agent_core.testing import Says, ScriptedModel, calls
-from agent_core.toolset import SkillToolset, ToolLimits
+from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.tools.toolset import SkillToolset, ToolLimits
 from contracts.errors import CallError, ErrorCode
 from contracts.events import ConfirmationWanted, SkillCalled, ToolReturned, TurnEvent, TurnFinal
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
+from tests.model_server import Says, ScriptedModel, calls
 
 Serve = Callable[..., ScriptedModel]
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]

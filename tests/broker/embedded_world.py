@@ -18,14 +18,14 @@ from amqtt.plugins.base import BaseTopicPlugin
 from amqtt.session import Session
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from broker import tokens
 from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
 from broker.embedded.plugins import Gate, Login, TokenLogin
 from broker.embedded.revocations import Revocations
-from broker.keys import KeyPair
-from broker.link.drivers import without_delay
+from bus.link.drivers import without_delay
 from contracts.claims import PrincipalKind, Scope
 from contracts.errors import Unauthorized
+from identity import tokens
+from identity.keys import KeyPair
 
 HUB = "home-1"
 QUICK_S = 30.0

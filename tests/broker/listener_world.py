@@ -12,8 +12,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from broker.certificates import Authority, client_context
 from broker.embedded.opening import Limits, Listener
+from identity.certificates import Authority, client_context
 from tests.broker.embedded_world import QUICK_S, Client, House, Socket, connect_packet, embedded_house
 
 Way = Literal["tcp", "tls", "ws", "wss"]

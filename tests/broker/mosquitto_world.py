@@ -19,9 +19,9 @@ from broker.mosquitto.provisioning import open_security
 from broker.mosquitto.security_file import keep_admin
 from broker.trials import Trial, TrialLogin, open_trial
 from contracts.joining import Login
-from tests.conftest import require
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 
 ADMIN = Login(username="boss", password="of the house")
 EVERYTHING: tuple[AclType, ...] = ("publishClientSend", "publishClientReceive", "subscribePattern")

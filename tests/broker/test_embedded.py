@@ -13,13 +13,13 @@ import jwt
 import paho.mqtt.client as paho
 import pytest
 
-from broker import tokens
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.keys import KeyPair
-from broker.ports import listen, port_owner
+from bus.ports import listen, port_owner
 from contracts import topics
 from contracts.errors import ConfigError
 from contracts.presence import Revocation
+from identity import tokens
+from identity.keys import KeyPair
 from tests.broker.embedded_world import (
     HUB,
     QUICK_S,

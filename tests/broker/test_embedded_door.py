@@ -5,12 +5,12 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from broker import tokens
 from broker.door import BusLogin
 from broker.embedded.door import EmbeddedDoor
-from broker.link import LinkSettings, open_link
+from bus.link import LinkSettings, open_link
 from contracts.access import Principal
 from contracts.presence import Revocation
+from identity import tokens
 from tests.broker.embedded_world import House, code_for, embedded_house
 
 

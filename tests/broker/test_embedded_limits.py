@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from broker.embedded.limits import Allowance, Limits, Refusals
 from broker.embedded.peer import StreamPeer
-from broker.envelope import Seal, unseal
-from broker.keys import KeyPair
-from broker.ports import listen
+from bus.ports import listen
 from contracts.rpc import Accepted
+from identity.envelope import Seal, unseal
+from identity.keys import KeyPair
 from tests.broker.embedded_world import (
     HUB,
     QUICK_S,

@@ -16,12 +16,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from broker.certificates import Authority, client_context
 from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
-from broker.keys import KeyPair
 from contracts import topics
 from contracts.errors import ConfigError
 from contracts.presence import Revocation
+from identity.certificates import Authority, client_context
+from identity.keys import KeyPair
 from tests.broker.embedded_world import (
     QUICK_S,
     Client,
@@ -32,8 +32,8 @@ from tests.broker.embedded_world import (
     subscribe_packet,
 )
 from tests.broker.listener_world import WAYS, Place, Way, open_place
-from tests.conftest import require
 from tests.mosquitto import HINT
+from tests.requirements import require
 
 STATUS = "devices/pc/status"
 MQTT = [Subprotocol("mqtt")]

@@ -14,11 +14,11 @@ from typing import Any
 import jwt
 import pytest
 
-from broker import tokens
-from broker.keys import KeyPair
 from contracts import topics
 from contracts.errors import ConfigError
 from contracts.presence import Revocation
+from identity import tokens
+from identity.keys import KeyPair
 from tests.broker.embedded_world import (
     HUB,
     Client,
@@ -128,8 +128,8 @@ import asyncio, sys
 from pathlib import Path
 from typing import Any
 from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
-from broker import tokens
-from broker.keys import KeyPair
+from identity import tokens
+from identity.keys import KeyPair
 
 async def main(directory):
     key = KeyPair.load(directory / "key.pem").public

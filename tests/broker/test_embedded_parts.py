@@ -9,7 +9,6 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import tokens
 from broker.embedded.frames import Frame, FrameBuffer, Publication, read_publish, write_publish
 from broker.embedded.plugins import CompiledRights
 from broker.embedded.revocations import Revocations
@@ -18,6 +17,7 @@ from contracts import access
 from contracts.access import Principal, Right
 from contracts.claims import Claims, PrincipalKind
 from contracts.presence import Revocation
+from identity import tokens
 
 levels = st.sampled_from(["devices", "pc", "status", "skills", "hub", "users", "anna", "$SYS", "", "a+b"])
 topics = st.lists(levels, min_size=1, max_size=5).map("/".join)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.keys import KeyPair
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
 from broker.mosquitto.logins import hub_login
@@ -16,10 +15,11 @@ from broker.mosquitto.provisioning import open_security, provision
 from broker.mosquitto.security_file import keep_admin
 from contracts.errors import ConfigError
 from contracts.joining import Login
+from identity.keys import KeyPair
 from tests.broker.mosquitto_world import ADMIN, start_mosquitto
-from tests.conftest import require
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 
 EXAMPLE = Path(__file__).parents[2] / "mosquitto.conf"
 DEBIAN = Path("/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so")

@@ -14,8 +14,6 @@ import pytest
 from pydantic import SecretStr
 
 from broker.door import BusLogin
-from broker.keys import KeyPair
-from broker.link import LinkSettings, open_link
 from broker.mosquitto.commands import (
     Acl,
     CreateClient,
@@ -31,12 +29,14 @@ from broker.mosquitto.dynsec import DynamicSecurity
 from broker.mosquitto.logins import hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
 from broker.trials import Trial, TrialLogin, open_trial
+from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
 from contracts.errors import Conflict, Disconnected, LinkError, NotFound
 from contracts.presence import Revocation
-from tests.conftest import require
+from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 KEY = KeyPair.generate()
 LAMP = Principal("device", "lamp_pi", "anna")

@@ -18,18 +18,18 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
-from broker.certificates import Authority, ServerCertificate
-from broker.keys import KeyPair
-from broker.link import Link, LinkSettings, Message, open_link
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.logins import admin_login, hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
 from broker.mosquitto.provisioning import open_security, provision
 from broker.trials import TrialLogin, open_trial
+from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.errors import ConfigError, Disconnected, PortTaken
-from tests.conftest import require
+from identity.certificates import Authority, ServerCertificate
+from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 KEY = KeyPair.generate()
 STATUS = topics.STATUS.build(device="lamp_pi")
@@ -138,7 +138,7 @@ async def test_it_dies_with_a_parent_that_is_killed(settings: MosquittoSettings,
     program = textwrap.dedent(
         f"""
         import asyncio, pathlib
-        from broker.keys import KeyPair
+        from identity.keys import KeyPair
         from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
 
         async def main():

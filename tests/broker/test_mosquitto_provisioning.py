@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.keys import KeyPair
 from broker.mosquitto.logins import hub_login
 from broker.mosquitto.provisioning import open_security, provision
 from contracts import topics
 from contracts.errors import Conflict, Disconnected, LinkError, LoginRefused
 from contracts.joining import Login
+from identity.keys import KeyPair
 from tests.broker.mosquitto_world import ADMIN, HouseBroker, house_broker
 from tests.mosquitto import Mosquitto
 from tests.ports import free_port

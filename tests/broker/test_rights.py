@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from broker.link.message import Message
 from broker.trials import Trial, TrialLogin, open_trial
+from bus.link.message import Message
 from contracts import topics
 from contracts.access import Principal
 from contracts.topics import (

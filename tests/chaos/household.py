@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from deploy.cli.client import HubClient
-from deploy.home import Home
+from deploy.home.directory import Home
 from tests.chaos.load import JOURNAL_SKILL, NO_ANSWER, NOT_HEARD, Answered
 from tests.chaos.observed import Sight, growth, look_into
 from tests.chaos.schedule import Blow

@@ -17,8 +17,8 @@ from typing import Any, NoReturn, Self
 
 from pydantic import SecretStr
 
-from deploy.logs import set_up_logging
-from deploy.running import forever
+from deploy.home.running import forever
+from deploy.logs.logs import set_up_logging
 from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
 from tests.chaos.observed import observe

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.home import Home
+from deploy.home.directory import Home
 from tests.chaos.household import (
     BACK_S,
     OBSERVED,
@@ -28,10 +28,10 @@ from tests.chaos.household import (
 from tests.chaos.load import KINDS, LOOK, PAUSE_S, Kind, Load, judge, read_journals
 from tests.chaos.schedule import draw
 from tests.chaos.spokes import Nursery
-from tests.conftest import require
 from tests.e2e.house import House
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot freeze a process")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.envelope import Seal, unseal
-from broker.keys import KeyPair
 from contracts.errors import BadSignature
 from contracts.rpc import Control
+from identity.envelope import Seal, unseal
+from identity.keys import KeyPair
 
 TOPIC = "devices/lamp_pi/control/0192d3a4-0000-7000-8000-000000000000"
 KEY = KeyPair.generate()

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.certificates import own_names
-from broker.files import only_one
-from broker.ports import listen
+from bus.ports import listen
 from contracts.errors import ConfigError
 from contracts.joining import Login
-from deploy.bus import choose_bus, choose_home_link
-from deploy.home import Home
-from deploy.known import OurBroker, announced, keep_provisioned
+from deploy.home.bus import choose_bus, choose_home_link
+from deploy.home.directory import Home
+from deploy.home.known import OurBroker, announced, keep_provisioned
+from identity.certificates import own_names
+from identity.files import only_one
 
 NAS = "mqtt://nas.local:1883"
 SECURE_NAS = "mqtts://nas.local:8883"

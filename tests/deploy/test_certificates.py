@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.certificates import ServerCertificate, client_context, own_names
 from contracts.errors import ConfigError
-from deploy.certificates import load_certificate, provide_certificate, shown
-from deploy.home import Home
-from deploy.lan import Lan
+from deploy.home.certificates import load_certificate, provide_certificate, shown
+from deploy.home.directory import Home
+from deploy.home.lan import Lan
+from identity.certificates import ServerCertificate, client_context, own_names
 
 
 def test_they_are_made_once_and_kept(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.checks import Check, check_directory, judge_memory
-from deploy.home import Home
-from deploy.spoke_checks import check_spoke, read_enrolment
-from spoke.clock import HubClock
-from spoke.joining import join
+from deploy.doctor.checks import Check, check_directory, judge_memory
+from deploy.doctor.spoke_checks import check_spoke, read_enrolment
+from deploy.home.directory import Home
+from spoke.membership.joining import join
+from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.deploy.strawberry import environment_of, run
 from tests.spoke.hub import BUS, StandInHub, serving

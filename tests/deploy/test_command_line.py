@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.files import only_one
-from broker.ports import listen
+from bus.ports import listen
+from identity.files import only_one
 
 NOBODY = "mqtt://127.0.0.1:9"
 """Where no broker listens; on the usual port one may."""

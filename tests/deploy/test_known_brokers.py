@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.files import is_held, only_one
 from contracts.errors import ConfigError
-from deploy.home import Home
-from deploy.known import OurBroker, announced, find_ours, is_loopback, keep_provisioned
+from deploy.home.directory import Home
+from deploy.home.known import OurBroker, announced, find_ours, is_loopback, keep_provisioned
+from identity.files import is_held, only_one
 
 URL = "mqtt://127.0.0.1:1883"
 EMBEDDED = OurBroker(
@@ -37,7 +37,7 @@ def test_what_a_killed_process_left_behind_makes_no_broker_ours(tmp_path: Path) 
 
 def test_a_directory_is_held_by_any_process_that_says_so(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from broker.files import only_one\n"
+        "import sys; from pathlib import Path; from identity.files import only_one\n"
         "with only_one(Path(sys.argv[1]), what='x', hint=''):\n"
         "    print('held', flush=True); sys.stdin.read()"
     )

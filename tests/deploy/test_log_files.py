@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home import Home
-from deploy.log_files import LogFile, LogTail, read_logs
-from deploy.logs import RedactingFormatter
+from deploy.home.directory import Home
+from deploy.logs.log_files import LogFile, LogTail, read_logs
+from deploy.logs.logs import RedactingFormatter
 from deploy.service.windows import log_of, task_logs
 from tests.deploy.strawberry import COMMAND, environment_of, run
 from tests.e2e.house import wait_for

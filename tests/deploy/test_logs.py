@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from broker.keys import KeyPair
-from broker.tokens import issue, make_claims
-from deploy.logs import RedactingFormatter, redact
+from deploy.logs.logs import RedactingFormatter, redact
+from identity.keys import KeyPair
+from identity.tokens import issue, make_claims
 
 JWT = issue(
     KeyPair.generate(),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.ollama import PullStep
-from agent_core.testing import Fails, Says, ScriptedModel
-from agent_core.testing.ollama import FakeModel, FakeOllama
+from agent_core.models.ollama import PullStep
 from deploy.cli.progress import Progress, duration_text, size_text
 from tests.deploy.strawberry import COMMAND, environment_of, run
+from tests.model_server import Fails, Says, ScriptedModel
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 ENTRY = """
 [[models]]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.files import only_one
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
-from deploy.home import Home
+from deploy.home.directory import Home
+from identity.files import only_one
 from tests.ports import free_port
 
 

@@ -9,7 +9,7 @@ import pytest
 from deploy.service.memory import HUB_SANDBOXES, SPOKE_SANDBOXES, cap, needed_mb, size_mb
 from deploy.service.plan import KINDS
 from hub_agent.settings import SandboxSettings
-from spoke.local_turn import SANDBOXES
+from spoke.chat.local_turn import SANDBOXES
 from tests.deploy.strawberry import environment_of, run
 
 _MODEL = '[[models]]\nname = "small"\nprovider = "ollama"\nmodel = "qwen3:4b"\n'

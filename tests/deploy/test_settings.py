@@ -6,8 +6,8 @@ import tzlocal
 from agent_core.limits import TurnLimits
 from agent_core.prompt import Household
 from contracts.errors import ConfigError
-from deploy.home import Home
-from deploy.settings import (
+from deploy.home.directory import Home
+from deploy.settings.settings import (
     read_broker,
     read_gateway,
     read_home_broker,

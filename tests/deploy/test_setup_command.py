@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from agent_core.models import ModelEntry, read_entries, read_keys
-from agent_core.testing import Fails, Says, ScriptedModel, calls
-from agent_core.testing.ollama import FakeModel, FakeOllama
+from agent_core.models.entries import ModelEntry, read_entries, read_keys
 from contracts.errors import ConfigError
-from deploy.home import Home
-from deploy.setup import unused_name, write_entry, write_key
+from deploy.home.directory import Home
+from deploy.settings.setup import unused_name, write_entry, write_key
 from tests.deploy.strawberry import COMMAND, environment_of, run
+from tests.model_server import Fails, Says, ScriptedModel, calls
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 CTRL_C = "\x03"
 KEY = "sk-never-to-be-seen-4711"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.checks import Check
-from deploy.sound import check_sound
+from deploy.doctor.checks import Check
+from deploy.doctor.sound import check_sound
 
 _CARD = (
     " 0 [Headphones     ]: bcm2835_headpho - bcm2835 Headphones\n                      bcm2835 Headphones\n"

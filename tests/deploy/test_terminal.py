@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from deploy.logs import RedactingFormatter
-from deploy.terminal import visible
+from deploy.logs.logs import RedactingFormatter
+from deploy.logs.terminal import visible
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\u202eevil"
 OBEYED = "\x1b\x07\x9b\r\u202e"

@@ -16,7 +16,7 @@ from deploy.service.memory import cap
 from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
 from deploy.service.unit import UnitStyle, render
 from deploy.service.windows import render_task
-from tests.conftest import require
+from tests.requirements import require
 
 ROOT = Path(__file__).parents[2]
 

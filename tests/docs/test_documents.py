@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.models import read_entries
+from agent_core.models.entries import read_entries
 from contracts import access, topics
 from contracts.access import Principal
 from deploy.cli.parser import make_parser
-from deploy.home import Home
-from deploy.settings import read_broker, read_home_broker, read_household
-from tests.conftest import require
+from deploy.home.directory import Home
+from deploy.settings.settings import read_broker, read_home_broker, read_household
 from tests.e2e.house import PATIENCE_S, House, wait_for
+from tests.requirements import require
 
 ROOT = Path(__file__).parents[2]
 SKILLS_PAGE = ROOT / "spoke" / "samples" / "README.md"

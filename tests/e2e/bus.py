@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker import tokens
-from broker.envelope import Seal
-from broker.keys import KeyPair
 from contracts.claims import PrincipalKind
+from identity import tokens
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 
 EVERYTHING = ("devices/#", "hub/#")

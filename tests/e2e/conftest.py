@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.testing import ScriptedModel
 from tests.e2e.house import House
+from tests.model_server import ScriptedModel
 from tests.mosquitto import Mosquitto
 
 JOURNAL_SKILL = '''

@@ -21,7 +21,7 @@ import psutil
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
-from deploy.home import Home
+from deploy.home.directory import Home
 from tests.ports import free_port
 
 Seen = TypeVar("Seen")

@@ -20,8 +20,8 @@ from typing import Final
 import psutil
 import pytest
 
-from tests.conftest import require
 from tests.e2e.house import wait_for
+from tests.requirements import require
 
 _SYSTEMD: Final = Path("/lib/systemd/systemd")
 _TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))

@@ -10,8 +10,8 @@ from typing import Self
 
 import psutil
 
-from broker.certificates import Authority
 from broker.mosquitto.installation import find_installation
+from identity.certificates import Authority
 from tests.e2e.house import PATIENCE_S, wait_for
 from tests.mosquitto import retained_topics
 from tests.ports import free_port

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
-from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.house import CALLABLE, PATIENCE_S, House, Spoke
+from tests.model_server import Says, ScriptedModel, SeenRequest, calls
 
 WAITING_SKILL: Final = '''
 """Waits until a test tells it to go on, and writes down when it began and when it ended."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker.keys import KeyPair
-from tests.conftest import require
+from identity.keys import KeyPair
 from tests.e2e.house import House, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 HOUSE_PASSWORD = "an ordinary password of this house"
 

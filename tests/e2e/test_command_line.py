@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent_core.testing import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.house import CALLABLE, PATIENCE_S, House, runs, wait_for
 from tests.e2e.talks import Talk, notices, own_model
+from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.ports import free_port
 
 LOCK_SKILL = '''

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.testing import Says, ScriptedModel, calls
-from tests.conftest import require
 from tests.e2e.house import House, wait_for
 from tests.e2e.tap import Tap
+from tests.model_server import Says, ScriptedModel, calls
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 
 PASSWORD = "an ordinary password of this house"
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker.envelope import Seal
-from broker.ids import uuid7
-from broker.keys import KeyPair
 from contracts import topics
 from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
 from contracts.registration import Registration
 from contracts.rpc import Actor, Call, Control, Result
+from identity.envelope import Seal
+from identity.ids import uuid7
+from identity.keys import KeyPair
 from tests.e2e.bus import Bus, as_device, hub_seal, overhear, spoke_seal
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.mosquitto import Mosquitto

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.envelope import Seal
-from broker.ids import uuid7
 from contracts import topics
 from contracts.access import Principal, rights
 from contracts.presence import DeviceStatus, State
 from contracts.registration import Registration
 from contracts.rpc import Failure
+from identity.envelope import Seal
+from identity.ids import uuid7
 from tests.e2e.bus import Bus, as_device, overhear, spoke_seal
 from tests.e2e.house import House, Spoke, wait_for
 

@@ -2,8 +2,8 @@
 
 import psutil
 
-from agent_core.testing import Says, ScriptedModel
 from tests.e2e.house import House
+from tests.model_server import Says, ScriptedModel
 
 
 def test_models_are_asked_without_tensorzero_where_the_settings_say_so(

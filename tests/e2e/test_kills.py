@@ -3,8 +3,8 @@
 import json
 import subprocess
 
-from agent_core.testing import Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.house import House, wait_for
+from tests.model_server import Says, ScriptedModel, SeenRequest, calls
 
 
 def _outcome(process: "subprocess.Popen[str]") -> tuple[int, str]:

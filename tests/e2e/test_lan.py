@@ -14,7 +14,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from broker.certificates import own_names
+from identity.certificates import own_names
 from tests.e2e.house import CALLABLE, PATIENCE_S, House, wait_for
 from tests.ports import free_port
 

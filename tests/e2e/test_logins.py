@@ -10,10 +10,10 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.conftest import require
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 
 
 @pytest.fixture(params=["embedded", "mosquitto"])

@@ -4,9 +4,9 @@ import signal
 import sys
 from pathlib import Path
 
-from agent_core.testing import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.bus import overhear
 from tests.e2e.house import House, wait_for
+from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
 
 HEARTBEAT = b'{"v":1,"kind":"heartbeat","seq":9999,"uptime_s":1}'
 

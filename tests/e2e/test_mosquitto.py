@@ -2,8 +2,8 @@
 
 import json
 
-from agent_core.testing import Says, ScriptedModel, calls
 from tests.e2e.house import House, wait_for
+from tests.model_server import Says, ScriptedModel, calls
 from tests.mosquitto import Mosquitto
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent_core.testing import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.e2e.conftest import JOURNAL_SKILL
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.e2e.talks import WAITING_SKILL, Talk, acts, answer_of, notices, own_model
 from tests.e2e.wire import CANCEL, CHAT, Wire
+from tests.model_server import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 
 BEGUN = "A long answer begins, "
 BLOWS = (signal.SIGKILL, signal.SIGSTOP)

@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent_core.testing import Says, ScriptedModel, calls
-from tests.conftest import require
 from tests.e2e.house import PATIENCE_S, House, Spoke, name_of, runs, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
+from tests.model_server import Says, ScriptedModel, calls
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agent_core.testing import ScriptedModel, calls
-from tests.conftest import require
 from tests.e2e.house import House, Spoke, wait_for
+from tests.model_server import ScriptedModel, calls
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 
 @pytest.fixture(params=["embedded", "mosquitto"])

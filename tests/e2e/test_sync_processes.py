@@ -13,10 +13,10 @@ from typing import Final, Literal, NamedTuple
 
 import pytest
 
-from agent_core.testing import Says, ScriptedModel
 from tests.e2e.house import House, Spoke, rows, wait_for
 from tests.e2e.talks import own_model
 from tests.e2e.wire import SYNC, Wire
+from tests.model_server import Says, ScriptedModel
 from tests.spoke.talk import SPOKEN_JOURNAL
 
 Side = Literal["hub", "spoke"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require
 from tests.e2e.house import House, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto, retained_topics
+from tests.requirements import require
 
 PASSWORD = "an ordinary password of this house"
 

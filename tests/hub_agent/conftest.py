@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.testing import ScriptedModel
 from tests.hub_agent.home import Home, open_home
+from tests.model_server import ScriptedModel
 
 
 @pytest.fixture

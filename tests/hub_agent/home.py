@@ -12,26 +12,26 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from agent_core.models import Model, ModelEntry, Models
+from agent_core.models.entries import Model, ModelEntry, Models
 from agent_core.skills.loaded import expose
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import Skill
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.envelope import Seal
-from broker.keys import KeyPair, PublicKey
-from broker.link import Link, LinkSettings, open_link
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
-from broker.rpc import ProgressSink, Responder
+from bus.link import Link, LinkSettings, open_link
+from bus.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
 from contracts.rpc import Call
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
-from hub_registry.accounts import Accounts, User
-from hub_registry.store import open_store
-from hub_registry.tokens import TokenRequest
-from tests.conftest import require
+from hub_registry.access.accounts import Accounts, User
+from hub_registry.access.tokens import TokenRequest
+from hub_registry.storage.store import open_store
+from identity.envelope import Seal
+from identity.keys import KeyPair, PublicKey
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.requirements import require
 
 EPOCH = 1_000
 SHARED_PREFIX = "strawberry/"

@@ -11,10 +11,10 @@ import pytest
 from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from broker.certificates import Authority
 from contracts import discovery
 from hub_agent.advertising import Advertisement, advertise
 from hub_agent.settings import HttpSettings, LanSettings
+from identity.certificates import Authority
 from tests.hub_agent.home import open_home
 from tests.hub_registry.spokes import eventually
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from contracts.rpc import Actor
-from hub_agent.audit import AuditTrail
-from hub_registry.audit import Audit, CallRecord
-from hub_registry.store import open_store
-from hub_registry.tables import now
+from hub_agent.calls.audit import AuditTrail
+from hub_registry.access.audit import Audit, CallRecord
+from hub_registry.storage.store import open_store
+from hub_registry.storage.tables import now
 from tests.hub_registry.spokes import eventually
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from agent_core.testing import Says, ScriptedModel
-from broker.envelope import Seal, unseal
-from broker.ids import uuid7
-from broker.link import Link, Message
+from bus.link import Link, Message
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.errors import BadSignature
 from hub_agent.settings import BusKind, TurnSettings
-from tests.conftest import require
+from identity.envelope import Seal, unseal
+from identity.ids import uuid7
 from tests.hub_agent.home import Device, Home, linked, open_home, wait_for
 from tests.hub_agent.skills import LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
+from tests.model_server import Says, ScriptedModel
+from tests.requirements import require
 
 OWN: tuple[BusKind, ...] = ("embedded", "mosquitto")
 KINDS: tuple[BusKind, ...] = (*OWN, "shared")

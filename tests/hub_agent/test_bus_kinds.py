@@ -11,14 +11,14 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from broker.certificates import Authority
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.keys import KeyPair
 from contracts.joining import Bus, Login
 from hub_agent.service import open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings
-from hub_registry.accounts import Accounts
-from hub_registry.store import open_store
+from hub_registry.access.accounts import Accounts
+from hub_registry.storage.store import open_store
+from identity.certificates import Authority
+from identity.keys import KeyPair
 from tests.hub_agent.home import linked, open_home, wait_for
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from agent_core.chat.questions import Questions
+from chat.questions import Questions
 from contracts.errors import Conflict, NotFound
-from hub_agent.confirmations import Act, Slips
+from hub_agent.calls.confirmations import Act, Slips
 
 
 async def _asked(questions: Questions, *, expires_s: float = 30) -> tuple[str, "asyncio.Task[bool]"]:

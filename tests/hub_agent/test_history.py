@@ -17,11 +17,11 @@ from sqlalchemy import Engine, create_engine
 from contracts.errors import Forbidden
 from contracts.history import PAGE_ENTRIES, Entry, SyncAnswer, SyncRequest
 from hub_agent import migrations
-from hub_agent.conversations import Conversations, Ending, TurnKey
-from hub_agent.history import History
+from hub_agent.chat.conversations import Conversations, Ending, TurnKey
+from hub_agent.chat.history import History
 from hub_agent.store import open_agent_store
 from hub_agent.tables import Table
-from hub_registry.store import Store
+from hub_registry.storage.store import Store
 from tests.hub_agent.home import Home
 
 ANN, BOB = "ann", "bob"

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.link import Link, LinkSettings, Message, open_link
+from bus.link import Link, LinkSettings, Message, open_link
 from contracts import home as house
 from contracts.errors import InvalidTopic
 from contracts.joining import Login
-from hub_agent.home_ledger import HomeLedger, Published
-from hub_agent.home_link import open_home_link, purge_home
+from hub_agent.bus.home_ledger import HomeLedger, Published
+from hub_agent.bus.home_link import open_home_link, purge_home
 from hub_agent.settings import HomeLinkSettings
 from hub_agent.store import open_agent_store
-from hub_registry.retained import Purged
-from tests.conftest import require
+from hub_registry.bus.retained import Purged
 from tests.hub_agent.home import linked, open_home
 from tests.hub_registry.spokes import eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 
 TOPIC = "strawberry/main/availability"
 QUESTION = "ann/asks"

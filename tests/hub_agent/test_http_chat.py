@@ -11,13 +11,13 @@ from pydantic import SecretStr
 
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import ModelRequest, TextPart, ToolSpec, UserMessage
-from agent_core.models import GatewayKind, Model, ModelEntry, Models
-from agent_core.testing import Breaks, Fails, Says, ScriptedModel, SeenRequest, calls
+from agent_core.models.entries import GatewayKind, Model, ModelEntry, Models
 from contracts.errors import GatewayError
 from hub_agent.settings import TurnSettings
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of, wait_for
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
+from tests.model_server import Breaks, Fails, Says, ScriptedModel, SeenRequest, calls
 
 URL = "/v1/chat/completions"
 

@@ -12,10 +12,10 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from agent_core.chat.http.connections import ConnectionBounds
-from agent_core.chat.http.server import serve
-from broker.certificates import Authority, client_context
-from broker.ports import listen
+from bus.ports import listen
+from chat.http.connections import ConnectionBounds
+from chat.http.server import serve
+from identity.certificates import Authority, client_context
 
 BEGINNINGS = {
     "nothing": b"",

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 
 from agent_core.skills.skill import skill_method
-from hub_registry.audit import Audit
-from hub_registry.tables import now
+from hub_registry.access.audit import Audit
+from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, wait_for
 from tests.hub_agent.skills import AnywhereSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually

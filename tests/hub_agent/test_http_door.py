@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from broker import tokens
-from broker.keys import KeyPair
 from contracts.claims import SCOPES
-from hub_agent.rate import RateLimit, Throttled
+from hub_agent.calls.rate import RateLimit, Throttled
+from identity import tokens
+from identity.keys import KeyPair
 from tests.hub_agent.home import Home, says
 from tests.hub_agent.skills import LampSkill
 

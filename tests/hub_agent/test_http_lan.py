@@ -11,11 +11,11 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from broker.certificates import Authority, client_context
 from contracts.errors import ConfigError
 from contracts.joining import HubCard, ca_document
 from hub_agent.http.lan import open_lan
 from hub_agent.settings import HttpSettings, LanSettings
+from identity.certificates import Authority, client_context
 from tests.hub_agent.home import Home, chunks, open_home, says, wait_for
 from tests.hub_agent.skills import LampSkill, SlowSkill
 from tests.hub_registry.spokes import eventually

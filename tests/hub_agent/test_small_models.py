@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from agent_core.models import Model, ModelEntry, Models
-from agent_core.testing import Says, calls
-from agent_core.testing.ollama import FakeModel, FakeOllama
+from agent_core.models.entries import Model, ModelEntry, Models
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of
 from tests.hub_agent.skills import LampSkill
+from tests.model_server import Says, calls
+from tests.model_server.ollama import FakeModel, FakeOllama
 
 SCRIPT = [
     calls("LampSkill_turn_on", level=30, device="hall_pc"),

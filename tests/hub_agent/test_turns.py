@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.chat.tasks import open_tasks
-from agent_core.chat.turns import Turn, TurnRequest, Turns
+from chat.tasks import open_tasks
+from chat.turns import Turn, TurnRequest, Turns
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
-from hub_agent.conversations import Conversations, Ending, TurnKey
+from hub_agent.chat.conversations import Conversations, Ending, TurnKey
 from hub_agent.store import open_agent_store
 from tests.hub_registry.spokes import eventually
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.keys import KeyPair
-from hub_registry.accounts import Accounts, User
-from hub_registry.devices import Devices
-from hub_registry.enrolment import Enrolment
+from hub_registry.access.accounts import Accounts, User
+from hub_registry.access.enrolment import Enrolment
+from hub_registry.access.tokens import TokenAuthority
+from hub_registry.devices.devices import Devices
 from hub_registry.rates import SourceLimit
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.store import Store, open_store
-from hub_registry.tokens import TokenAuthority
+from hub_registry.storage.store import Store, open_store
+from identity.keys import KeyPair
 from tests.hub_registry.http_client import Client, speak_to
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.mosquitto import Mosquitto

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 import httpx
 from fastapi import FastAPI
 
-from agent_core.chat.http.server import serve
-from broker.ports import listen
+from bus.ports import listen
+from chat.http.server import serve
 from hub_agent.http import errors
-from hub_registry.accounts import User
-from hub_registry.bearer import Gate
+from hub_registry.access.accounts import User
+from hub_registry.access.bearer import Gate
+from hub_registry.access.tokens import TokenRequest
+from hub_registry.bus.retained import Purged
 from hub_registry.http import make_router
 from hub_registry.registry import Registry
-from hub_registry.retained import Purged
-from hub_registry.tokens import TokenRequest
 
 
 class Remover:

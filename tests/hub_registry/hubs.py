@@ -8,19 +8,19 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from broker import tokens
 from broker.door import Door
 from broker.embedded.door import EmbeddedDoor
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import Link, LinkSettings, Message, open_link
+from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
-from hub_registry.hub_presence import HubPresence
-from hub_registry.presence import PresenceChange, State
-from hub_registry.purging import Purger
+from hub_registry.bus.hub_presence import HubPresence
+from hub_registry.bus.purging import Purger
+from hub_registry.bus.service import RegistryService
+from hub_registry.devices.presence import PresenceChange, State
 from hub_registry.registry import Registry, open_registry
-from hub_registry.service import RegistryService
 from hub_registry.settings import RegistrySettings
+from identity import tokens
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from tests.hub_registry.spokes import FakeSpoke, eventually, join
 
 

@@ -8,23 +8,23 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import Link, LinkSettings, Message, open_link
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
+from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.presence import DeviceStatus
-from hub_registry.presence import State
-from hub_registry.purging import Purger
+from hub_registry.bus.purging import Purger
+from hub_registry.devices.presence import State
 from hub_registry.registry import Registry
-from tests.conftest import require
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 
 KINDS = ("embedded", "mosquitto")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from broker.link import Link
+from bus.link import Link
 from contracts import topics
 from tests.hub_registry.spokes import eventually
 

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from broker import tokens
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import Link
+from bus.link import Link
 from contracts import topics
 from contracts.claims import Claims
 from contracts.presence import DeviceStatus, Heartbeat
 from contracts.registration import Method, Registration
+from hub_registry.access.token_rows import row_of
 from hub_registry.registry import Registry
-from hub_registry.token_rows import row_of
+from identity import tokens
+from identity.envelope import Seal
+from identity.keys import KeyPair
 
 
 async def eventually(condition: Callable[[], object]) -> None:

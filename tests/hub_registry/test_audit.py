@@ -1,7 +1,7 @@
 from agent_core.skills.arguments import arguments_digest
 from contracts.rpc import Actor
-from hub_registry.audit import Audit, CallRecord
-from hub_registry.tables import now
+from hub_registry.access.audit import Audit, CallRecord
+from hub_registry.storage.tables import now
 
 
 def record(call: str, user: str = "admin", outcome: str = "result") -> CallRecord:

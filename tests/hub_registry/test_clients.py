@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from contracts.errors import Conflict, InvalidMessage, NotFound, Unauthorized
-from hub_registry.clients import Clients
+from hub_registry.access.clients import Clients
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
 from contracts.errors import Conflict, InvalidMessage, NotFound
-from hub_registry.devices import Change
+from hub_registry.devices.devices import Change
 
 
 async def test_a_device_gets_its_id_and_key_from_its_name(house):

@@ -2,14 +2,14 @@ from datetime import timedelta
 
 import pytest
 
-from broker.keys import KeyPair
 from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, Registration
-from hub_registry.devices import Device
-from hub_registry.directory import Directory, RegisteredSkill
-from hub_registry.search import SkillSearch
-from hub_registry.tables import now
+from hub_registry.devices.devices import Device
+from hub_registry.devices.directory import Directory, RegisteredSkill
+from hub_registry.devices.search import SkillSearch
+from hub_registry.storage.tables import now
+from identity.keys import KeyPair
 
 
 def device(name: str, key: str, **changes) -> Device:

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlmodel import delete
 
-from broker import tokens
-from broker.keys import KeyPair
 from contracts.errors import Conflict, LinkError, Unauthorized
-from hub_registry.clients import Clients
-from hub_registry.doorkeeper import Doorkeeper
+from hub_registry.access.clients import Clients
+from hub_registry.access.doorkeeper import Doorkeeper
+from hub_registry.access.token_rows import revoke_rows
+from hub_registry.access.tokens import TokenAuthority, TokenRequest
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.tables import TokenRow
-from hub_registry.token_rows import revoke_rows
-from hub_registry.tokens import TokenAuthority, TokenRequest
+from hub_registry.storage.tables import TokenRow
+from identity import tokens
+from identity.keys import KeyPair
 from tests.hub_registry.conftest import House
 from tests.hub_registry.doors import AWAY, NO, FakeDoor
 from tests.hub_registry.hubs import serve

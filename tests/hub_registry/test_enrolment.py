@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from broker.keys import KeyPair
 from contracts.errors import InvalidMessage, NotFound, TooManyRequests, Unauthorized
+from identity.keys import KeyPair
 
 
 async def invited(house, name="Bedroom PC", lifetime_s=600):

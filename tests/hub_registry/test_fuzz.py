@@ -6,15 +6,15 @@ import logging
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.envelope import Seal
-from broker.keys import KeyPair
-from broker.link import Message
-from hub_registry.devices import Device
-from hub_registry.directory import Directory
-from hub_registry.ingest import Ingest
-from hub_registry.presence import State
+from bus.link import Message
+from hub_registry.devices.devices import Device
+from hub_registry.devices.directory import Directory
+from hub_registry.devices.ingest import Ingest
+from hub_registry.devices.presence import State
 from hub_registry.settings import DeviceBounds
-from hub_registry.tables import now
+from hub_registry.storage.tables import now
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from tests.hub_registry.spokes import FakeSpoke, registration
 
 HUB = "hub-1"

@@ -1,8 +1,8 @@
 import pytest
 
-from broker.keys import KeyPair
-from hub_registry.directory import RegisteredSkill
-from hub_registry.tables import now
+from hub_registry.devices.directory import RegisteredSkill
+from hub_registry.storage.tables import now
+from identity.keys import KeyPair
 from tests.hub_registry.spokes import registration
 
 

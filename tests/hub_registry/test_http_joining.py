@@ -4,7 +4,6 @@ from base64 import urlsafe_b64decode
 
 import pytest
 
-from broker.keys import KeyPair, PublicKey
 from contracts.joining import (
     Bus,
     EnrolAnswer,
@@ -14,6 +13,7 @@ from contracts.joining import (
     ca_document,
     join_fingerprint,
 )
+from identity.keys import KeyPair, PublicKey
 
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 LOGIN = {"username": "home", "password": "swordfish"}

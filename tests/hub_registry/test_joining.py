@@ -3,12 +3,12 @@ import re
 
 import pytest
 
-from broker.keys import KeyPair
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, TooManyRequests
 from contracts.joining import JoinRequest, join_fingerprint
-from hub_registry.doorkeeper import Doorkeeper
-from hub_registry.joining import Joining
+from hub_registry.access.doorkeeper import Doorkeeper
+from hub_registry.access.joining import Joining
 from hub_registry.settings import JoiningBounds
+from identity.keys import KeyPair
 from tests.hub_registry.doors import NO, FakeDoor
 
 CA = "-----BEGIN CERTIFICATE-----\n…"

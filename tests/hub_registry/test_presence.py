@@ -1,7 +1,7 @@
 import pytest
 
 from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
-from hub_registry.presence import HighWater, Presence, State
+from hub_registry.devices.presence import HighWater, Presence, State
 
 
 def status(state="online", *, epoch=1, connection=1, seq=0) -> DeviceStatus:

@@ -5,18 +5,18 @@ import asyncio
 import pytest
 from pydantic import SecretStr
 
-from broker import tokens
-from broker.envelope import Seal
-from broker.rpc import Caller, CallRequest
+from bus.rpc import Caller, CallRequest
 from contracts.claims import Claims
 from contracts.errors import Unauthorized
 from contracts.rpc import Actor
-from hub_registry.presence import PresenceChange, State
+from hub_registry.devices.presence import PresenceChange, State
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
+from identity import tokens
+from identity.envelope import Seal
 from spoke.app import open_spoke
-from spoke.clock import HubClock
-from spoke.joining import join
+from spoke.membership.joining import join
+from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.hub_registry.http_client import over_http
 from tests.hub_registry.own_brokers import KINDS, open_own

@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.link import LinkSettings, open_link
+from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.errors import Disconnected
-from hub_registry.devices import Change
-from hub_registry.directory import Directory
-from hub_registry.presence import State
+from hub_registry.bus.retained import Purged
+from hub_registry.bus.sweeper import Sweeper
+from hub_registry.devices.devices import Change
+from hub_registry.devices.directory import Directory
+from hub_registry.devices.presence import State
 from hub_registry.registry import Registry, open_registry
-from hub_registry.retained import Purged
 from hub_registry.settings import RegistrySettings
-from hub_registry.sweeper import Sweeper
-from tests.conftest import require
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
 from tests.hub_registry.retained import retained, settled
 from tests.hub_registry.spokes import FakeSpoke, eventually, registration
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.requirements import require
 
 OWN = topics.HUB_STATUS.build(instance="main")
 

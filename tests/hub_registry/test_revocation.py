@@ -8,13 +8,13 @@ import pytest
 from pydantic import SecretStr
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.keys import KeyPair
-from broker.link import open_link
+from bus.link import open_link
 from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
-from hub_registry.presence import State
+from hub_registry.devices.presence import State
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
+from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.own_brokers import KINDS, log_in_with, logged_in, open_own
 from tests.hub_registry.retained import retained

@@ -5,15 +5,15 @@ import json
 import pytest
 from sqlmodel import select
 
-from broker.envelope import Seal, unseal
-from broker.keys import KeyPair
 from contracts import topics
 from contracts.errors import NotFound
 from contracts.registration import Method, Registration
-from hub_registry.presence import State
+from hub_registry.devices.presence import State
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.tables import DeviceRow, RegistrationRow, SkillRow, now
+from hub_registry.storage.tables import DeviceRow, RegistrationRow, SkillRow, now
+from identity.envelope import Seal, unseal
+from identity.keys import KeyPair
 from tests.hub_registry.hubs import open_hub
 from tests.hub_registry.spokes import FakeSpoke, eventually, registration
 

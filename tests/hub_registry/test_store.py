@@ -13,9 +13,9 @@ from sqlalchemy import create_engine
 from sqlmodel import select
 
 from contracts.errors import ConfigError
-from hub_registry.accounts import Accounts
-from hub_registry.store import Schema, open_store
-from hub_registry.tables import Table, UserRow, now
+from hub_registry.access.accounts import Accounts
+from hub_registry.storage.store import Schema, open_store
+from hub_registry.storage.tables import Table, UserRow, now
 
 
 async def test_the_migrations_make_exactly_the_tables_of_the_models(database: Path):

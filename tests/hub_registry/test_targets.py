@@ -2,13 +2,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.keys import KeyPair
 from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, MethodFlags, Registration
-from hub_registry import targets
-from hub_registry.devices import Device
-from hub_registry.directory import Directory, RegisteredSkill
+from hub_registry.devices import targets
+from hub_registry.devices.devices import Device
+from hub_registry.devices.directory import Directory, RegisteredSkill
+from identity.keys import KeyPair
 
 
 def method(name: str = "set_volume", **flags: bool) -> Method:

@@ -5,9 +5,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from broker.keys import KeyPair
 from contracts.errors import NotFound, Unauthorized
-from hub_registry.tokens import TokenAuthority, TokenRequest
+from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from identity.keys import KeyPair
 
 
 def user_token(**changes) -> TokenRequest:

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic import SecretStr
 
-from broker.link import Link
+from bus.link import Link
 from contracts import topics
-from hub_registry.presence import State
+from hub_registry.devices.presence import State
 from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
 from tests.hub_registry.http_client import over_http

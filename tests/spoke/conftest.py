@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.testing import Says, ScriptedModel
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.keys import KeyPair
+from identity.keys import KeyPair
 from tests.hub_agent.home import Home, open_home
+from tests.model_server import Says, ScriptedModel
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import HUB, JOURNAL, BusSide, Place, StandInHub, on_bus, serving
 from tests.spoke.talk import Talker, open_talker, small_model

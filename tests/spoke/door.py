@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Self
 
-from agent_core.chat.tasks import open_tasks
-from broker.ports import listen
+from bus.ports import listen
+from chat.tasks import open_tasks
 from tests.hub_registry.spokes import eventually
 from tests.ports import free_port
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from pydantic import SecretStr
 
-from broker.keys import KeyPair
-from spoke.enrolment import Enrolment
+from identity.keys import KeyPair
+from spoke.membership.enrolment import Enrolment
 from tests.spoke.door import Door
 from tests.spoke.hub import CARD, DEVICE, HUB, StandInHub
 

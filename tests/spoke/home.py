@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
-from broker.envelope import Seal, unseal
-from broker.keys import PublicKey
-from broker.link import Link, LinkSettings, Message, open_link
-from broker.rpc import Caller, CallRequest
+from bus.link import Link, LinkSettings, Message, open_link
+from bus.rpc import Caller, CallRequest
 from contracts import topics
 from contracts.presence import DeviceStatus, HubStatus
 from contracts.rpc import Actor
 from contracts.wire import Json
+from identity.envelope import Seal, unseal
+from identity.keys import PublicKey
 from spoke.settings import SpokeSettings
 from tests.spoke.hub import DEVICE, HUB, StandInHub, serving
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from broker import tokens
-from broker.keys import KeyPair, PublicKey
 from contracts.claims import Claims
 from contracts.errors import Unauthorized
 from contracts.joining import (
@@ -30,6 +28,8 @@ from contracts.joining import (
     join_fingerprint,
 )
 from contracts.wire import Json
+from identity import tokens
+from identity.keys import KeyPair, PublicKey
 from tests.ports import free_port
 
 HUB = "home-1"

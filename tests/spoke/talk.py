@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr
 
-from agent_core.models import Model, ModelEntry, Models
-from agent_core.testing import Says, SeenRequest, calls
+from agent_core.models.entries import Model, ModelEntry, Models
 from contracts.wire import Json
 from spoke.app import Spoke, open_spoke
 from spoke.settings import ChatSettings
 from tests.hub_agent.home import Home, chunks, events_of, says, text_of
 from tests.hub_registry.spokes import eventually
+from tests.model_server import Says, SeenRequest, calls
 from tests.spoke.door import Door
 from tests.spoke.home import JOURNAL, Place
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agent_core.skills.runner import RunnerSettings
-from broker.envelope import Seal
-from broker.ids import uuid7
-from broker.keys import KeyPair
-from broker.rpc import CallRequest
+from bus.rpc import CallRequest
 from contracts import topics
 from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Actor, Call, Control
+from identity.envelope import Seal
+from identity.ids import uuid7
+from identity.keys import KeyPair
 from spoke.app import Spoke, open_spoke
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import ANNA, DEVICE, HUB, BusSide, Place, StandInHub, on_bus, serving, wait_for

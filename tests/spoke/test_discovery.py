@@ -10,7 +10,7 @@ from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts import discovery
-from spoke.discovery import Suggestion, look_around
+from spoke.membership.discovery import Suggestion, look_around
 
 LOOPBACK = ["127.0.0.1"]
 

@@ -15,8 +15,8 @@ import pytest
 from agent_core.conversation import Words
 from contracts.errors import ConfigError, Disconnected, InvalidMessage
 from contracts.history import Entry, Place, SyncAnswer, SyncRequest
-from spoke.history import FILE_NAME, History, open_history
-from spoke.sync import HistorySync, SyncSettings
+from spoke.chat.history import FILE_NAME, History, open_history
+from spoke.chat.sync import HistorySync, SyncSettings
 from tests.spoke.home import wait_for
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -20,14 +20,14 @@ from sqlmodel import select
 from agent_core.conversation import Words, exchanges_of, ordered
 from contracts.errors import Disconnected
 from contracts.history import Entry, SyncAnswer, SyncRequest
-from hub_agent.history import History as HubHistory
-from hub_agent.history import HubPen
+from hub_agent.chat.history import History as HubHistory
+from hub_agent.chat.history import HubPen
 from hub_agent.store import open_agent_store
 from hub_agent.tables import EntryRow
-from hub_registry.store import Store
-from spoke.history import History
-from spoke.store import SpokeStore, open_spoke_store
-from spoke.sync import HistorySync
+from hub_registry.storage.store import Store
+from spoke.chat.history import History
+from spoke.chat.store import SpokeStore, open_spoke_store
+from spoke.chat.sync import HistorySync
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class World:
 
 
 class Network:
-    """One spoke's way to the hub; see `spoke.sync.SyncClient`."""
+    """One spoke's way to the hub; see `spoke.chat.sync.SyncClient`."""
 
     def __init__(self, world: World, device: str) -> None:
         self._world = world

@@ -16,17 +16,17 @@ import pytest
 from pydantic import SecretStr
 
 from agent_core.conversation import Words, ordered
-from agent_core.testing import Says, ScriptedModel
-from broker.keys import KeyPair
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from contracts.history import Entry, SyncRequest
-from hub_agent.history import History as HubHistory
+from hub_agent.chat.history import History as HubHistory
 from hub_agent.store import open_agent_store
-from spoke.enrolment import Enrolment
-from spoke.history import FILE_NAME, History, open_history
-from spoke.store import open_spoke_store
-from spoke.sync import HistorySync, HubSyncClient
+from identity.keys import KeyPair
+from spoke.chat.history import FILE_NAME, History, open_history
+from spoke.chat.store import open_spoke_store
+from spoke.chat.sync import HistorySync, HubSyncClient
+from spoke.membership.enrolment import Enrolment
 from tests.hub_agent.home import Device, Home, open_home, says
+from tests.model_server import Says, ScriptedModel
 
 
 @pytest.fixture
@@ -218,10 +218,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from agent_core.conversation import Words
-from broker.keys import PublicKey
-from spoke.enrolment import Enrolment
-from spoke.history import open_history
-from spoke.sync import HistorySync, HubSyncClient
+from identity.keys import PublicKey
+from spoke.membership.enrolment import Enrolment
+from spoke.chat.history import open_history
+from spoke.chat.sync import HistorySync, HubSyncClient
 import json
 
 given = json.loads(sys.argv[1])

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.chat.tasks import open_tasks
+from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from contracts.events import TurnEvent, TurnFinal
-from spoke.hub_http import HubHttp
-from spoke.hub_turn import HubQuestion, HubTurns, NotServed, Unsure
-from spoke.reach import Reach
+from spoke.chat.hub_turn import HubQuestion, HubTurns, NotServed, Unsure
+from spoke.chat.reach import Reach
+from spoke.membership.hub_http import HubHttp
 from spoke.settings import ChatSettings
 from tests.hub_registry.spokes import eventually
 from tests.spoke.certificates import Authority

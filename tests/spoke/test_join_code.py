@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from broker.files import only_one
-from broker.keys import KeyPair
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
-from spoke.clock import HubClock
-from spoke.enrolment import Enrolment
-from spoke.hub_http import HubUntrusted
-from spoke.joining import JoinCode, join, join_by_code
+from identity.files import only_one
+from identity.keys import KeyPair
+from spoke.membership.enrolment import Enrolment
+from spoke.membership.hub_http import HubUntrusted
+from spoke.membership.joining import JoinCode, join, join_by_code
+from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.spoke.certificates import Authority
 from tests.spoke.home import Place, wait_for

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from broker.keys import KeyPair
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
-from spoke.clock import HubClock
-from spoke.joining import Identity, join
+from identity.keys import KeyPair
+from spoke.membership.joining import Identity, join
+from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.ports import free_port
 from tests.spoke.home import DEVICE, HUB, Place, StandInHub, serving, wait_for

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker import tokens
 from broker.embedded.door import EmbeddedDoor
-from broker.keys import KeyPair
-from broker.link import LinkSettings, Message, open_link
+from bus.link import LinkSettings, Message, open_link
 from contracts import topics
 from contracts.access import Principal
 from contracts.joining import Login
 from contracts.presence import Revocation
+from identity import tokens
+from identity.keys import KeyPair
 from spoke.app import open_spoke
-from spoke.clock import HubClock
-from spoke.joining import join
-from tests.conftest import require
+from spoke.membership.joining import join
+from spoke.presence.clock import HubClock
 from tests.mosquitto import HINT, Mosquitto
 from tests.ports import free_port
+from tests.requirements import require
 from tests.spoke.home import Place, on_bus, wait_for
 from tests.spoke.hub import BUS, DEVICE, RENEW, StandInHub, serving
 

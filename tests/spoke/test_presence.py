@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from broker.envelope import Seal
-from broker.keys import KeyPair
 from contracts import topics
 from contracts.errors import ConfigError
 from contracts.presence import Heartbeat, HubStatus
+from identity.envelope import Seal
+from identity.keys import KeyPair
 from spoke.app import open_spoke
-from spoke.starts import next_epoch
-from spoke.status import OwnStatus
+from spoke.presence.starts import next_epoch
+from spoke.presence.status import OwnStatus
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import DEVICE, HUB, BusSide, Place, StandInHub, on_bus, serving, wait_for
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.rpc import CallRequest
+from bus.rpc import CallRequest
 from contracts.errors import CallError, ErrorCode
 from tests.spoke.home import ANNA, DEVICE, BusSide, Place, StandInHub, wait_for
 
@@ -156,7 +156,8 @@ async def test_a_spoke_loads_nothing_heavy() -> None:
 
 
 async def test_talking_to_a_spoke_without_a_model_loads_nothing_heavy() -> None:
-    talking = "spoke.talking, spoke.agent, spoke.hub_turn, spoke.reach, spoke.history, spoke.sync"
+    chat = ("talking", "agent", "hub_turn", "reach", "history", "sync")
+    talking = ", ".join(f"spoke.chat.{module}" for module in chat)
     loaded = await asyncio.to_thread(
         subprocess.check_output,
         [sys.executable, "-c", f"import sys, {talking}; print(*sys.modules)"],

@@ -8,7 +8,7 @@ import pytest
 from contracts import topics
 from contracts.presence import Emitted, State
 from spoke.app import open_spoke
-from spoke.publishing import SkillOutlet
+from spoke.presence.publishing import SkillOutlet
 from spoke.settings import PublishingBounds
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import DEVICE, BusSide, Place, StandInHub, on_bus, serving, wait_for

@@ -10,33 +10,33 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from agent_core.chat.http.server import serve as serve_http
-from broker.certificates import Authority, ServerCertificate
 from broker.door import Door
 from broker.embedded.door import EmbeddedDoor
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from broker.keys import KeyPair
-from broker.link import Link, LinkSettings
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
-from broker.ports import listen
+from bus.link import Link, LinkSettings
+from bus.ports import listen
+from chat.http.server import serve as serve_http
 from contracts.claims import Claims
 from contracts.errors import ConfigError
 from hub_agent.http import errors
-from hub_registry.bearer import Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http import make_router
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import JoiningBounds, RegistrySettings
+from identity.certificates import Authority, ServerCertificate
+from identity.keys import KeyPair
 from spoke.app import open_spoke
-from spoke.joining import JoinCode, join_by_code
+from spoke.membership.joining import JoinCode, join_by_code
 from spoke.settings import SpokeSettings
-from tests.conftest import require
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.spokes import aged
 from tests.mosquitto import HINT, find_mosquitto
+from tests.requirements import require
 from tests.spoke.home import Place, wait_for
 from tests.spoke.hub import StandInHub
 

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from broker import tokens
 from broker.door import BusLogin
 from broker.embedded.door import EmbeddedDoor
-from broker.keys import KeyPair
 from contracts.access import Principal
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
+from identity import tokens
+from identity.keys import KeyPair
 from spoke.app import Spoke, open_spoke
-from spoke.clock import HubClock
-from spoke.enrolment import Enrolment
-from spoke.joining import join
-from spoke.refreshing import find_hub
-from spoke.renewal import due_at, renewed
+from spoke.membership.enrolment import Enrolment
+from spoke.membership.joining import join
+from spoke.membership.refreshing import find_hub
+from spoke.membership.renewal import due_at, renewed
+from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.ports import free_port
 from tests.spoke.home import BusSide, Place, on_bus, wait_for

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from agent_core.testing import Fails, Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
+from tests.model_server import Fails, Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.spoke.home import Place, wait_for
 from tests.spoke.talk import (
     CANCEL,

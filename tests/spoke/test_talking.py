@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from agent_core.skills.skill import Skill, skill_method
-from agent_core.testing import Says, ScriptedModel, calls
-from hub_agent.conversations import Conversations
+from hub_agent.chat.conversations import Conversations
 from hub_agent.store import open_agent_store
 from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill, SlowSkill
 from tests.hub_agent.test_http_lan import open_lan_home
+from tests.model_server import Says, ScriptedModel, calls
 from tests.spoke.home import Place, wait_for
 from tests.spoke.talk import (
     CHAT,

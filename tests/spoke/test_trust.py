@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from broker.keys import KeyPair
 from contracts.errors import ConfigError
 from contracts.joining import Bus, Login
-from spoke.clock import HubClock
-from spoke.enrolment import Enrolment
-from spoke.hub_http import HubHttp, HubUntrusted
-from spoke.joining import Identity, join
+from identity.keys import KeyPair
+from spoke.membership.enrolment import Enrolment
+from spoke.membership.hub_http import HubHttp, HubUntrusted
+from spoke.membership.joining import Identity, join
+from spoke.presence.clock import HubClock
 from tests.spoke.certificates import Authority
 from tests.spoke.home import Place, wait_for
 from tests.spoke.hub import BUS, CARD, DEVICE, ENROL, StandInHub, serving

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agent_core.skills.nearest import nearest, suggestion
-from agent_core.skills.search import IndexedDevice, SkillIndex
+from agent_core.search.index import IndexedDevice, SkillIndex
+from agent_core.search.nearest import nearest, suggestion
 from contracts.registration import Method, MethodFlags, Registration
 
 

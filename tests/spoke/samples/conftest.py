@@ -10,7 +10,7 @@ import spoke.samples
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
-from tests.conftest import require
+from tests.requirements import require
 
 SAMPLES = Path(spoke.samples.__file__).parent
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent_core.catalogue import Target
-from agent_core.sentences import SentenceCall, SentenceIndex
+from agent_core.search.catalogue import Target
+from agent_core.sentences.index import SentenceCall, SentenceIndex
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The configured models, and the Ollama of a home."""

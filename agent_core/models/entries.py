@@ -1,0 +1,268 @@
+"""The ``[[models]]`` list of ``strawberry.toml`` and the keys that its entries need."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
+from contracts.errors import ConfigError
+
+LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
+"""While this environment variable is set, only models on loopback are asked; tests set it."""
+
+SETTINGS_FILE: Final = "strawberry.toml"
+KEYS_FILE: Final = ".env"
+
+Provider = Literal["openai", "ollama", "anthropic", "google"]
+
+ToolStyle = Literal["code", "native"]
+"""How a model acts: by writing Python that calls skills, or by calling skills as tools of its own."""
+
+_KEY_VARIABLES: Final[dict[Provider, str]] = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "google": "GOOGLE_AI_STUDIO_API_KEY",
+}
+_BASE_URLS: Final[dict[Provider, str]] = {
+    "openai": "https://api.openai.com/v1",
+    "ollama": DEFAULT_ADDRESS,
+}
+
+
+class ModelEntry(BaseModel):
+    """One entry of ``[[models]]``; the entries are tried in their order.
+
+    Attributes:
+        name: What people call it; shown with each answer.
+        base_url: Up to and with ``/v1`` for ``openai``. For ``ollama`` it is where Ollama listens; one
+            that ends in ``/v1`` means its OpenAI-compatible API, which takes no ``num_ctx``.
+        api_key_env: Variable that holds the key; None where the server asks for none.
+        tools: ``native`` for small models, to which writing code comes hard.
+        max_output_tokens: Most tokens of one answer.
+        max_context_tokens: Most tokens of a context that Ollama is asked to make room for; each costs
+            memory. None: as many as a prompt needs, up to what the model was trained for.
+        first_token_s: Seconds until the first piece of an answer must be there.
+        timeout_s: Seconds until the whole answer must be there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    provider: Provider
+    model: Annotated[str, Field(min_length=1)]
+    base_url: str | None = None
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    tools: ToolStyle = "code"
+    max_output_tokens: Annotated[int, Field(gt=0)] = 4096
+    max_context_tokens: Annotated[int, Field(ge=1024)] | None = None
+    first_token_s: Annotated[float, Field(gt=0)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0)] = 180.0
+
+    @field_validator("base_url")
+    @classmethod
+    def _http(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise ValueError("a base_url starts with http:// or https://")
+        return url
+
+    @model_validator(mode="after")
+    def _fits_provider(self) -> Self:
+        if self.base_url is not None and self.provider in ("anthropic", "google"):
+            raise ValueError(f"base_url is only for openai and ollama, not for {self.provider}")
+        if self.max_context_tokens is not None and not self.is_native_ollama:
+            raise ValueError("max_context_tokens is only for ollama, without /v1 in its base_url")
+        return self
+
+    @property
+    def key_variable(self) -> str | None:
+        """The variable that must hold a key, or None where none is needed."""
+        return self.api_key_env or _KEY_VARIABLES.get(self.provider)
+
+    @property
+    def address(self) -> str:
+        """The base URL that is asked, without a slash at its end; empty for the provider's own."""
+        return (self.base_url or _BASE_URLS.get(self.provider, "")).rstrip("/")
+
+    @property
+    def is_native_ollama(self) -> bool:
+        """Whether it is asked over Ollama's own API."""
+        return self.provider == "ollama" and not self.address.endswith("/v1")
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether the model is asked on this machine only."""
+        host = urlsplit(self.address).hostname or ""
+        if host == "localhost":
+            return True
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True)
+class Model:
+    """An entry that can be asked, with its key."""
+
+    entry: ModelEntry
+    key: SecretStr | None = None
+
+
+GatewayKind = Literal["tensorzero", "direct"]
+"""How models are asked; ``direct`` speaks to OpenAI-compatible servers only, without TensorZero."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """What can be asked, in order, and why the rest cannot.
+
+    Attributes:
+        problems: One line for each entry that is left out.
+        hint: What to do about it.
+    """
+
+    usable: tuple[Model, ...] = ()
+    problems: tuple[str, ...] = ()
+    hint: str = ""
+
+
+def choose(
+    entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Path, local_only: bool | None = None
+) -> Models:
+    """Find out which entries can be asked.
+
+    Args:
+        entries: The configured ones, in order.
+        keys: Values of variables, as ``read_keys`` gives them.
+        home: ``STRAWBERRY_HOME``, for messages only.
+        local_only: Whether to leave out all that is not on loopback; None asks the environment.
+    """
+    if local_only is None:
+        local_only = bool(os.environ.get(LOCAL_ONLY))
+    usable: list[Model] = []
+    problems: list[str] = []
+    hint = ""
+    for configured in entries:
+        entry = _located(configured, keys)
+        variable = entry.key_variable
+        if local_only and not entry.on_loopback:
+            problems.append(f"{entry.name}: not asked, because {LOCAL_ONLY} is set")
+        elif variable and not keys.get(variable):
+            problems.append(f"{entry.name}: {variable} is not set")
+            hint = hint or f"Add the line {variable}=… to {home / KEYS_FILE}."
+        else:
+            usable.append(Model(entry, SecretStr(keys[variable]) if variable else None))
+    if not entries:
+        hint = f"'strawberry setup' adds one, or you add a [[models]] entry to {home / SETTINGS_FILE}."
+    return Models(tuple(usable), tuple(problems), hint)
+
+
+def _located(entry: ModelEntry, variables: Mapping[str, str]) -> ModelEntry:
+    """Fill in where Ollama listens, as it says itself."""
+    if entry.provider != "ollama" or entry.base_url is not None:
+        return entry
+    return entry.model_copy(update={"base_url": ollama_address(variables)})
+
+
+def parse_entries(tables: object, *, file: Path) -> tuple[ModelEntry, ...]:
+    """Parse the value of ``models`` in a settings file.
+
+    Raises:
+        ConfigError: If it is no list of tables, or an entry is wrong; names the entry and the field.
+    """
+    if tables is None:
+        return ()
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(
+            f"{file}: models must be a list of tables", hint="Write each entry under [[models]]."
+        )
+    entries: list[ModelEntry] = []
+    for number, table in enumerate(tables, start=1):
+        try:
+            entry = ModelEntry.model_validate(table)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            label = f"[[models]] number {number}" + (f", {where}" if where else "")
+            raise ConfigError(
+                f"{file}: {label}: {first['msg']}", hint=f"Fields: {', '.join(ModelEntry.model_fields)}."
+            ) from None
+        if any(entry.name == other.name for other in entries):
+            raise ConfigError(f"{file}: two models are named {entry.name!r}", hint="Give each its own name.")
+        entries.append(entry)
+    return tuple(entries)
+
+
+def read_entries(home: Path) -> tuple[ModelEntry, ...]:
+    """Read the list from ``strawberry.toml``; empty where the file or the list is missing.
+
+    Raises:
+        ConfigError: If the file cannot be read, is not TOML, or an entry is wrong.
+    """
+    return parse_entries(read_tables(home).get("models"), file=home / SETTINGS_FILE)
+
+
+def read_tables(home: Path) -> dict[str, Any]:
+    """Read ``strawberry.toml``; empty where it is missing.
+
+    Raises:
+        ConfigError: If the file cannot be read or is not TOML.
+    """
+    file = home / SETTINGS_FILE
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}", hint="Check the file and its owner.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}", hint="Correct that line.") from None
+
+
+def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Give all variables: those of ``.env`` in ``home``, and above them those of the environment.
+
+    A line is ``NAME=value``; ``export`` in front, quotes around the value and ``#`` lines are taken
+    as a shell takes them.
+
+    Raises:
+        ConfigError: If the file cannot be read or a line is no assignment; never shows the line.
+    """
+    file = home / KEYS_FILE
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        lines = []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{file} cannot be read: {reason}", hint="Check the file and its owner.") from None
+    values: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip().removeprefix("export ").strip()
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise ConfigError(f"{file}, line {number}: not an assignment", hint="Write NAME=value.")
+        values[name.strip()] = _unquoted(value.strip())
+    return {**values, **{name: value for name, value in environment.items() if value}}
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value.partition(" #")[0].rstrip()

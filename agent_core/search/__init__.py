@@ -1,0 +1,1 @@
+"""The skill directory of one user, and its full-text search."""

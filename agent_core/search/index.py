@@ -1,0 +1,309 @@
+"""An index over the skills of many devices.
+
+The same class, name and parameters on several devices are one skill: one entry with a list of devices. So a
+thousand devices that run the same skills cost the index little more than one.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from agent_core.search.ranking import Ranking
+from agent_core.search.words import name_words, query_words, sentence_words
+from contracts.registration import Method, Registration
+from contracts.wire import Part
+
+MAX_ANSWER_BYTES: Final = 4_096
+"""What an answer has by default: a thousand tokens of a model's context at most."""
+
+HUB: Final = "hub"
+"""The virtual device that device-agnostic skills are called on."""
+
+_ENVELOPE_BYTES: Final = 200
+_LONGEST_SIGNATURE: Final = 300
+_LONGEST_SUMMARY: Final = 160
+_MOST_DEVICES: Final = 8
+
+_ON_CURRENT: Final = 1.25
+_ON_NAMED: Final = 1.5
+_UNAVAILABLE: Final = 0.7
+"""Factors of the score: what is on the current device, on a device that the query names, or nowhere to be
+had right now. Small, so that they decide between like matches and not against a better one."""
+
+
+@dataclass(frozen=True)
+class IndexedDevice:
+    """What the search knows about a device.
+
+    Attributes:
+        id: Its id.
+        key: Its name in generated code.
+        words: Words that people use for it: display name, aliases, area, floor.
+        unavailable: Why it cannot be called right now; empty if it can.
+    """
+
+    id: str
+    key: str
+    words: Collection[str] = ()
+    unavailable: str = ""
+
+
+class SearchResult(Part):
+    """A skill method, wherever it is.
+
+    Attributes:
+        path: What to call, on the first of the devices.
+        devices: Keys of the devices that have it, the current one first.
+        more_devices: How many further ones there are.
+        flags: Those that are set, for example ``read_only``.
+        available: Whether the path can be called right now.
+        unavailable: By device, why it cannot be called right now.
+    """
+
+    path: str
+    signature: str
+    summary: str
+    devices: list[str]
+    more_devices: int = 0
+    flags: list[str] = []
+    available: bool = True
+    unavailable: dict[str, str] = {}
+
+
+class SearchAnswer(Part):
+    """What a search found.
+
+    Attributes:
+        results: Best first.
+        more: How many further results there are; of a word that is almost everywhere, at least so many.
+        hint: How to see them; empty if there are none.
+    """
+
+    results: list[SearchResult]
+    more: int = 0
+    hint: str = ""
+
+
+@dataclass
+class _Entry:
+    """One skill method with the devices that have it."""
+
+    row: int
+    skill: str
+    is_agnostic: bool
+    method: str
+    text: str = ""
+    contracts: dict[str, Method] = field(default_factory=dict)
+
+
+_Key = tuple[str, str, bool, str]
+
+
+class SkillIndex:
+    """Every method of every device, searchable."""
+
+    def __init__(self) -> None:
+        self._ranking = Ranking()
+        self._devices: dict[str, IndexedDevice] = {}
+        self._named: dict[str, set[str]] = {}
+        self._entries: dict[_Key, _Entry] = {}
+        self._by_row: dict[int, _Entry] = {}
+        self._keys: dict[str, dict[str, list[_Key]]] = {}
+        self._next_row = 1
+        self._alphabetical: list[_Entry] | None = None
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._ranking.close()
+
+    def set_device(self, device: IndexedDevice) -> None:
+        """Say how a device is called and whether it can be called right now."""
+        known = self._devices.get(device.id)
+        if known is not None:
+            self._unname(known)
+        self._devices[device.id] = device
+        for word in _device_words(device):
+            self._named.setdefault(word, set()).add(device.id)
+
+    def remove_device(self, device_id: str) -> None:
+        """Forget a device and all its skills."""
+        for skill in list(self._keys.get(device_id, ())):
+            self.remove_skill(device_id, skill)
+        device = self._devices.pop(device_id, None)
+        if device is not None:
+            self._unname(device)
+
+    def put_skill(self, device_id: str, registration: Registration) -> None:
+        """Add a skill of a device that is known, or replace it.
+
+        Raises:
+            KeyError: The device is not known.
+        """
+        if device_id not in self._devices:
+            raise KeyError(device_id)
+        methods = {_key(registration, method): method for method in registration.methods}
+        known = self._keys.setdefault(device_id, {})
+        for key in known.get(registration.skill, ()):
+            if key not in methods:
+                self._leave(key, device_id)
+        for key, method in methods.items():
+            self._join(key, device_id, registration, method)
+        known[registration.skill] = list(methods)
+
+    def remove_skill(self, device_id: str, skill: str) -> None:
+        """Forget one skill of a device; one that is not there is none."""
+        for key in self._keys.get(device_id, {}).pop(skill, ()):
+            self._leave(key, device_id)
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        current: str | None = None,
+        limit: int | None = None,
+        max_bytes: int = MAX_ANSWER_BYTES,
+    ) -> SearchAnswer:
+        """Find methods by any words of a question; an empty one lists them all.
+
+        Args:
+            query: Words; names are split as in code, so ``setVolume`` does too.
+            current: Id of the device on which the question was asked.
+            limit: How many results at most.
+            max_bytes: How long the answer may be as JSON.
+        """
+        words = query_words(query)
+        if words:
+            entries = self._ranked(words, current)
+        elif query.strip():
+            entries = []
+        else:
+            entries = self._listed(current)
+        named = self._named_by(words)
+        results: list[SearchResult] = []
+        room = max_bytes - _ENVELOPE_BYTES
+        for entry in entries[:limit]:
+            result = self._result(entry, current=current, named=named)
+            room -= len(result.model_dump_json(exclude_defaults=True).encode()) + 1
+            if room < 0 and results:
+                break
+            results.append(result)
+        more = len(entries) - len(results)
+        hint = "search with other words, or describe one path" if more else ""
+        return SearchAnswer(results=results, more=more, hint=hint)
+
+    def _ranked(self, words: list[str], current: str | None) -> list[_Entry]:
+        named = self._named_by(words)
+        scored: list[tuple[float, _Entry]] = []
+        for row, score in self._ranking.search(words):
+            entry = self._by_row[row]
+            if current in entry.contracts:
+                score *= _ON_CURRENT
+            if named and not named.isdisjoint(entry.contracts):
+                score *= _ON_NAMED
+            if all(self._devices[device].unavailable for device in entry.contracts):
+                score *= _UNAVAILABLE
+            scored.append((score, entry))
+        if not scored and named:
+            owned = chain.from_iterable(self._entries_of(device) for device in sorted(named))
+            return list({entry.row: entry for entry in owned}.values())
+        scored.sort(key=lambda pair: -pair[0])
+        return [entry for _, entry in scored]
+
+    def _listed(self, current: str | None) -> list[_Entry]:
+        if self._alphabetical is None:
+            entries = self._entries.values()
+            self._alphabetical = sorted(entries, key=lambda entry: (entry.skill, entry.method, entry.row))
+        if current is None or current not in self._keys:
+            return self._alphabetical
+        first = list(self._entries_of(current))
+        shown = {entry.row for entry in first}
+        return first + [entry for entry in self._alphabetical if entry.row not in shown]
+
+    def _result(self, entry: _Entry, *, current: str | None, named: set[str]) -> SearchResult:
+        seen = [self._devices[device] for device in entry.contracts]
+        if len(seen) > 1:
+            seen.sort(
+                key=lambda device: (
+                    device.id != current,
+                    bool(device.unavailable),
+                    device.id not in named,
+                    device.key,
+                )
+            )
+        contract = entry.contracts[seen[0].id]
+        keys = [device.key for device in seen[:_MOST_DEVICES]]
+        reasons = {device.key: device.unavailable for device in seen[:_MOST_DEVICES] if device.unavailable}
+        is_available = not seen[0].unavailable
+        if entry.is_agnostic:
+            # Which device serves is the hub's choice, so the model sees only the hub.
+            is_available = any(not device.unavailable for device in seen)
+            reasons = {} if is_available else {HUB: f"{seen[0].key}: {seen[0].unavailable}"}
+            seen, keys = seen[:1], [HUB]
+        return SearchResult(
+            path=f"devices.{keys[0]}.{entry.skill}.{entry.method}",
+            signature=_shortened(contract.signature, _LONGEST_SIGNATURE),
+            summary=_shortened(contract.summary, _LONGEST_SUMMARY),
+            devices=keys,
+            more_devices=len(seen) - len(keys),
+            flags=[name for name, is_set in contract.flags if is_set],
+            available=is_available,
+            unavailable=reasons,
+        )
+
+    def _join(self, key: _Key, device_id: str, registration: Registration, method: Method) -> None:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = _Entry(self._next_row, registration.skill, registration.device_agnostic, method.name)
+            self._next_row += 1
+            self._entries[key] = self._by_row[entry.row] = entry
+            self._alphabetical = None
+        entry.contracts[device_id] = method
+        text = _text(registration, method)
+        if text != entry.text:
+            entry.text = text
+            skill = [word for word in name_words(registration.skill) if word != "skill"]
+            names = " ".join([*skill, *name_words(method.name)])
+            self._ranking.put(entry.row, names=names, text=text)
+
+    def _leave(self, key: _Key, device_id: str) -> None:
+        entry = self._entries[key]
+        del entry.contracts[device_id]
+        if not entry.contracts:
+            del self._entries[key], self._by_row[entry.row]
+            self._ranking.remove(entry.row)
+            self._alphabetical = None
+
+    def _entries_of(self, device_id: str) -> Iterator[_Entry]:
+        for _, keys in sorted(self._keys.get(device_id, {}).items()):
+            yield from (self._entries[key] for key in keys)
+
+    def _named_by(self, words: Iterable[str]) -> set[str]:
+        return set().union(*(self._named.get(word, ()) for word in words))
+
+    def _unname(self, device: IndexedDevice) -> None:
+        for word in _device_words(device):
+            self._named[word].discard(device.id)
+            if not self._named[word]:
+                del self._named[word]
+
+
+def _key(registration: Registration, method: Method) -> _Key:
+    parameters = json.dumps(method.parameters, sort_keys=True, separators=(",", ":"))
+    return registration.skill, method.name, registration.device_agnostic, parameters
+
+
+def _text(registration: Registration, method: Method) -> str:
+    sentences = chain.from_iterable(method.sentences.values())
+    parameters = " ".join(chain.from_iterable(map(name_words, method.parameters.get("properties", ()))))
+    summary = registration.doc.strip().partition("\n")[0]
+    return "\n".join((method.doc, sentence_words(sentences), parameters, summary, registration.area or ""))
+
+
+def _device_words(device: IndexedDevice) -> set[str]:
+    return set(query_words(" ".join([device.key, *device.words])))
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

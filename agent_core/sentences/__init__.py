@@ -1,0 +1,1 @@
+"""Declared sentences: calls without a model."""

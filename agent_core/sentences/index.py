@@ -1,0 +1,285 @@
+"""Declared sentences: which call an utterance means, without a model."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent_core.search.catalogue import Target
+from agent_core.sentences.templates import BadTemplate, Template, compile_template
+from contracts.wire import Json
+
+_MAX_UTTERANCE: Final = 300
+"""Nobody commands in longer sentences; the matcher's work grows with the length."""
+
+_DEVICE_LEAD_WORDS: Final = 2
+"""Words before a device's name that belong to it: ``on the``, ``in der``."""
+
+_MAX_NAMED: Final = 6
+"""Choices that a person can keep in mind."""
+
+_MAX_COMPILED: Final = 20_000
+"""Templates remembered for the next device that has the same; a device may register new ones for ever."""
+
+_MAX_ANSWER: Final = 2_000
+
+
+_Owner = tuple[str, str]
+"""Id of a device, and the name of one of its skills."""
+
+
+@dataclass(frozen=True)
+class SentenceCall:
+    """The one call that an utterance means."""
+
+    target: Target
+    arguments: dict[str, Json]
+
+
+@dataclass(frozen=True)
+class SentenceChoice:
+    """Several calls that an utterance may mean; the user must say which."""
+
+    calls: tuple[SentenceCall, ...]
+
+    @property
+    def question(self) -> str:
+        """What to ask the user."""
+        names = sorted({call.target.device_name for call in self.calls})
+        if len(names) > 1:
+            return f"On which device: {_either(names)}? Say it again with the name of the device at the end."
+        methods = sorted({f"{call.target.skill}.{call.target.method.name}" for call in self.calls})
+        return f"That can mean {_either(methods)}. Please say it in other words."
+
+
+@dataclass(frozen=True)
+class _Entry:
+    target: Target
+    template: Template
+
+
+@dataclass
+class _Language:
+    """The entries of one language, found by a word that an utterance must have."""
+
+    by_word: dict[str, list[_Entry]] = field(default_factory=lambda: defaultdict(list))
+    words: dict[_Owner, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def add(self, entry: _Entry) -> None:
+        for word in _rarest(entry.template):
+            self.by_word[word].append(entry)
+            self.words[_owner(entry.target)].add(word)
+
+    def remove(self, owner: _Owner) -> None:
+        for word in self.words.pop(owner, ()):
+            kept = [entry for entry in self.by_word[word] if _owner(entry.target) != owner]
+            if kept:
+                self.by_word[word] = kept
+            else:
+                del self.by_word[word]
+
+    def candidates(self, folded: str) -> list[_Entry]:
+        found: dict[int, _Entry] = {}
+        possible: dict[int, bool] = {}
+        for word, entries in self.by_word.items():
+            if word not in folded:
+                continue
+            for entry in entries:
+                # Devices with the same skill share the template.
+                key = id(entry.template)
+                if key not in possible:
+                    possible[key] = entry.template.possible(folded)
+                if possible[key]:
+                    found[id(entry)] = entry
+        return list(found.values())
+
+
+class SentenceIndex:
+    """The sentences of all skills, by language.
+
+    Attributes:
+        problems: Why templates were left out, by device and skill.
+    """
+
+    def __init__(self) -> None:
+        self.problems: dict[_Owner, tuple[str, ...]] = {}
+        self._languages: dict[str, _Language] = defaultdict(_Language)
+        self._owners: dict[_Owner, set[str]] = {}
+        self._names: dict[str, str] = {}
+        self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
+
+    def put(self, targets: Iterable[Target]) -> None:
+        """Take the methods of skills; a skill of a device replaces what it had before."""
+        by_owner: dict[_Owner, list[Target]] = defaultdict(list)
+        for target in targets:
+            by_owner[_owner(target)].append(target)
+        for owner, methods in by_owner.items():
+            self.remove(*owner)
+            problems: list[str] = []
+            for target in methods:
+                self._names[target.device] = target.device_name.casefold()
+                self._put_method(target, problems)
+            if problems:
+                self.problems[owner] = tuple(problems)
+
+    def remove(self, device: str, skill: str) -> None:
+        """Forget a skill of a device; one that is not known is no error."""
+        owner = (device, skill)
+        self.problems.pop(owner, None)
+        for language in self._owners.pop(owner, ()):
+            self._languages[language].remove(owner)
+
+    def match(
+        self, utterance: str, *, language: str, current: str | None
+    ) -> SentenceCall | SentenceChoice | None:
+        """Find the call that an utterance means.
+
+        Args:
+            language: BCP 47; only its first part counts.
+            current: Id of the current device, which wins a tie.
+
+        Returns:
+            One call, several to choose from, or None where no sentence matches.
+        """
+        text = utterance.strip().rstrip(".!?…").strip()
+        known = self._languages.get(_primary(language))
+        if known is None or not text or len(text) > _MAX_UTTERANCE:
+            return None
+        named = self._named_device(text)
+        if named is not None:
+            device, shorter = named
+            for candidate in shorter:
+                calls = [call for call in self._calls(known, candidate) if call.target.device == device]
+                if calls:
+                    return _decide(calls, device)
+        return _decide(self._calls(known, text), current)
+
+    def examples(self, language: str, *, limit: int = 5) -> list[str]:
+        """Give sentences that would work, for an answer where no model is there."""
+        known = self._languages.get(_primary(language))
+        if known is None:
+            return []
+        entries = (entry for entries in known.by_word.values() for entry in entries)
+        # Those without slots first: they can be said as they stand.
+        texts = sorted({entry.template.example for entry in entries}, key=lambda text: ("<" in text, text))
+        return texts[:limit]
+
+    def _put_method(self, target: Target, problems: list[str]) -> None:
+        schema = json.dumps([target.method.name, target.method.parameters], sort_keys=True)
+        for language, texts in target.method.sentences.items():
+            primary = _primary(language)
+            for text in texts:
+                template = self._compile(text, schema, target)
+                if isinstance(template, BadTemplate):
+                    problems.append(f"{target.skill}.{target.method.name}: {template.message}")
+                    continue
+                self._languages[primary].add(_Entry(target, template))
+                self._owners.setdefault(_owner(target), set()).add(primary)
+
+    def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
+        """Compile, or give what an equal method of another device compiled to."""
+        key = (text, schema)
+        if key not in self._compiled:
+            if len(self._compiled) >= _MAX_COMPILED:
+                self._compiled.clear()
+            try:
+                self._compiled[key] = compile_template(text, target.method)
+            except BadTemplate as error:
+                self._compiled[key] = error
+        return self._compiled[key]
+
+    def _calls(self, known: _Language, text: str) -> list[SentenceCall]:
+        """All calls that fit best: those whose sentence leaves the least to free slots."""
+        matched: dict[tuple[int, str], dict[str, Json] | None] = {}
+        found: list[tuple[int, SentenceCall]] = []
+        for entry in known.candidates(text.casefold()):
+            key = (id(entry.template), entry.target.method.name)
+            if key not in matched:
+                matched[key] = entry.template.arguments(text, entry.target.method)
+            arguments = matched[key]
+            if arguments is not None:
+                free = sum(len(str(value)) for value in arguments.values())
+                found.append((free, SentenceCall(entry.target, arguments)))
+        least = min((free for free, _ in found), default=0)
+        return [call for free, call in found if free == least]
+
+    def _named_device(self, text: str) -> tuple[str, list[str]] | None:
+        """Find a device's name at the end; gives the device and the text without it."""
+        folded = text.casefold()
+        named = [(name, device) for device, name in self._names.items() if folded.endswith(f" {name}")]
+        if not named:
+            return None
+        name, device = max(named, key=lambda pair: len(pair[0]))
+        words = text[: -len(name)].split()
+        shorter = [" ".join(words[: len(words) - lead]) for lead in range(_DEVICE_LEAD_WORDS + 1)]
+        return device, [candidate for candidate in shorter if candidate]
+
+
+def _decide(calls: list[SentenceCall], current: str | None) -> SentenceCall | SentenceChoice | None:
+    here = [call for call in calls if call.target.device == current]
+    chosen = _distinct(here or calls)
+    if not chosen:
+        return None
+    return chosen[0] if len(chosen) == 1 else SentenceChoice(tuple(chosen))
+
+
+def _distinct(calls: list[SentenceCall]) -> list[SentenceCall]:
+    """Two templates of one method that both match are no tie."""
+    seen: dict[str, SentenceCall] = {}
+    for call in calls:
+        key = (
+            f"{call.target.device}/{call.target.skill}/{call.target.method.name}/{json.dumps(call.arguments)}"
+        )
+        seen.setdefault(key, call)
+    return list(seen.values())
+
+
+def _rarest(template: Template) -> frozenset[str]:
+    """The words of which an utterance must have one; long ones are in fewer templates."""
+    return max(template.clauses, key=lambda clause: min(map(len, clause)), default=frozenset({""}))
+
+
+def _owner(target: Target) -> _Owner:
+    return target.device, target.skill
+
+
+def _primary(language: str) -> str:
+    return re.split(r"[-_]", language, maxsplit=1)[0].lower()
+
+
+def _either(names: list[str]) -> str:
+    if len(names) > _MAX_NAMED:
+        names = [*names[: _MAX_NAMED - 1], f"one of {len(names) - _MAX_NAMED + 1} others"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def answer_text(result: Json) -> str:
+    """Say the result of a sentence's call in words."""
+    match result:
+        case _ if result is None or result in ("", [], {}):
+            return "Done."
+        case bool():
+            return "Yes." if result else "No."
+        case str():
+            text = result
+        case dict():
+            text = ", ".join(f"{key.replace('_', ' ')}: {_value(value)}" for key, value in result.items())
+        case list():
+            text = "\n".join(_value(item) for item in result)
+        case _:
+            text = str(result)
+    return text if len(text) <= _MAX_ANSWER else f"{text[: _MAX_ANSWER - 1]}…"
+
+
+def _value(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')}: {_value(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    return "none" if value is None else str(value)

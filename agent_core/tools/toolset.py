@@ -1,0 +1,259 @@
+"""The tools an agent has: what a toolset is, and the one with skills behind three tools."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from agent_core.gateway.protocol import ToolCall, ToolSpec
+from agent_core.search.catalogue import Catalogue
+from agent_core.tools.output import called_text, described_text, run_text, search_text, value_text
+from agent_core.tools.skill_calls import Confirmer, SkillCaller, SkillCalls
+from agent_core.turn import TurnContext
+from contracts.errors import CallError, SandboxError
+from contracts.wire import Json
+from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.result import RunResult
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """What a tool gives back to the model."""
+
+    ok: bool
+    text: str
+
+
+class Toolset(Protocol):
+    """Some tools and the way to run them."""
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that are offered next, in their order."""
+        ...
+
+    async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
+        """Run one call.
+
+        Unknown tools and arguments that do not fit give an outcome that is not ok; an expected
+        failure is an outcome too and never an exception.
+        """
+        ...
+
+
+class Session(Protocol):
+    """Where ``python_exec`` runs: a session of ``sandbox_host.pool``."""
+
+    async def run(
+        self,
+        code: str,
+        call_handler: Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]],
+        *,
+        limits: RunLimits | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult:
+        """Run one program; see ``sandbox_host.pool.Session.run``."""
+        ...
+
+
+TOOL_SPECS: Final = (
+    ToolSpec(
+        "search_skills",
+        "Find skills. Gives path, signature, summary, flags and devices of each, best match first. "
+        "Words in any order; no query lists all.",
+        {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "A few words for what to do"}},
+            "additionalProperties": False,
+        },
+    ),
+    ToolSpec(
+        "describe_function",
+        "Show the full documentation of one skill method.",
+        {
+            "type": "object",
+            "properties": {"path": {"type": "string", "description": "As search_skills gives it"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    ),
+    ToolSpec(
+        "python_exec",
+        "Run Python in a sandbox where skills are callable by their paths. Gives what is printed and the "
+        "value of the last expression. Variables stay for the next run.",
+        {
+            "type": "object",
+            "properties": {"code": {"type": "string", "description": "Python source"}},
+            "required": ["code"],
+            "additionalProperties": False,
+        },
+    ),
+)
+
+_ALIASES: Final = {
+    "get_function_info": "describe_function",
+    "get_skill_info": "describe_function",
+}
+"""Names of the seeds, which models that were told of them go on using."""
+
+_SAME_ARGUMENT: Final = {
+    "describe_function": ("path", ("function_name", "skill_name", "name")),
+    "search_skills": ("query", ("q", "text")),
+    "python_exec": ("code", ("source", "python")),
+}
+
+
+@dataclass(frozen=True)
+class ToolLimits:
+    """What tools may use.
+
+    Attributes:
+        exec_s: Seconds of one program, without those that a person takes to answer.
+        output_chars: Characters of one result that the model sees; some 2,000 tokens.
+        search_bytes: UTF-8 bytes of one search result.
+    """
+
+    exec_s: float = 60.0
+    output_chars: int = 8_000
+    search_bytes: int = 4_096
+
+
+class SkillToolset:
+    """The three tools over the skills that one user has, for one turn.
+
+    Args:
+        catalogue: The skills, as this user sees them from the current device.
+        caller: Calls them with the rights of this turn.
+        session: The sandbox of the conversation.
+        confirmer: Asks the person; None where nobody can be asked, then what needs it is refused.
+        untrusted: Whether text from outside is known to be in the conversation already.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        caller: SkillCaller,
+        session: Session,
+        confirmer: Confirmer | None = None,
+        limits: ToolLimits | None = None,
+        untrusted: bool = False,
+    ) -> None:
+        self._catalogue = catalogue
+        self._caller = caller
+        self._session = session
+        self._confirmer = confirmer
+        self._limits = limits or ToolLimits()
+        self._untrusted = untrusted
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The three tools."""
+        return TOOL_SPECS
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether text from outside has come into the conversation; keep it with the conversation."""
+        return self._untrusted
+
+    async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
+        """See ``Toolset.run``."""
+        name = _ALIASES.get(call.name, call.name)
+        spec = next((spec for spec in TOOL_SPECS if spec.name == name), None)
+        if spec is None:
+            known = ", ".join(spec.name for spec in TOOL_SPECS)
+            return failed(
+                f"there is no tool {call.name!r}", f"The tools are {known}. Skills are called in python_exec."
+            )
+        if call.arguments is None:
+            return failed(f"the arguments are no JSON object: {call.raw[:200]}", f"Expected: {_shape(spec)}")
+        arguments = _renamed(name, call.arguments)
+        problem = _misfit(spec, arguments)
+        if problem:
+            return failed(problem, f"Expected: {_shape(spec)}")
+        try:
+            match name:
+                case "search_skills":
+                    return await self._search(arguments.get("query") or "")
+                case "describe_function":
+                    text = await self._catalogue.describe(arguments["path"])
+                    return ToolOutcome(ok=True, text=described_text(text, self._limits.output_chars))
+                case _:
+                    return await self._exec(arguments["code"], context)
+        except CallError as error:
+            return failed(f"{error.code}: {error.message}", error.hint)
+        except SandboxError as error:
+            return failed(error.message, error.hint)
+
+    async def call(self, path: str, arguments: Mapping[str, Json], context: TurnContext) -> ToolOutcome:
+        """Call one method of a skill by itself: as a program would, with the same questions and rights."""
+        calls = self._calls(context)
+        try:
+            target = await self._catalogue.resolve(path)
+            text, ok = value_text(await calls.call(target, [], dict(arguments))), True
+        except CallError as error:
+            text, ok = failed(f"{error.code}: {error.message}", error.hint).text, False
+        finally:
+            self._untrusted = calls.untrusted
+        limit = self._limits.output_chars
+        return ToolOutcome(ok=ok, text=called_text(path, text, limit, untrusted=calls.untrusted))
+
+    async def _search(self, query: str) -> ToolOutcome:
+        page = await self._catalogue.search(query)
+        return ToolOutcome(ok=True, text=search_text(page, query, self._limits.search_bytes))
+
+    async def _exec(self, code: str, context: TurnContext) -> ToolOutcome:
+        deadline = Deadline(self._limits.exec_s)
+
+        def paused() -> AbstractContextManager[object]:
+            both = ExitStack()
+            both.enter_context(deadline.paused())
+            both.enter_context(context.paused())
+            return both
+
+        calls = self._calls(TurnContext(context.turn, context.emit, paused))
+        try:
+            result = await self._session.run(code, calls.handle, deadline=deadline)
+        finally:
+            self._untrusted = calls.untrusted
+        text = run_text(result, self._limits.output_chars, untrusted=calls.untrusted)
+        return ToolOutcome(ok=result.ok, text=text)
+
+    def _calls(self, context: TurnContext) -> SkillCalls:
+        return SkillCalls(
+            self._catalogue,
+            caller=self._caller,
+            confirmer=self._confirmer,
+            context=context,
+            untrusted=self._untrusted,
+        )
+
+
+def _renamed(name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+    own, others = _SAME_ARGUMENT[name]
+    return {own if key in others and own not in arguments else key: value for key, value in arguments.items()}
+
+
+def _misfit(spec: ToolSpec, arguments: Mapping[str, Json]) -> str:
+    properties = spec.parameters["properties"]
+    for key, value in arguments.items():
+        if key not in properties:
+            return f"{spec.name} has no argument {key!r}"
+        if not isinstance(value, str) and not (
+            value is None and key not in spec.parameters.get("required", ())
+        ):
+            return f"{key} must be a string"
+    missing = [key for key in spec.parameters.get("required", ()) if key not in arguments]
+    return f"{spec.name} needs {', '.join(missing)}" if missing else ""
+
+
+def _shape(spec: ToolSpec) -> str:
+    required = spec.parameters.get("required", ())
+    names = [key if key in required else f"{key}?" for key in spec.parameters["properties"]]
+    return json.dumps(dict.fromkeys(names, "string"))
+
+
+def failed(message: str, hint: str = "") -> ToolOutcome:
+    """Make the outcome of a call that came to nothing."""
+    return ToolOutcome(ok=False, text=f"Error: {message}" + (f"\nHint: {hint}" if hint else ""))

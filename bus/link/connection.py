@@ -1,0 +1,347 @@
+"""One MQTT connection, from CONNECT until it ends.
+
+A new one is made for every attempt, so nothing that paho keeps for a reconnect is ever sent by surprise.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, Literal, NamedTuple
+
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, MQTT_ERR_SUCCESS, Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from bus.link.client import LeanClient
+from bus.link.drivers import Driver
+from bus.link.message import Message, PublishProperties
+from bus.link.tls_failure import tls_failure
+from contracts.errors import Disconnected, Forbidden
+
+Protocol = Literal[4, 5]
+
+_logger = logging.getLogger(__name__)
+
+_UNSUPPORTED_VERSION = frozenset({1, 132})
+_LOGIN_REFUSED = frozenset({2, 4, 5, 133, 134, 135, 138, 140})
+"""Reason codes of MQTT 3.1.1 and 5 (client id, user name, password, right, ban, method)."""
+_WITHOUT_A_REASON = 128
+"""What paho says of any connection that ended without a DISCONNECT of the broker."""
+
+
+class Verdict(Enum):
+    """How the broker answered a CONNECT."""
+
+    ACCEPTED = auto()
+    LOGIN_REFUSED = auto()
+    VERSION_REFUSED = auto()
+    CLOSED = auto()
+    """It hung up without a word, as some do at a version they do not know."""
+    UNREACHABLE = auto()
+
+
+class Answer(NamedTuple):
+    """A verdict, with the broker's reason for people, and what to do where that is known."""
+
+    verdict: Verdict
+    reason: str
+    hint: str = ""
+
+
+class Login(NamedTuple):
+    """Everything a CONNECT carries, and where it goes; without TLS where there is no context.
+
+    Attributes:
+        timeout_s: For the answer to CONNECT.
+        acknowledge_s: For SUBACK, UNSUBACK, or a PUBACK that somebody waits for; after it the connection
+            counts as broken. A broker that was frozen for so long goes on with it, but perhaps without
+            the subscription.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    client_id: str
+    username: str | None
+    password: str | None
+    keepalive: int
+    will: Message | None
+    timeout_s: float
+    acknowledge_s: float = 10.0
+
+
+class Connection:
+    """A paho client for one connection.
+
+    Args:
+        limit: How many publications may wait for their acknowledgement.
+        on_message: Called in the event loop for each message that arrives.
+    """
+
+    def __init__(
+        self,
+        login: Login,
+        driver: Driver,
+        *,
+        protocol: Protocol,
+        limit: int,
+        on_message: Callable[[Message], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.protocol = protocol
+        self.closed: asyncio.Future[str] = loop.create_future()
+        self._login = login
+        self._driver = driver
+        self._limit = limit
+        self._on_message = on_message
+        self._loop = loop
+        self._answer: asyncio.Future[Answer] = loop.create_future()
+        self._acknowledged: dict[int, asyncio.Future[list[ReasonCode]]] = {}
+        self._confirmed: dict[int, asyncio.Future[None]] = {}
+        self._in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._client = self._make_client()
+
+    async def open(self) -> Answer:
+        """Connect and log in; whatever the answer, `close` must follow."""
+        try:
+            # Name look-up and the TCP handshake block, so they do it elsewhere.
+            await asyncio.to_thread(self._client.reconnect)
+        except ssl.SSLError as error:
+            return Answer(Verdict.UNREACHABLE, *tls_failure(error, self._login.host))
+        except OSError as error:
+            return Answer(Verdict.UNREACHABLE, error.strerror or str(error) or type(error).__name__)
+        self._driver.started()
+        try:
+            async with asyncio.timeout(self._login.timeout_s):
+                return await self._answer
+        except TimeoutError:
+            return Answer(Verdict.UNREACHABLE, "the broker did not answer the login")
+
+    async def drive(self) -> str:
+        """Keep the connection alive until it ends; give the reason."""
+        await self._driver.drive(self.closed)
+        return self.closed.result()
+
+    def leave(self) -> None:
+        """Tell the broker that this is the end; `drive` then comes back."""
+        if not self.closed.done():
+            self._client.disconnect()
+
+    async def close(self, *, politely: bool) -> None:
+        """End it. Politely means that the broker drops the Last Will."""
+        if politely and not self.closed.done():
+            self._client.disconnect()
+        self._end("closed")
+        await self._driver.stop()
+        # Whatever is left of the socket; nothing is sent any more.
+        self._client.give_up()
+
+    def has_room(self) -> bool:
+        """Whether another publication may go out at once."""
+        return self._in_flight < self._limit
+
+    async def room(self) -> None:
+        """Wait until another publication may go out."""
+        while not self.has_room() and not self.closed.done():
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake()
+                raise
+
+    def publish(self, message: Message) -> int:
+        """Hand a message to the socket; give its packet id.
+
+        Raises:
+            Disconnected: If the connection has ended.
+        """
+        if self.closed.done():
+            raise Disconnected(f"the broker closed the connection: {self.closed.result()}")
+        properties = None
+        if self.protocol == 5 and (
+            message.expiry_s is not None or message.correlation or message.response_topic
+        ):
+            properties = PublishProperties(message.response_topic, message.correlation, message.expiry_s)
+        topic, payload, qos, retain = message[:4]
+        if qos:
+            none = b"\0" if self.protocol == 5 else b""
+            packed = properties.pack() if properties else none
+            mid = self._client.publish_acknowledged(topic, payload, retain=retain, properties=packed)
+        else:
+            info = self._client.publish(topic, payload, 0, retain, properties)  # type: ignore[arg-type]
+            mid = info.mid if info.rc == MQTT_ERR_SUCCESS else None
+        if mid is None:
+            raise Disconnected("nothing was sent: the connection to the broker is gone")
+        self._in_flight += 1
+        return mid
+
+    async def confirm(self, mid: int) -> None:
+        """Wait until the broker has taken a QoS 1 publication."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._confirmed[mid] = done
+        try:
+            async with asyncio.timeout(self._login.acknowledge_s):
+                await done
+        except TimeoutError:
+            raise self._broken("the broker did not acknowledge a message in time") from None
+        finally:
+            self._confirmed.pop(mid, None)
+
+    async def subscribe(self, filters: list[tuple[str, int]]) -> None:
+        """Subscribe, and wait for the broker's word.
+
+        Raises:
+            Forbidden: If it refuses one of them.
+            Disconnected: If the connection ends, or no answer comes.
+        """
+        code, mid = self._client.subscribe(filters)
+        refused = [
+            f"{name!r} ({reason.getName()})"
+            for (name, _), reason in zip(filters, await self._acknowledgement(code, mid), strict=False)
+            if reason.is_failure
+        ]
+        if refused:
+            raise Forbidden(
+                f"the broker refuses the subscription to {', '.join(refused)}",
+                hint="Check the rights of this login on the broker.",
+            )
+
+    async def unsubscribe(self, filter_: str) -> None:
+        """Unsubscribe, and wait for the broker's word."""
+        code, mid = self._client.unsubscribe(filter_)
+        await self._acknowledgement(code, mid)
+
+    async def _acknowledgement(self, code: int, mid: int | None) -> list[ReasonCode]:
+        if code != MQTT_ERR_SUCCESS or mid is None:
+            raise Disconnected("the connection to the broker is gone")
+        waiting: asyncio.Future[list[ReasonCode]] = self._loop.create_future()
+        self._acknowledged[mid] = waiting
+        try:
+            async with asyncio.timeout(self._login.acknowledge_s):
+                return await waiting
+        except TimeoutError:
+            raise self._broken("the broker did not answer a subscription in time") from None
+        finally:
+            self._acknowledged.pop(mid, None)
+
+    def _broken(self, reason: str) -> Disconnected:
+        """End a connection of which nobody knows what the broker took from it."""
+        # With a word, or paho's thread waits on for the acknowledgement.
+        self.leave()
+        self._end(reason)
+        return Disconnected(reason)
+
+    def _make_client(self) -> LeanClient:
+        login = self._login
+        client = LeanClient(
+            self._arrived,
+            CallbackAPIVersion.VERSION2,
+            client_id=login.client_id,
+            clean_session=True if self.protocol == 4 else None,
+            protocol=MQTTProtocolVersion(self.protocol),
+            reconnect_on_failure=False,
+        )
+        client.username_pw_set(login.username, login.password)
+        # We bound what is in flight ourselves, by waiting; paho would queue without a bound.
+        client.max_inflight_messages_set(0)
+        client.connect_timeout = login.timeout_s
+        if login.tls is not None:
+            client.tls_set_context(login.tls)
+        if login.will is not None:
+            client.will_set(login.will.topic, login.will.payload, login.will.qos, login.will.retain)
+        # Only MQTT 5 takes the flag here; in 3.1.1 `clean_session` above is the same.
+        clean_start = True if self.protocol == 5 else MQTT_CLEAN_START_FIRST_ONLY
+        client.connect_async(login.host, login.port, login.keepalive, clean_start=clean_start)
+        client.on_connect = self._connected
+        client.on_disconnect = self._disconnected
+        client.on_publish = self._published
+        client.on_subscribe = self._subscribed
+        client.on_unsubscribe = self._subscribed
+        self._driver.attach(client)
+        return client
+
+    # What follows is called by paho, in the loop or in its thread.
+
+    def _connected(
+        self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, given: Properties | None
+    ) -> None:
+        self._driver.post(self._judge, reason, getattr(given, "ReceiveMaximum", None))
+
+    def _disconnected(
+        self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, _given: Any
+    ) -> None:
+        silent = reason.value == _WITHOUT_A_REASON
+        self._driver.post(self._end, "the broker gave no reason" if silent else reason.getName())
+
+    def _arrived(self, message: Message) -> None:
+        self._driver.post(self._on_message, message)
+
+    def _published(self, _client: Client, _data: Any, mid: int, reason: ReasonCode, _given: Any) -> None:
+        self._driver.post(self._sent, mid, reason)
+
+    def _subscribed(
+        self, _client: Client, _data: Any, mid: int, reasons: list[ReasonCode], _given: Any
+    ) -> None:
+        self._driver.post(self._acknowledge, mid, reasons)
+
+    # What follows runs in the loop.
+
+    def _judge(self, reason: ReasonCode, receive_maximum: int | None) -> None:
+        if self._answer.done():
+            return
+        verdict = Verdict.ACCEPTED
+        if reason.is_failure:
+            verdict = Verdict.UNREACHABLE
+            if reason.value in _UNSUPPORTED_VERSION:
+                verdict = Verdict.VERSION_REFUSED
+            elif reason.value in _LOGIN_REFUSED:
+                verdict = Verdict.LOGIN_REFUSED
+        if receive_maximum:
+            self._limit = min(self._limit, receive_maximum)
+        self._answer.set_result(Answer(verdict, reason.getName()))
+
+    def _end(self, reason: str) -> None:
+        if not self._answer.done():
+            self._answer.set_result(Answer(Verdict.CLOSED, "the broker hung up"))
+        if not self.closed.done():
+            self.closed.set_result(reason)
+        gone = Disconnected("the connection to the broker was lost before it acknowledged")
+        pending: list[asyncio.Future[Any]] = [*self._acknowledged.values(), *self._confirmed.values()]
+        for future in pending:
+            if not future.done():
+                future.set_exception(gone)
+        while self._waiting:
+            self._wake()
+
+    def _sent(self, mid: int, reason: ReasonCode) -> None:
+        self._in_flight -= 1
+        if reason.is_failure:
+            _logger.warning("the broker did not take a message: %s", reason.getName())
+        confirmed = self._confirmed.get(mid) if self._confirmed else None
+        if confirmed is not None and not confirmed.done():
+            if reason.is_failure:
+                confirmed.set_exception(Forbidden(f"the broker did not take a message: {reason.getName()}"))
+            else:
+                confirmed.set_result(None)
+        if self._waiting:
+            self._wake()
+
+    def _acknowledge(self, mid: int, reasons: list[ReasonCode]) -> None:
+        waiting = self._acknowledged.get(mid)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reasons)
+
+    def _wake(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return

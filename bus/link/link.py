@@ -1,0 +1,311 @@
+"""The link to a broker: one that stays, over connections that come and go.
+
+Policy for what cannot be handled at once:
+
+- **out, while offline:** nothing is queued; `Disconnected` at once. What must get there is sent again
+  by those who know whether it still matters (calls, presence).
+- **out, while connected:** at most ``max_in_flight`` publications wait for their acknowledgement;
+  beyond that `Link.publish` waits and `Link.publish_nowait` refuses.
+- **in:** handlers are plain functions, called in the event loop in the order of arrival. While one
+  runs nothing is read, so TCP holds the broker back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from bus.link.connection import Connection, Protocol
+from bus.link.message import Message
+from bus.link.reconnection import Reconnection
+from bus.link.settings import LinkSettings
+from bus.link.subscriptions import Handler, Subscription, Subscriptions
+from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
+
+__all__ = ["Link", "LinkSettings", "Message", "open_link"]
+
+_logger = logging.getLogger(__name__)
+
+
+def open_link(
+    settings: LinkSettings, *, will: Callable[[], Message | None] | None = None, wait_s: float = 5.0
+) -> "Link":
+    """Make a link, to be entered with ``async with``.
+
+    Args:
+        will: Makes the Last Will, anew before each connection.
+        wait_s: How long entering waits for the first connection. A link that has none by then is
+            entered all the same, and goes on trying.
+
+    Raises:
+        ConfigError: If the URL is not one of a broker.
+    """
+    return Link(settings, will=will, wait_s=wait_s)
+
+
+class Link:
+    """A connection to a broker that comes back by itself. Made by `open_link`."""
+
+    def __init__(
+        self, settings: LinkSettings, *, will: Callable[[], Message | None] | None, wait_s: float
+    ) -> None:
+        self._will = will
+        self._wait_s = wait_s
+        self._reconnection = Reconnection(
+            settings, will=self._make_will, on_message=self._arrived, stay=self._stay, left=self._lost
+        )
+        self._connection: Connection | None = None
+        self._subscriptions = Subscriptions()
+        self._connected: list[Callable[[], Awaitable[None]]] = []
+        self._disconnected: list[Callable[[], None]] = []
+        self._first = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
+        self._runner: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._runner = self._tasks.create_task(
+            self._reconnection.run(), name=f"link {self._reconnection.settings.client_id}"
+        )
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._first.wait()
+        except TimeoutError:
+            reason = self.last_error or f"{self._reconnection.settings.urls[0]} does not answer"
+            _logger.warning("going on without the broker, which is tried again: %s", reason)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._runner is not None
+        self._runner.cancel()
+        # The body's own exception is not handed to the group, which would wrap it in another.
+        await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def connected(self) -> bool:
+        """Whether something that is published now would be sent."""
+        return self._connection is not None and not self._connection.closed.done()
+
+    @property
+    def last_error(self) -> LinkError | None:
+        """Why there is no connection, or None."""
+        return self._reconnection.last_error
+
+    @property
+    def url(self) -> str | None:
+        """Which of its URLs the link has its connection to, or had its last; None before the first."""
+        return self._reconnection.url
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """The MQTT version that the broker speaks: 5, or 4 for 3.1.1; None before it said so."""
+        return self._reconnection.protocol
+
+    async def wait_connected(self) -> None:
+        """Wait for the first connection."""
+        await self._first.wait()
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 1,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        response_topic: str | None = None,
+        correlation: bytes | None = None,
+        confirmed: bool = False,
+    ) -> None:
+        """Publish; waits while too many are in flight.
+
+        Args:
+            expiry_s: With the two that follow, sent where the broker speaks MQTT 5.
+            confirmed: Wait until the broker has taken it. That says nothing about a receiver.
+
+        Raises:
+            Disconnected: At once while there is no connection, and when it is lost before a
+                confirmation that was asked for.
+        """
+        connection = self._live()
+        if not connection.has_room():
+            await connection.room()
+        mid = connection.publish(
+            self._outgoing(Message(topic, payload, qos, retain, expiry_s, response_topic, correlation))
+        )
+        if confirmed and qos:
+            await connection.confirm(mid)
+
+    def publish_nowait(self, message: Message) -> None:
+        """Publish from a plain function.
+
+        Raises:
+            Disconnected: While there is no connection, or when too many are in flight.
+        """
+        connection = self._live()
+        if not connection.has_room():
+            raise Disconnected("too many messages wait for the broker's acknowledgement")
+        connection.publish(self._outgoing(message))
+
+    async def subscribe(
+        self, filter_: str, handler: Handler, *, qos: int = 1
+    ) -> Callable[[], Awaitable[None]]:
+        """Have a plain function called for each message that matches; also after every reconnect.
+
+        While there is no connection the subscription waits for one.
+
+        Returns:
+            A function to unsubscribe with.
+
+        Raises:
+            Forbidden: If the broker refuses it.
+        """
+        subscription = Subscription(filter_, handler, qos)
+        is_new = self._subscriptions.add(subscription)
+        connection = self._connection
+        if connection is not None and is_new:
+            try:
+                await connection.subscribe([(self._prefix + filter_, qos)])
+            except Disconnected:
+                _logger.debug("the subscription to %s waits for the next connection", filter_)
+            except Forbidden:
+                self._subscriptions.discard(subscription)
+                raise
+
+        async def unsubscribe() -> None:
+            was_last = self._subscriptions.discard(subscription)
+            connection = self._connection
+            if connection is None or not was_last:
+                return
+            try:
+                await connection.unsubscribe(self._prefix + filter_)
+            except Disconnected:
+                _logger.debug("the connection that held the subscription to %s is gone", filter_)
+
+        return unsubscribe
+
+    def reconnect(self) -> None:
+        """Leave the present connection in good order, so that its Last Will is dropped, and make another.
+
+        Where there is none, the next attempt is made at once.
+        """
+        self._reconnection.hurry()
+        if self._connection is not None:
+            self._connection.leave()
+
+    def use(self, settings: LinkSettings) -> None:
+        """Go by other settings from now on, with a new connection.
+
+        Raises:
+            ConfigError: If a URL is not one of a broker.
+        """
+        self._reconnection.use(settings)
+        self.reconnect()
+
+    def pause(self) -> None:
+        """Leave the present connection in good order, and make none until `resume`."""
+        self._reconnection.pause()
+        self.reconnect()
+
+    def resume(self) -> None:
+        """Connect again, at once."""
+        self._reconnection.resume()
+
+    def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        """Have a coroutine function run after each connect, once all is subscribed again.
+
+        Returns:
+            A function that takes the callback off again.
+        """
+        self._connected.append(callback)
+        return lambda: self._connected.remove(callback)
+
+    def on_disconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have a plain function called each time the connection is lost; gives its undoing."""
+        self._disconnected.append(callback)
+        return lambda: self._disconnected.remove(callback)
+
+    @property
+    def _prefix(self) -> str:
+        return self._reconnection.settings.topic_prefix
+
+    def _live(self) -> Connection:
+        connection = self._connection
+        if connection is None:
+            reason = self.last_error.message if self.last_error else "not connected yet"
+            raise Disconnected(f"no connection to the broker: {reason}", hint="It is tried again by itself.")
+        return connection
+
+    def _outgoing(self, message: Message) -> Message:
+        prefix = self._prefix
+        if not prefix:
+            return message
+        response = message.response_topic
+        return message._replace(
+            topic=prefix + message.topic, response_topic=prefix + response if response else None
+        )
+
+    def _make_will(self) -> Message | None:
+        will = self._will() if self._will else None
+        return self._outgoing(will) if will else None
+
+    async def _stay(self, connection: Connection) -> str:
+        async with asyncio.TaskGroup() as tasks:
+            ready = tasks.create_task(self._get_ready(connection), name="link: subscribe again")
+            reason = await connection.drive()
+            ready.cancel()
+        return reason
+
+    async def _get_ready(self, connection: Connection) -> None:
+        # Both steps may fail by a connection that ends meanwhile; the next one does them again.
+        try:
+            await self._subscribe_all(connection)
+        except Disconnected as error:
+            _logger.warning("could not subscribe: %s", error)
+            return
+        if self._reconnection.interrupted:
+            # Meanwhile it was paused, or shall go by other settings.
+            connection.leave()
+            return
+        self._connection = connection
+        self._reconnection.established()
+        self._first.set()
+        _logger.info("connected to %s with MQTT %s", self.url, "5" if self.protocol == 5 else "3.1.1")
+        for callback in list(self._connected):
+            try:
+                await callback()
+            except StrawberryError as error:
+                _logger.warning("after connecting: %s", error)
+            except Exception:
+                _logger.exception("a callback failed after connecting")
+
+    async def _subscribe_all(self, connection: Connection) -> None:
+        prefix = self._prefix
+        wanted = [(prefix + filter_, qos) for filter_, qos in self._subscriptions.wanted().items()]
+        if not wanted:
+            return
+        try:
+            await connection.subscribe(wanted)
+        except Forbidden as error:
+            _logger.error("%s", error)
+
+    def _lost(self, connection: Connection) -> None:
+        if self._connection is not connection:
+            return
+        self._connection = None
+        for callback in list(self._disconnected):
+            try:
+                callback()
+            except Exception:
+                _logger.exception("a callback failed after the connection was lost")
+
+    def _arrived(self, message: Message) -> None:
+        prefix = self._prefix
+        if not message.topic.startswith(prefix):
+            return
+        if prefix:
+            message = message._replace(topic=message.topic[len(prefix) :])
+        self._subscriptions.dispatch(message)

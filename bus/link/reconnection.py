@@ -1,0 +1,215 @@
+"""One connection after another: which address is tried, in which version of MQTT, and when."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from bus.link.connection import Answer, Connection, Login, Protocol, Verdict
+from bus.link.drivers import make_driver
+from bus.link.message import Message
+from bus.link.settings import Address, LinkSettings, parse_addresses
+from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
+from identity.certificates import client_context
+
+_logger = logging.getLogger("bus.link")
+
+
+class Reconnection:
+    """Makes connections for a link, each when the one before has ended.
+
+    Args:
+        will: Makes the Last Will, with the prefix in its topic, anew before each connection.
+        on_message: Called for each message that arrives.
+        stay: Has a connection that is logged in, until it ends; gives the reason.
+        left: Told of each connection that has ended.
+
+    Attributes:
+        settings: Those that the next attempt goes by.
+        url: Where the last login succeeded; None before the first.
+        last_error: Why there is no connection, or None.
+    """
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        *,
+        will: Callable[[], Message | None],
+        on_message: Callable[[Message], None],
+        stay: Callable[[Connection], Awaitable[str]],
+        left: Callable[[Connection], None],
+    ) -> None:
+        self.settings = settings
+        self.url: str | None = None
+        self.last_error: LinkError | None = None
+        self._addresses = parse_addresses(settings.urls)
+        self._will = will
+        self._on_message = on_message
+        self._stay = stay
+        self._left = left
+        self._protocols: dict[str, Protocol] = {}
+        self._told = ""
+        self._hurry = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """The MQTT version in which the last login succeeded."""
+        return self._protocols.get(self.url) if self.url else None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the present attempt, or connection, is not wanted any more."""
+        return self._hurry.is_set()
+
+    def hurry(self) -> None:
+        """Give the present attempt up, and make the next one at once."""
+        self._hurry.set()
+
+    def use(self, settings: LinkSettings) -> None:
+        """Go by other settings from the next attempt on.
+
+        Raises:
+            ConfigError: If a URL is not one of a broker.
+        """
+        self._addresses = parse_addresses(settings.urls)
+        self.settings = settings
+
+    def pause(self) -> None:
+        """Make no attempt until `resume`."""
+        self._wanted.clear()
+
+    def resume(self) -> None:
+        """Make attempts again, at once."""
+        self._hurry.set()
+        self._wanted.set()
+
+    def established(self) -> None:
+        """Note that a connection is of use now, so that whatever fails next is news."""
+        self.last_error = None
+        self._told = ""
+
+    async def run(self) -> None:
+        """Connect, again and again, until cancelled."""
+        failures = 0
+        while True:
+            await self._wanted.wait()
+            self._hurry.clear()
+            settings = self.settings
+            errors = await self._round(settings, self._addresses)
+            if not errors:
+                failures = 0
+            elif all(isinstance(error, LoginRefused) for error in errors):
+                await self._rest(settings.refused_s)
+                continue
+            delay = min(settings.backoff_s * 2**failures, settings.backoff_max_s)
+            failures = min(failures + 1, 16)
+            await self._rest(delay)
+
+    async def _round(self, settings: LinkSettings, addresses: tuple[Address, ...]) -> list[LinkError]:
+        """Try each address until one lets in, and stay there while it lasts.
+
+        Returns:
+            Why each of them failed; nothing where one did not.
+        """
+        errors: list[LinkError] = []
+        for address in addresses:
+            answer = await self._connect(settings, address)
+            if answer.verdict is Verdict.ACCEPTED:
+                return []
+            errors.append(_explained(address, answer, settings.client_id))
+            self.last_error = _combined(errors)
+            if self.interrupted:
+                return errors
+        # What was said already is as true at each further try, and not worth a person's eye again.
+        level = logging.DEBUG if str(self.last_error) == self._told else logging.WARNING
+        self._told = str(self.last_error)
+        _logger.log(level, "%s", self._told)
+        return errors
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next attempt, unless somebody is in a hurry."""
+        jittered = seconds * random.uniform(0.5, 1.0)  # noqa: S311
+        with suppress(TimeoutError):
+            async with asyncio.timeout(jittered):
+                await self._hurry.wait()
+
+    async def _connect(self, settings: LinkSettings, address: Address) -> Answer:
+        """Connect, with the other MQTT version where one is not understood, and stay while it lasts."""
+        answer = Answer(Verdict.CLOSED, "")
+        versions: tuple[Protocol, ...] = (5, 4) if self._protocols.get(address.url, 5) == 5 else (4, 5)
+        for version in versions:
+            answer = await self._attempt(settings, address, version)
+            # A refused login is an answer in a version that was understood: it stays refused.
+            if answer.verdict not in (Verdict.VERSION_REFUSED, Verdict.CLOSED) or self.interrupted:
+                break
+        return answer
+
+    async def _attempt(self, settings: LinkSettings, address: Address, version: Protocol) -> Answer:
+        try:
+            login = await self._login(settings, address)
+        except StrawberryError as error:
+            return Answer(Verdict.UNREACHABLE, error.message, error.hint)
+        connection = Connection(
+            login,
+            make_driver(settings.driver),
+            protocol=version,
+            limit=settings.max_in_flight,
+            on_message=self._on_message,
+        )
+        try:
+            answer = await connection.open()
+            if answer.verdict is Verdict.ACCEPTED:
+                self._protocols[address.url] = version
+                self.url = address.url
+                reason = await self._stay(connection)
+                self.last_error = Disconnected(f"the connection to {address.url} was lost: {reason}")
+                # Who was asked to leave did not lose it.
+                _logger.log(logging.INFO if self.interrupted else logging.WARNING, "%s", self.last_error)
+            return answer
+        except asyncio.CancelledError:
+            self._left(connection)
+            await connection.close(politely=True)
+            raise
+        finally:
+            self._left(connection)
+            await connection.close(politely=False)
+
+    async def _login(self, settings: LinkSettings, address: Address) -> Login:
+        password = settings.password() if callable(settings.password) else settings.password
+        context = None
+        if address.tls:
+            ca = settings.ca() if callable(settings.ca) else settings.ca
+            # The system's authorities are read from many files.
+            context = await asyncio.to_thread(client_context, ca)
+        return Login(
+            host=address.host,
+            port=address.port,
+            tls=context,
+            client_id=settings.client_id,
+            username=settings.username,
+            password=password.get_secret_value() if password else None,
+            keepalive=settings.keepalive,
+            will=self._will(),
+            timeout_s=settings.connect_timeout_s,
+        )
+
+
+def _explained(address: Address, answer: Answer, client_id: str) -> LinkError:
+    if answer.verdict is Verdict.LOGIN_REFUSED:
+        return LoginRefused(
+            f"{address.url} refuses the login of {client_id}: {answer.reason}",
+            hint="Check the token or the password.",
+        )
+    hint = answer.hint or "Check that the broker runs."
+    return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
+
+
+def _combined(errors: list[LinkError]) -> LinkError:
+    """Make one error of those of all addresses; a refused login tells more than an address without answer."""
+    if len(errors) == 1:
+        return errors[0]
+    first = next((error for error in errors if isinstance(error, LoginRefused)), errors[0])
+    return type(first)("; ".join(error.message for error in errors), hint=first.hint)

@@ -1,0 +1,87 @@
+"""Where a broker is, and how to log in to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from bus.link.drivers import DriverName
+from contracts.errors import ConfigError
+
+Password = SecretStr | Callable[[], SecretStr]
+Trust = str | Callable[[], str | None] | None
+
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSettings:
+    """Where the broker is and how to log in.
+
+    Attributes:
+        urls: ``mqtt://host:port`` or, with TLS, ``mqtts://host:port``; the port is 1883 or 8883 if none is
+            given. They are tried in this order, and each failure, a refused login too, goes to the next.
+        password: A callable is asked before each attempt, so that a renewed token counts.
+        ca: PEM of the authorities that the broker's certificate must come from; None takes those of the
+            system. A callable is asked before each attempt, so that a replaced one counts. The certificate
+            must be for the host of the URL in any case.
+        topic_prefix: In front of every topic on this broker, as ``strawberry/``; may be empty.
+        keepalive: Seconds; the broker publishes the Last Will after one and a half of them.
+        max_in_flight: Publications that may wait for the broker's acknowledgement.
+        backoff_s: Wait before the second attempt; doubles up to ``backoff_max_s``, and half of it
+            is left to chance, so that many spokes do not come back in the same moment.
+        refused_s: Wait after the login was refused everywhere: it seldom heals by itself.
+        driver: ``auto``, unless a test wants one.
+    """
+
+    urls: tuple[str, ...]
+    client_id: str
+    username: str | None = None
+    password: Password | None = None
+    ca: Trust = None
+    topic_prefix: str = ""
+    keepalive: int = 15
+    max_in_flight: int = 256
+    connect_timeout_s: float = 5.0
+    backoff_s: float = 0.25
+    backoff_max_s: float = 15.0
+    refused_s: float = 30.0
+    driver: DriverName = "auto"
+
+
+class Address(NamedTuple):
+    """One URL of a broker, taken apart."""
+
+    url: str
+    host: str
+    port: int
+    tls: bool
+
+
+def parse_addresses(urls: tuple[str, ...]) -> tuple[Address, ...]:
+    """Take the URLs of a broker apart.
+
+    Raises:
+        ConfigError: If there is none, or one is not the address of a broker.
+    """
+    if isinstance(urls, str) or not urls:
+        raise ConfigError("no address of a broker is known", hint="Give one, as mqtt://host:1883.")
+    return tuple(_parsed(url) for url in urls)
+
+
+def _parsed(url: str) -> Address:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if parts.scheme not in _PORTS or not host or parts.username or parts.path.strip("/"):
+        # Shown without a login that somebody wrote into it.
+        shown = f"{url.partition('://')[0]}://…" if "@" in url else url
+        raise ConfigError(
+            f"{shown!r} is not the address of a broker",
+            hint="Write it as mqtt://host:1883, or with TLS as mqtts://host:8883; a login stands elsewhere.",
+        )
+    return Address(url, host, port or _PORTS[parts.scheme], parts.scheme == "mqtts")

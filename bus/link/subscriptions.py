@@ -1,0 +1,77 @@
+"""Which handler gets which message."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bus.link.message import Message
+from contracts.errors import StrawberryError
+
+Handler = Callable[[Message], None]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """A topic filter, and the function that gets what it matches."""
+
+    filter: str
+    handler: Handler
+    qos: int
+    levels: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.levels = self.filter.split("/")
+
+    def matches(self, levels: list[str]) -> bool:
+        """Whether a topic, split into its levels, is one of the filter's (MQTT 3.1.1, section 4.7)."""
+        own = self.levels
+        for index, level in enumerate(own):
+            if level == "#":
+                return index > 0 or not levels[0].startswith("$")
+            if index >= len(levels) or (level != levels[index] and level != "+"):
+                return False
+        return len(own) == len(levels)
+
+
+class Subscriptions:
+    """The subscriptions of one link, which outlive its connections."""
+
+    def __init__(self) -> None:
+        self._all: list[Subscription] = []
+
+    def add(self, subscription: Subscription) -> bool:
+        """Take one in; whether the broker has to be told."""
+        known = self.covers(subscription.filter, subscription.qos)
+        self._all.append(subscription)
+        return not known
+
+    def discard(self, subscription: Subscription) -> bool:
+        """Drop one; whether the broker has to be told, because no other has this filter."""
+        if subscription not in self._all:
+            return False
+        self._all.remove(subscription)
+        return not self.covers(subscription.filter, 0)
+
+    def covers(self, filter_: str, qos: int) -> bool:
+        """Whether one with this very filter asks for so much."""
+        return any(one.filter == filter_ and one.qos >= qos for one in self._all)
+
+    def wanted(self) -> dict[str, int]:
+        """Give each filter once, with the highest QoS that is asked for."""
+        wanted: dict[str, int] = {}
+        for one in self._all:
+            wanted[one.filter] = max(wanted.get(one.filter, 0), one.qos)
+        return wanted
+
+    def dispatch(self, message: Message) -> None:
+        """Call every handler that the message is for; none of them keeps it from the others."""
+        levels = message.topic.split("/")
+        for one in [one for one in self._all if one.matches(levels)]:
+            try:
+                one.handler(message)
+            except StrawberryError as error:
+                _logger.warning("dropped a message on %s: %s", message.topic, error)
+            except Exception:
+                _logger.exception("a handler failed on a message on %s", message.topic)

@@ -1,0 +1,72 @@
+"""One call that any of several devices may serve."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bus.rpc.caller import Caller
+from bus.rpc.request import CallRequest, OnProgress
+from contracts.errors import CallError, ErrorCode
+from contracts.wire import Json
+
+_FINAL = frozenset({ErrorCode.BAD_ARGUMENTS, ErrorCode.NEEDS_CONFIRMATION, ErrorCode.CANCELLED})
+"""Errors of the call itself: the next device would say the same."""
+
+
+class Served(NamedTuple):
+    """A result, and the device that gave it."""
+
+    device: str
+    value: Json
+
+
+async def call_any(
+    caller: Caller,
+    candidates: Sequence[str],
+    request: CallRequest,
+    on_progress: OnProgress | None = None,
+) -> Served:
+    """Call a device-agnostic method on the first device that serves it.
+
+    Read-only calls are tried on one device after another, each for as long as it gives signs of life.
+    Every other is reserved first, and goes to the next device only while it has not been started.
+
+    Args:
+        candidates: Ids of devices, the preferred one first.
+        request: Its ``device`` is replaced by each candidate's in turn.
+
+    Raises:
+        CallError: With what each device said, where none served it.
+    """
+    failures: list[CallError] = []
+    for device in candidates:
+        attempt = replace(request, device=device)
+        try:
+            if request.read_only:
+                return Served(
+                    device, await caller.call(attempt, on_progress, silence_s=caller.settings.silence_s)
+                )
+            reservation = await caller.reserve(attempt)
+        except CallError as error:
+            if error.code in _FINAL:
+                raise
+            failures.append(error)
+            continue
+        return Served(device, await reservation.start(on_progress))
+    raise _combined(request, failures)
+
+
+def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
+    name = f"{request.skill}.{request.method}"
+    if not failures:
+        return CallError(
+            ErrorCode.OFFLINE, f"no device with {name} is connected", hint="Start a spoke that has it."
+        )
+    if len(failures) == 1:
+        return failures[0]
+    codes = {error.code for error in failures}
+    # What a device said weighs more than that another one was away.
+    said = [error.code for error in failures if error.code is not ErrorCode.OFFLINE]
+    code = codes.pop() if len(codes) == 1 else said[-1]
+    each = "; ".join(f"{error.device}: {error.message}" for error in failures)
+    return CallError(code, f"no device could run {name}: {each}", hint=failures[-1].hint)

@@ -1,0 +1,67 @@
+"""What the hub's code asks of a device, and how patient it is."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bus.rpc.clock import SKEW_S
+from contracts.rpc import Actor
+from contracts.wire import Json
+
+OnProgress = Callable[[Json], None]
+"""Told what a running method reports; None means that it runs and has nothing to report."""
+
+MAX_PAYLOAD = 1_000_000
+"""Bytes of a call or a result: with topic and header it fits into a broker's packet of 1 MiB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRequest:
+    """One skill call.
+
+    Attributes:
+        device: Id of the device.
+        ttl_ms: The whole life of the call; at most 15 minutes.
+        confirmed: A person has confirmed exactly this call.
+        read_only: As the method declares; such a call may run again or elsewhere.
+        idempotent: As the method declares; such a call may run again on the same device.
+        interactive: A person waits; a device that vanishes gets ten seconds to come back.
+    """
+
+    device: str
+    skill: str
+    method: str
+    actor: Actor
+    args: Sequence[Json] = ()
+    kwargs: Mapping[str, Json] = field(default_factory=dict)
+    ttl_ms: int = 30_000
+    confirmed: bool = False
+    read_only: bool = False
+    idempotent: bool = False
+    interactive: bool = True
+
+    @property
+    def path(self) -> str:
+        """For people: ``device.Skill.method``."""
+        return f"{self.device}.{self.skill}.{self.method}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallerSettings:
+    """How long the hub waits for what.
+
+    Attributes:
+        accept_s: For ``accepted`` of a reserving call, before the next device is asked.
+        silence_s: For any sign of life of a read-only call that other devices could serve.
+        cancel_s: For the confirmation of a cancel.
+        return_s: For a device to come back when a person waits.
+        grace_s: Beyond a call's own deadline, for the device's word about it.
+        max_open: Calls that may be open at once.
+    """
+
+    accept_s: float = 2.0
+    silence_s: float = 2.0
+    cancel_s: float = 1.0
+    return_s: float = 10.0
+    grace_s: float = SKEW_S
+    max_open: int = 10_000
+    max_payload: int = MAX_PAYLOAD

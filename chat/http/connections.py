@@ -1,0 +1,130 @@
+"""Connections to an HTTP server: as many as there is room for, and of those who say what they want in time.
+
+uvicorn waits for a request, for the rest of one and for a TLS handshake as long as a client likes, and takes
+any number of clients. Whoever is in the network could so use up all file handles of the process, also those
+that the broker and the database in it need.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bus.ports import accept
+
+
+@dataclass(frozen=True)
+class ConnectionBounds:
+    """How much clients may take of one server.
+
+    Attributes:
+        most: Connections at once. With what brokers and databases have open they stay below the 1,024 file
+            handles of many systems; a home has some ten clients at a time, and a thousand spokes that all
+            come back wait for a moment in the queue of the system.
+        patience_s: How long a client may take for a handshake, and between once and twice that for a request.
+    """
+
+    most: int = 400
+    patience_s: float = 10.0
+
+
+class ImpatientProtocol(H11Protocol):
+    """uvicorn's protocol, which parts with a client that keeps it waiting.
+
+    Attributes:
+        patience_s: How long it waits; see `ConnectionBounds`.
+    """
+
+    patience_s = ConnectionBounds.patience_s
+    _looking: asyncio.TimerHandle | None = None
+    _seen: object = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to look at the client."""
+        super().connection_made(transport)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop looking."""
+        if self._looking is not None:
+            self._looking.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def awaited(self) -> object | None:
+        """What the client has yet to send: a request or the rest of one; None on the server's turn."""
+        if self.cycle is None:
+            return self
+        return self.cycle if self.cycle.response_complete or self.cycle.more_body else None
+
+    def _look(self) -> None:
+        awaited = self.awaited
+        if awaited is not None and awaited is self._seen:
+            self.transport.abort()
+            return
+        self._seen = awaited
+        self._looking = self.loop.call_later(self.patience_s, self._look)
+
+
+class Acceptor:
+    """Takes connections in.
+
+    Args:
+        make: Makes the protocol of one.
+        tls: The server's side of TLS; None for none.
+        bounds: Where there are more, the one goes that has let the server wait longest.
+    """
+
+    def __init__(
+        self, make: Callable[[], ImpatientProtocol], *, tls: ssl.SSLContext | None, bounds: ConnectionBounds
+    ) -> None:
+        self._make = make
+        self._tls = tls
+        self._bounds = bounds
+        self._open: dict[socket.socket, ImpatientProtocol] = {}
+
+    async def run(self, listener: socket.socket) -> None:
+        """Accept connections on a socket that listens, until cancelled; those that are open stay."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                client, _ = await accept(listener)
+                self._make_room()
+                protocol = self._open[client] = self._make()
+                protocol.patience_s = self._bounds.patience_s
+                tasks.create_task(self._enter(client, protocol), name="http: let in")
+                # Where many wait, nothing else would have its turn, and those that went not their end.
+                await asyncio.sleep(0)
+
+    def _make_room(self) -> None:
+        self._open = {sock: each for sock, each in self._open.items() if sock.fileno() >= 0}
+        while len(self._open) >= self._bounds.most:
+            waiting = (sock for sock, each in self._open.items() if each.awaited is not None)
+            oldest = next(waiting, next(iter(self._open)))
+            protocol = self._open.pop(oldest)
+            if protocol.transport is not None:
+                protocol.transport.abort()
+            else:
+                _hang_up(oldest)
+
+    async def _enter(self, client: socket.socket, protocol: ImpatientProtocol) -> None:
+        loop = asyncio.get_running_loop()
+        patience = self._bounds.patience_s if self._tls is not None else None
+        try:
+            await loop.connect_accepted_socket(
+                lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=patience
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            client.close()
+            self._open.pop(client, None)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+
+def _hang_up(sock: socket.socket) -> None:
+    # A transport has it, which sees the end of the stream in the middle of its handshake.
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

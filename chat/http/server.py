@@ -1,0 +1,100 @@
+"""The HTTP server inside the hub's own event loop."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chat.http.connections import Acceptor, ConnectionBounds, ImpatientProtocol
+from chat.tasks import open_tasks
+
+_GRACE_S = 3
+"""How long requests that are under way may go on when the hub stops; turns are cancelled before."""
+
+_BOUNDS = ConnectionBounds()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: the process belongs to whoever opened the hub."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Be ready for connections, which somebody else takes in."""
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+        self.ready.set()
+
+    def make_protocol(self) -> ImpatientProtocol:
+        """Make the server's side of one connection."""
+        return ImpatientProtocol(self.config, self.server_state, self.lifespan.state)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave the signals alone."""
+        yield
+
+
+def _dated(app: ASGIApp) -> ASGIApp:
+    """Give every answer its ``Date``, by which spokes set their clocks.
+
+    uvicorn's own is that of its latest tick: the first answers after a suspend bear the time before it.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"date", formatdate(usegmt=True).encode())]
+            await send(message)
+
+        await app(scope, receive, dated)
+
+    return answer
+
+
+@asynccontextmanager
+async def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    tls: ssl.SSLContext | None = None,
+    bounds: ConnectionBounds = _BOUNDS,
+) -> AsyncIterator[None]:
+    """Serve the app on a socket that is bound already, until the block is left.
+
+    Args:
+        tls: The server's side of TLS; None serves in the clear.
+    """
+    config = uvicorn.Config(
+        _dated(app),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    config.load()
+    server = _Server(config)
+    # A context of uvicorn's own would be of files; this one takes a renewed certificate up while in use.
+    acceptor = Acceptor(server.make_protocol, tls=tls, bounds=bounds)
+    async with open_tasks() as tasks:
+        serving = tasks.create_task(server.serve(sockets=[listener]), name="http")
+        await server.ready.wait()
+        accepting = tasks.create_task(acceptor.run(listener), name="http: accept")
+        try:
+            yield
+        finally:
+            accepting.cancel()
+            server.should_exit = True
+            await asyncio.wait([serving])

@@ -1,0 +1,45 @@
+"""Sandbox sessions that wait for nothing: the pool opens when a first program is to run."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from chat.standby import Standby
+from contracts.wire import Json
+from sandbox_host import Deadline, Pool, RunLimits, RunResult
+
+
+@dataclass(frozen=True)
+class ConversationSession:
+    """The sandbox of one conversation; see ``agent_core.tools.toolset.Session``."""
+
+    pool: Standby[Pool]
+    conversation: str
+
+    async def run(
+        self,
+        code: str,
+        call_handler: Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]],
+        *,
+        limits: RunLimits | None = None,
+        deadline: Deadline | None = None,
+    ) -> RunResult:
+        """Run one program.
+
+        Raises:
+            SandboxError: If the sandbox is not installed or does not start.
+        """
+        pool = await self.pool.get()
+        session = await pool.session(self.conversation)
+        return await session.run(code, call_handler, limits=limits, deadline=deadline)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """The sandboxes of all conversations."""
+
+    pool: Standby[Pool]
+
+    def session(self, user: str, conversation: str) -> ConversationSession:
+        """Give the sandbox of a conversation; users never share one."""
+        # A blank stands in no user id, so two pairs never make the same text.
+        return ConversationSession(self.pool, f"{user} {conversation}")

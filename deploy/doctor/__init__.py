@@ -1,0 +1,1 @@
+"""Checks of an installation, and what mends what they find."""

@@ -1,0 +1,253 @@
+"""Looks at everything a user can mend, and says how."""
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from contracts.errors import SandboxMissing, StrawberryError
+from deploy.doctor.checks import Check, check_directory, check_memory, check_python
+from deploy.doctor.sound import check_sound
+from deploy.home.directory import Home
+from deploy.service.memory import cap, needed_mb
+from deploy.service.plan import KINDS, Kind
+from deploy.service.systemd import Systemd
+from deploy.settings.settings import (
+    has_models,
+    read_broker,
+    read_gateway,
+    read_home_broker,
+    read_household,
+    read_limits,
+    read_models,
+)
+
+_ROOM_MB: Final = 500
+"""Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
+_ROOM_SPOKE_MB: Final = 50
+_SANDBOX_S: Final = 60.0
+_MB: Final = 1024**2
+_NO_MODEL: Final = "none configured: only declared sentences act"
+_NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hub needs none"
+_SPOKE_WITHOUT: Final = (
+    "models get skills as tools of their own; 'strawberry spoke run' fetches it for those that write programs"
+)
+
+
+def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool = False) -> Iterator[Check]:
+    """Look at this installation, one thing after another.
+
+    Args:
+        health: Asks the hub for its health; raises StrawberryError where none can be reached.
+        elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
+    """
+    yield check_python()
+    is_spoke = not elsewhere and home.is_spoke_alone
+    yield from check_memory(hub=not is_spoke)
+    yield check_directory(home.directory, room_mb=_ROOM_SPOKE_MB if is_spoke else _ROOM_MB)
+    if is_spoke:
+        yield from _headless(home)
+    else:
+        yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
+        yield from _settings(home)
+        yield from _certificates(home)
+        yield from _hub(health, to_join=not elsewhere and not home.has_hub)
+    yield from _services(home)
+    yield from check_sound(_skill_folders(home))
+
+
+def _headless(home: Home) -> Iterator[Check]:
+    """Look at a machine that has joined a hub and runs none."""
+    from deploy.doctor.spoke_checks import check_spoke, read_enrolment
+
+    checks = list(_settings(home, hub=False))
+    yield from checks
+    if any(check.check == "models" and check.detail != _NO_MODEL for check in checks):
+        yield _sandbox(home, without=_SPOKE_WITHOUT)
+    try:
+        enrolment = read_enrolment(home)
+    except StrawberryError as error:
+        yield Check("token", ok=False, detail=error.message, hint=error.hint)
+        return
+    if enrolment is not None:
+        yield from check_spoke(enrolment)
+
+
+def _sandbox(home: Home, *, without: str) -> Check:
+    """Run a program for real.
+
+    Args:
+        without: How it goes where no sandbox was installed; empty where that is a fault.
+    """
+    from sandbox_host import PoolSettings, find, open_pool
+
+    async def nobody(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        raise StrawberryError(f"nothing is called {path} here")
+
+    async def run() -> str:
+        await find(home.sandbox)
+        async with asyncio.timeout(_SANDBOX_S), open_pool(PoolSettings(home.sandbox, spares=0)) as pool:
+            result = await (await pool.session("doctor")).run("6 * 7", nobody)
+        return "" if result.value == 42 else result.problem or result.traceback or "it gives a wrong result"
+
+    try:
+        problem, hint = asyncio.run(run()), ""
+    except SandboxMissing as error:
+        if without:
+            return Check("sandbox", ok=True, detail=f"none: {without}")
+        problem, hint = error.message, error.hint
+    except StrawberryError as error:
+        problem, hint = error.message, error.hint
+    except TimeoutError:
+        problem, hint = f"it took longer than {_SANDBOX_S:.0f} s", "Is this machine busy with something else?"
+    if problem:
+        return Check("sandbox", ok=False, detail=problem, hint=hint or "'strawberry up' fetches it.")
+    return Check("sandbox", ok=True, detail="unchanged, and runs programs")
+
+
+def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
+    try:
+        models, household = read_models(home), read_household(home)
+        # What is not shown stops a start just as well.
+        read_limits(home)
+        read_gateway(home)
+        if hub:
+            read_broker(home)
+            read_home_broker(home)
+    except StrawberryError as error:
+        yield Check("settings", ok=False, detail=error.message, hint=error.hint)
+        return
+    detail = f"{household.language}, {household.time_zone}, {household.units}"
+    yield Check("household", ok=True, detail=detail)
+    for problem in models.problems:
+        yield Check("model", ok=False, detail=problem, hint=models.hint)
+    names = ", ".join(model.entry.name for model in models.usable)
+    if names:
+        yield Check("models", ok=True, detail=names)
+    elif not models.problems:
+        yield Check("models", ok=True, detail=_NO_MODEL, hint=models.hint if hub else "")
+
+
+def _certificates(home: Home) -> Iterator[Check]:
+    """Look at the server certificate, where one was made."""
+    from deploy.home.certificates import days_left, load_certificate
+
+    try:
+        certificate = load_certificate(home)
+    except StrawberryError as error:
+        yield Check("certificates", ok=False, detail=error.message, hint=error.hint)
+        return
+    if certificate is None:
+        yield Check(
+            "certificates", ok=True, detail="none: other machines come in with --lan, which makes them"
+        )
+        return
+    days = days_left(certificate)
+    yield Check(
+        "certificates",
+        ok=days > 0,
+        detail=f"good for {days} days" if days > 0 else "the server certificate has expired",
+        hint="" if days > 0 else "'strawberry certs' makes a new one; then start the hub again.",
+    )
+
+
+def _hub(health: Callable[[], dict[str, Any]], *, to_join: bool) -> Iterator[Check]:
+    try:
+        state = health()
+    except StrawberryError as error:
+        other = " If the hub is another machine: 'strawberry spoke join'." if to_join else ""
+        yield Check("hub", ok=False, detail=error.message, hint=f"{error.hint}{other}")
+        return
+    yield Check("hub", ok=True, detail=f"version {state['version']}")
+    yield _link(
+        "broker", state["broker"], hint="Is it running? 'strawberry broker check' tells what is wrong."
+    )
+    beside = state.get("home_broker")
+    if beside is None:
+        yield Check("home broker", ok=True, detail="none: [home_broker] in strawberry.toml names one")
+    else:
+        yield _link(
+            "home broker", beside, hint="Is it running, and is [home_broker] in strawberry.toml right?"
+        )
+
+
+def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:
+    if not link["connected"]:
+        return Check(name, ok=False, detail=str(link.get("error") or "not connected"), hint=hint)
+    kind = f"{_KINDS.get(link.get('kind', ''), '')}, " if link.get("kind") else ""
+    return Check(name, ok=True, detail=f"{kind}connected with MQTT {link.get('mqtt')}")
+
+
+_KINDS = {
+    "embedded": "embedded",
+    "mosquitto": "a Mosquitto of our own",
+    "shared": "shared with others",
+}
+
+
+def _skill_folders(home: Home) -> list[Path]:
+    """Give the folders of this machine's skills, those that its services were given among them."""
+    commands = [
+        command
+        for manager in (Systemd(system=False), Systemd(system=True))
+        for kind in KINDS
+        if (command := manager.set_up_by(kind, home.directory)) is not None
+    ]
+    words = [word for command in commands for word in shlex.split(command)]
+    named = [word.removeprefix("--skills=") for word in words if word.startswith("--skills=")]
+    return [home.skills, *map(Path, named)]
+
+
+def _services(home: Home) -> Iterator[Check]:
+    """Look at the services of this user and of the machine, where there are some."""
+    if sys.platform != "linux":
+        return
+    for manager in (Systemd(system=False), Systemd(system=True)):
+        for kind in KINDS:
+            try:
+                state = manager.state(kind)
+            except StrawberryError as error:
+                yield Check(f"service {kind}", ok=False, detail=error.message, hint=error.hint)
+                continue
+            if state is not None:
+                yield _service(state, system=manager.system)
+                yield from _cap(home, manager, kind, state["memory_cap_bytes"])
+
+
+def _service(state: dict[str, Any], *, system: bool) -> Check:
+    name, kind = f"service {state['service']}", state["service"]
+    if state["state"] == "active":
+        return Check(name, ok=True, detail=state["detail"] or "runs")
+    logs = f"strawberry service logs {kind}{' --system' if system else ''}"
+    restart = f"systemctl {'' if system else '--user '}restart {state['unit']}"
+    return Check(
+        name,
+        ok=False,
+        detail=", ".join(filter(None, (state["state"], state["result"]))),
+        hint=f"'{logs}' tells why; '{restart}' starts it.",
+    )
+
+
+def _cap(home: Home, manager: Systemd, kind: Kind, cap_bytes: int | None) -> Iterator[Check]:
+    """Look whether a service's cap holds what this home is set up for now."""
+    command = manager.set_up_by(kind, home.directory)
+    if command is None or cap_bytes is None:
+        return
+    try:
+        models = has_models(home)
+    except StrawberryError:
+        # The settings have a row of their own.
+        return
+    needed, mine = needed_mb(kind, models=models), cap_bytes // _MB
+    name, busiest = f"memory of service {kind}", f"at its busiest it comes to some {needed:,} MB"
+    if mine >= needed:
+        yield Check(name, ok=True, detail=f"up to {mine:,} MB; {busiest}")
+        return
+    yield Check(
+        name,
+        ok=False,
+        detail=f"its cap is {mine:,} MB, and {busiest}, as it is set up now",
+        hint=f"{'sudo ' if manager.system else ''}{command} --now sets it to {cap(kind, models=models)}.",
+    )

@@ -1,0 +1,125 @@
+"""Looks at a spoke that has joined a hub on another machine: can it take part?"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
+from deploy.doctor.checks import Check
+from deploy.home.directory import Home
+from identity.certificates import client_context
+from spoke.membership.enrolment import FILE_NAME, Enrolment
+from spoke.membership.hub_http import HubAnswer, HubUnreachable
+from spoke.membership.refreshing import find_hub, refusal_of
+from spoke.membership.trust import Hub
+
+_PATIENCE_S: Final = 10.0
+_DAY_S: Final = 86_400
+_SKEW_S: Final = 5.0
+"""What a call may be off; the spoke knows better only once the hub has told it the time."""
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+_INVITE: Final = "Where the hub is: 'strawberry devices invite {device}'; then do here what is printed there."
+
+
+def read_enrolment(home: Home) -> Enrolment | None:
+    """Give what this machine's spoke knows of its hub; None where it has joined none.
+
+    Raises:
+        ConfigError: If the file is damaged.
+    """
+    return Enrolment.load(home.spoke / FILE_NAME)
+
+
+def check_spoke(enrolment: Enrolment) -> Iterator[Check]:
+    """Look at hub, clock, token and broker; sends nothing to anybody who is not the hub that was joined."""
+    hub, met = asyncio.run(_meet(enrolment))
+    yield met
+    answer = asyncio.run(_ask(enrolment, hub)) if hub is not None else None
+    if answer is not None and answer.clock_ahead_s is not None:
+        yield _clock(answer.clock_ahead_s)
+    yield _token(enrolment, hub, answer)
+    yield asyncio.run(_broker(enrolment))
+
+
+async def _meet(enrolment: Enrolment) -> tuple[Hub | None, Check]:
+    url = enrolment.hub_url
+    try:
+        hub = await find_hub(enrolment, timeout_s=_PATIENCE_S)
+    except HubUnreachable as error:
+        hint = error.hint or "Is it switched on, and in the same network?"
+        return None, Check("hub", ok=False, detail=error.message, hint=hint)
+    except (ConfigError, InvalidMessage) as error:
+        hint = error.hint or "'strawberry spoke join' joins the hub that is there now."
+        return None, Check("hub", ok=False, detail=error.message, hint=hint)
+    return hub, Check("hub", ok=True, detail=f"{url}, as {enrolment.device}")
+
+
+async def _ask(enrolment: Enrolment, hub: Hub) -> HubAnswer | None:
+    """Show the hub this device's token, the one in use first: a newer one may not be in use yet."""
+    answer = None
+    for token in reversed(enrolment.bearers):
+        with contextlib.suppress(HubUnreachable):
+            answer = await hub.http.get("/api/bus", bearer=token, timeout_s=_PATIENCE_S)
+            if answer.status == 200:
+                break
+    return answer
+
+
+def _clock(ahead_s: float) -> Check:
+    detail = f"{abs(ahead_s):.0f} s {'behind' if ahead_s > 0 else 'ahead of'} the hub's"
+    if abs(ahead_s) <= _SKEW_S:
+        return Check("clock", ok=True, detail="as the hub's, to a few seconds")
+    return Check("clock", ok=False, detail=detail, hint="sudo timedatectl set-ntp true (on both machines)")
+
+
+def _token(enrolment: Enrolment, hub: Hub | None, answer: HubAnswer | None) -> Check:
+    invite = _INVITE.format(device=enrolment.device)
+    try:
+        days = (enrolment.claims(enrolment.bearers[0]).exp - time.time()) / _DAY_S
+    except Unauthorized as error:
+        return Check("token", ok=False, detail=error.message, hint=invite)
+    if days <= 0:
+        return Check("token", ok=False, detail=f"expired {-days:.0f} days ago", hint=invite)
+    lasts = f"good for {days:.0f} days, and renewed before"
+    if hub is None or answer is None:
+        return Check("token", ok=True, detail=f"{lasts}; the hub cannot be asked whether it takes it")
+    if answer.status == 200:
+        return Check("token", ok=True, detail=f"{lasts}; the hub takes it")
+    try:
+        problem = refusal_of(hub, answer).message
+    except StrawberryError as error:
+        return Check("token", ok=False, detail=error.message, hint=error.hint or "Look at the hub's logs.")
+    return Check("token", ok=False, detail=problem, hint=invite)
+
+
+async def _broker(enrolment: Enrolment) -> Check:
+    """Look whether a broker can be reached; without a login, which would end the running spoke's."""
+    problems = []
+    for url in enrolment.brokers:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await _connect(url, enrolment.ca)
+        except (OSError, TimeoutError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "no answer"
+            problems.append(f"{url}: {reason}")
+        else:
+            return Check("broker", ok=True, detail=f"{url} can be reached")
+    return Check(
+        "broker",
+        ok=False,
+        detail="; ".join(problems),
+        hint="Is it running, and does no firewall stand in between? "
+        "'strawberry doctor' on the hub tells where it is.",
+    )
+
+
+async def _connect(url: str, ca: str | None) -> None:
+    parts = urlsplit(url)
+    context = client_context(ca) if parts.scheme == "mqtts" else None
+    _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS[parts.scheme], ssl=context)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

@@ -1,0 +1,181 @@
+"""Which brokers are ours: no other ever sees a token of this home."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from contracts.errors import ConfigError
+from deploy.home.directory import Home
+from identity.certificates import own_names
+from identity.files import is_held, write_private
+
+OurKind = Literal["embedded", "mosquitto"]
+
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class OurBroker:
+    """A broker that takes the tokens of this home and nobody else's.
+
+    Attributes:
+        kind: The embedded one, or a Mosquitto that was set up for this home.
+        urls: Where it listens, for this machine.
+        addresses: What devices are told: where other machines reach it, and loopback for this one.
+        websocket: Where it speaks MQTT over WebSocket; None where it does not.
+        ca: PEM of the authority of an ``mqtts`` address; None for the system's authorities.
+        insecure: Whether its owner accepted that others in the network can read what goes there.
+    """
+
+    kind: OurKind
+    urls: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
+    websocket: str | None = None
+    ca: str | None = None
+    insecure: bool = False
+
+    def listens_at(self, url: str) -> bool:
+        """Whether this is the broker at that address."""
+        return self.own_name_of(url) is not None
+
+    def own_name_of(self, url: str) -> str | None:
+        """Give its own way to write an address; None for one of somebody else.
+
+        This is the one to connect to: ``localhost`` may be ``::1`` as well, where somebody else may listen
+        on the same port.
+        """
+        return next((each for each in self.urls if _endpoint(url) == _endpoint(each)), None)
+
+
+def find_ours(home: Home, url: str) -> OurBroker | None:
+    """Give our broker at this address; None where it is not known as ours, or not running yet.
+
+    Reads files and sends nothing.
+    """
+    for broker in (running_broker(home), provisioned_broker(home)):
+        if broker is not None and broker.listens_at(url):
+            return broker
+    return None
+
+
+def running_broker(home: Home) -> OurBroker | None:
+    """Give the broker that a process of this home runs right now."""
+    stored = _read(home.broker_run_file)
+    if stored is None or not isinstance(stored.get("pid"), int):
+        return None
+    # The file of a process that was killed stays behind; its lock does not, and the next one to hold the
+    # directory may listen elsewhere, while somebody else has the port.
+    return _broker(stored) if is_held(home.broker, by=stored["pid"]) else None
+
+
+def provisioned_broker(home: Home) -> OurBroker | None:
+    """Give the Mosquitto that ``strawberry broker provision`` set up for this home."""
+    stored = _read(home.provisioned_file)
+    return _broker({**stored, "urls": [stored.get("url")]}) if stored is not None else None
+
+
+@contextmanager
+def announced(home: Home, broker: OurBroker) -> Iterator[None]:
+    """Say that this process runs a broker, for as long as the block lasts; it must hold ``home.broker``."""
+    write_private(home.broker_run_file, json.dumps({**asdict(broker), "pid": os.getpid()}, indent=2).encode())
+    try:
+        yield
+    finally:
+        home.broker_run_file.unlink(missing_ok=True)
+
+
+def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = False) -> None:
+    """Remember a Mosquitto that was set up for this home."""
+    kept = {"url": url, "kind": "mosquitto", "ca": ca, "insecure": insecure}
+    write_private(home.provisioned_file, json.dumps(kept, indent=2).encode())
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is one of this machine alone."""
+    return _endpoint(url)[1] == "loopback"
+
+
+def by_number(url: str) -> str:
+    """Give an address of this machine alone as that on which our own brokers listen; any other as it is."""
+    scheme, host, port = _endpoint(url)
+    return f"{scheme}://127.0.0.1:{port}" if host == "loopback" else url
+
+
+def is_readable(url: str) -> bool:
+    """Whether others in the network can read what is sent there: no TLS, and another machine."""
+    scheme, host, _ = _endpoint(url)
+    return scheme == "mqtt" and host != "loopback" and host not in own_names()[1]
+
+
+def refuse_readable(url: str, *, hint: str) -> None:
+    """See that tokens and passwords do not cross the network in the clear.
+
+    Raises:
+        ConfigError: If they would.
+    """
+    if is_readable(url):
+        raise ConfigError(
+            f"the broker at {url} is on another machine and without TLS: passwords and tokens could be read "
+            "in the network",
+            hint=hint,
+        )
+
+
+def refuse_login_in(url: str) -> None:
+    """See that no login stands in an address: it would be in the process list, and in what is said of it.
+
+    Raises:
+        ConfigError: If one does; it shows nothing of it.
+    """
+    if "@" in url:
+        raise ConfigError(
+            "a login does not belong into the address of a broker, where others can see it",
+            hint="Write it as mqtt://host:1883; username and password_env of [broker] or [home_broker] in "
+            "strawberry.toml name the login.",
+        )
+
+
+def _endpoint(url: str) -> tuple[str, str, int]:
+    """Take an address apart into scheme, host and port, so that two ways to write one are equal."""
+    refuse_login_in(url)
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        scheme, host, port = "", "", None
+    if scheme not in _PORTS or not host:
+        raise ConfigError(f"{url!r} is not the address of a broker", hint="Write it as mqtt://host:1883.")
+    return scheme, "loopback" if host in _LOOPBACK else host, port or _PORTS[scheme]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        stored = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        stored = None
+    if not isinstance(stored, dict):
+        raise ConfigError(f"{path} is damaged", hint="Remove it; a broker of your own is then set up anew.")
+    return stored
+
+
+def _broker(stored: dict[str, Any]) -> OurBroker:
+    return OurBroker(
+        kind="mosquitto" if stored.get("kind") == "mosquitto" else "embedded",
+        urls=tuple(map(str, _list(stored.get("urls")))),
+        addresses=tuple(map(str, _list(stored.get("addresses")))),
+        websocket=stored.get("websocket"),
+        ca=stored.get("ca"),
+        insecure=stored.get("insecure") is True,
+    )
+
+
+def _list(value: object) -> Iterable[object]:
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,175 @@
+"""How other machines come in: over TLS with certificates of this home, or, spelled out, without."""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import psutil
+
+from chat.tasks import open_tasks
+from contracts.errors import StrawberryError
+from deploy.home.certificates import days_left, provide_certificate, shown
+from deploy.home.directory import Home
+from hub_agent.advertising import primary_address
+from identity.certificates import ServerCertificate, own_names
+
+_log = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+Exposure = Literal["loopback", "tls", "insecure"]
+"""Who reaches this machine: nobody else; others over TLS; others in the clear."""
+
+ANY: Final = "0.0.0.0"  # noqa: S104 - only where a person asked for it by --lan or --insecure-lan
+"""All addresses of this machine."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+_BRIDGES: Final = ("docker", "br-", "podman", "cni", "virbr", "lxcbr", "lxdbr", "vethernet")
+
+_LOOK_S: Final = 60.0
+"""How often is looked for a certificate that nears its end, lacks a new name of this machine, or was renewed
+by ``strawberry certs``."""
+
+
+@dataclass(frozen=True)
+class LanOptions:
+    """What was asked for.
+
+    Attributes:
+        https_port: Of the hub, for other machines; 0 takes any free one.
+    """
+
+    exposure: Exposure = "loopback"
+    https_port: int = 8443
+
+
+@dataclass
+class Lan:
+    """The way in for other machines, open.
+
+    Attributes:
+        names: Host names of this machine, without those that mean every machine.
+        addresses: Its IPv4 addresses in the network, the best first.
+        certificate: None where there is no TLS.
+        ca: PEM of the authority of this home, None where there is no TLS.
+        context: What listeners use; a renewed certificate counts from the next connection on.
+        shown: The certificate as those who connect see it.
+    """
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    certificate: ServerCertificate | None = None
+    ca: str | None = None
+    context: ssl.SSLContext | None = None
+    shown: bytes = b""
+    _reloads: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Under what other machines reach this one, the best first."""
+        # An address needs no name service; a name still works when the address has changed.
+        if self.context is not None:
+            return self.addresses + self.names
+        # Nothing proves who answers: a machine of the same name would find itself by it.
+        return self.addresses or self.names
+
+    def urls(self, scheme: str, port: int) -> tuple[str, ...]:
+        """Addresses of a port under each name and address of this machine."""
+        return tuple(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host in self.hosts)
+
+    def on_renewed(self, reload: Callable[[], None]) -> None:
+        """Have a function called when a new certificate lies where the old one was."""
+        self._reloads.append(reload)
+
+    async def keep(self, home: Home) -> None:
+        """Renew the server certificate in time, for as long as this runs; nothing has to start anew."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                await self.renew(home)
+            except (StrawberryError, OSError) as error:
+                _log.error("the server certificate cannot be renewed: %s", error)
+
+    async def renew(self, home: Home) -> bool:
+        """Renew the server certificate where it is time, and take up what others renewed; whether it was.
+
+        Raises:
+            ConfigError: If the certificates cannot be used; the present one stays.
+        """
+        if self.context is None:
+            return False
+        certificate = (await asyncio.to_thread(provide_certificate, home)).certificate
+        found = shown(home)
+        if found == self.shown:
+            return False
+        certificate.load_into(self.context)
+        self.certificate, self.shown = certificate, found
+        for reload in self._reloads:
+            reload()
+        _log.info("the server certificate was renewed; it is good for %d days", days_left(certificate))
+        return True
+
+
+async def enter_lan(stack: AsyncExitStack, home: Home, options: LanOptions, *, say: Say) -> Lan | None:
+    """Prepare the way in for other machines; None where there is to be none.
+
+    Raises:
+        ConfigError: If the certificates cannot be used.
+    """
+    match options.exposure:
+        case "loopback":
+            return None
+        case "insecure":
+            names, addresses = _reachable(*own_names())
+            return Lan(names=names, addresses=addresses)
+        case "tls":
+            return await _enter_secure(stack, home, say=say)
+
+
+async def _enter_secure(stack: AsyncExitStack, home: Home, *, say: Say) -> Lan:
+    provided = await asyncio.to_thread(provide_certificate, home)
+    for line in provided.describe():
+        say(f"  certs    {line}")
+    certificate = provided.certificate
+    names, addresses = _reachable(*provided.hosts)
+    lan = Lan(
+        names=names,
+        addresses=addresses,
+        certificate=certificate,
+        ca=provided.authority.pem,
+        context=certificate.context(),
+        shown=shown(home),
+    )
+    tasks = await stack.enter_async_context(open_tasks())
+    tasks.create_task(lan.keep(home), name="renew certificates")
+    return lan
+
+
+def _reachable(names: tuple[str, ...], addresses: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Leave out what means every machine for itself, and IPv6, which is not listened on."""
+    inner = _inner_addresses()
+    found = [
+        each
+        for each in map(ipaddress.ip_address, addresses)
+        if each.version == 4 and not each.is_loopback and str(each) not in inner
+    ]
+    first = primary_address()
+    found.sort(key=lambda each: str(each) != first)
+    return tuple(each for each in names if each != "localhost"), tuple(map(str, found))
+
+
+def _inner_addresses() -> set[str]:
+    """List the addresses of bridges for containers and virtual machines; others have the same ones."""
+    return {
+        each.address
+        for name, each_of in psutil.net_if_addrs().items()
+        if name.startswith(_BRIDGES)
+        for each in each_of
+        if each.family == socket.AF_INET
+    }

@@ -1,0 +1,1 @@
+"""Logging, and what may be written to a terminal."""

@@ -1,0 +1,193 @@
+"""What the user set in ``strawberry.toml`` and ``.env``."""
+
+import os
+from typing import Annotated, Any, Final, TypeVar
+from zoneinfo import ZoneInfo
+
+import tzlocal
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from agent_core.limits import TurnLimits
+from agent_core.models.entries import (
+    SETTINGS_FILE,
+    GatewayKind,
+    Models,
+    choose,
+    read_entries,
+    read_keys,
+    read_tables,
+)
+from agent_core.prompt import Household, Units
+from contracts.errors import ConfigError
+from deploy.home.directory import Home
+
+_Table = TypeVar("_Table", bound="_SettingsTable")
+
+
+class _SettingsTable(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _HouseholdTable(_SettingsTable):
+    language: Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$")] = "en"
+    time_zone: str = Field(default_factory=tzlocal.get_localzone_name)
+    units: Units = "metric"
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {name!r}; one is Europe/Berlin") from None
+        return name
+
+
+class _TurnsTable(_SettingsTable):
+    """``[turns]``: when a turn of a model is stopped; see ``TurnLimits``."""
+
+    iterations: Annotated[int, Field(ge=1, le=100)] = TurnLimits.iterations
+    # A stream of the hub's lasts 15 minutes at most.
+    seconds: Annotated[float, Field(ge=1, le=900)] = TurnLimits.seconds
+
+
+class _GatewayTable(_SettingsTable):
+    """``[gateway]``: how models are asked."""
+
+    kind: GatewayKind = "tensorzero"
+
+
+class HomeBrokerTable(_SettingsTable):
+    """``[home_broker]``: a broker that already stands in the house.
+
+    Attributes:
+        password_env: Name of the variable, in ``.env`` or the environment, that holds the password.
+        ca: File with the certificate authority of an ``mqtts`` address, seen from the data directory.
+    """
+
+    url: Annotated[str, Field(pattern=r"^mqtts?://")]
+    username: Annotated[str, Field(min_length=1)] | None = None
+    password_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    ca: str | None = None
+
+
+class BrokerTable(HomeBrokerTable):
+    """``[broker]``: the bus, where it is not the embedded broker.
+
+    Attributes:
+        trust: Use it although Strawberry did not set it up, as ``--trust-broker`` says.
+        addresses: What devices are told instead of ``url``, where they reach the broker under another name.
+    """
+
+    trust: bool = False
+    addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
+
+
+_TABLES: Final = ("household", "turns", "gateway", "broker", "home_broker")
+
+
+def read_models(home: Home) -> Models:
+    """Read which models can be asked.
+
+    Raises:
+        ConfigError: If ``strawberry.toml`` or ``.env`` cannot be used.
+    """
+    keys = read_keys(home.directory, os.environ)
+    return choose(read_entries(home.directory), keys, home=home.directory)
+
+
+def has_models(home: Home) -> bool:
+    """Tell whether models are configured, also ones that cannot be asked at the moment.
+
+    Raises:
+        ConfigError: If ``strawberry.toml`` or ``.env`` cannot be used.
+    """
+    models = read_models(home)
+    return bool(models.usable or models.problems)
+
+
+def read_household(home: Home) -> Household:
+    """Read what ``strawberry.toml`` says of the household; the time zone is else this machine's.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return Household(**(_read(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
+
+
+def read_limits(home: Home) -> TurnLimits:
+    """Read when a turn is stopped.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
+
+
+def read_gateway(home: Home) -> GatewayKind:
+    """Read how models are asked.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return (_read(home, "gateway", _GatewayTable) or _GatewayTable()).kind
+
+
+def read_broker(home: Home) -> BrokerTable | None:
+    """Read ``[broker]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return _read(home, "broker", BrokerTable)
+
+
+def read_home_broker(home: Home) -> HomeBrokerTable | None:
+    """Read ``[home_broker]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+    """
+    return _read(home, "home_broker", HomeBrokerTable)
+
+
+def read_variable(home: Home, name: str) -> str:
+    """Give the value of a variable that the settings name.
+
+    Raises:
+        ConfigError: If it is not set.
+    """
+    value = read_keys(home.directory, os.environ).get(name)
+    if not value:
+        raise ConfigError(f"{name} is not set", hint=f"Add the line {name}=… to {home.directory / '.env'}.")
+    return value
+
+
+def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:
+    file = home.directory / SETTINGS_FILE
+    tables = _known_tables(home)
+    if name not in tables:
+        return None
+    values = tables[name]
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file}: {name} must be a table", hint=f"Write its lines under [{name}].")
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join((name, *map(str, first["loc"])))
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"{file}: {where}: {reason}", hint=f"Fields: {', '.join(kind.model_fields)}."
+        ) from None
+
+
+def _known_tables(home: Home) -> dict[str, Any]:
+    tables = read_tables(home.directory)
+    unknown = [name for name in tables if name not in ("models", *_TABLES)]
+    if unknown:
+        raise ConfigError(
+            f"{home.directory / SETTINGS_FILE}: nothing is called {unknown[0]!r}",
+            hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _TABLES)}.",
+        )
+    return tables

@@ -1,0 +1,1 @@
+"""The hub on its bus and on the home's own broker."""

@@ -1,0 +1,280 @@
+"""Chat over the bus: a request becomes a turn of its sender's owner, and each event of it a reply.
+
+Who asks stands in the topic. A device proves it by its signature, and gets signed replies. A client has no
+key and is known by its login alone, so it is served only where the broker checks logins for us; its requests
+and replies are plain. One that sends nothing but its text gets nothing but the end of the turn. Nobody can be
+asked for a confirmation here.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from bus.link import Link, Message
+from chat.tasks import open_tasks
+from contracts import topics
+from contracts.chat import MAX_MESSAGE, ChatRequest
+from contracts.claims import Claims
+from contracts.errors import (
+    Conflict,
+    Forbidden,
+    InvalidMessage,
+    StrawberryError,
+    TooManyRequests,
+)
+from contracts.events import TurnError
+from hub_agent.bus.bus_replies import Replies, is_last, told
+from hub_agent.chat.incoming import Chat, Incoming
+from hub_registry.access.bearer import Bearer
+from hub_registry.rates import TokenBucket
+from hub_registry.registry import Registry
+from identity.envelope import Seal, unseal
+from identity.ids import uuid7
+
+_log = logging.getLogger(__name__)
+
+_MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
+"""A message of four bytes a character, and what stands around it."""
+_MOST_OPEN: Final = 64
+"""Requests of all senders that run or wait at once; each user has a limit of its own besides."""
+_REMEMBERED: Final = 10_000
+"""Request ids by which a repetition is known."""
+_AGAIN_S: Final = 10.0
+"""A person types the same command again and means it; a message that is delivered twice comes sooner."""
+_DRAIN_S: Final = 2.0
+"""How long stopping waits until those who ask have been told that their turn was cancelled."""
+_REFUSALS: Final = 20
+"""Refusals at once; two more a second. Whoever may publish can be refused, on a shared broker anybody."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request whose sender is known.
+
+    Attributes:
+        signed: Whether it is a device's.
+        brief: Whether only the last event is wanted.
+    """
+
+    principal: str
+    id: str
+    claims: Claims
+    request: ChatRequest
+    signed: bool
+    brief: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """By what a repetition is known: the id, and of a person who types the text too."""
+        text = hashlib.sha256(self.request.message.encode()).hexdigest() if self.brief else ""
+        return self.principal, self.id, text
+
+
+@asynccontextmanager
+async def open_bus_chat(
+    chat: Chat, registry: Registry, *, link: Link, seal: Seal, shared: bool
+) -> AsyncIterator[None]:
+    """Answer the chat requests of the bus for as long as the context is open.
+
+    Args:
+        shared: Whether others administer the broker; then only what is signed is served.
+
+    Raises:
+        Forbidden: If the broker refuses the subscription.
+    """
+    async with open_tasks() as tasks:
+        answers = BusChat(chat, registry, link=link, seal=seal, shared=shared, tasks=tasks)
+        unsubscribe = await link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
+        try:
+            yield
+        finally:
+            await unsubscribe()
+            await answers.drain()
+
+
+class BusChat:
+    """Answers requests; made by `open_bus_chat`."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        registry: Registry,
+        *,
+        link: Link,
+        seal: Seal,
+        shared: bool,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._chat = chat
+        self._registry = registry
+        self._link = link
+        self._seal = seal
+        self._shared = shared
+        self._tasks = tasks
+        self._open: set[tuple[str, str, str]] = set()
+        self._ended: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._refusals = TokenBucket(burst=_REFUSALS, per_second=2)
+
+    def arrived(self, message: Message) -> None:
+        """Take a request up, or refuse it; for `Link.subscribe`.
+
+        Raises:
+            InvalidMessage: If the topic is none of a request.
+        """
+        if message.retain or not message.payload:
+            # It was said once, to whoever was there; and an empty payload only clears what was kept.
+            return
+        values = topics.CHAT_REQUEST.match(message.topic)
+        if values is None:
+            raise InvalidMessage("the bus has no such topic")
+        principal, id_ = values["principal"], values["request"]
+        try:
+            asked = self._read(principal, id_, message)
+            known = self._take(asked)
+        except StrawberryError as error:
+            self._refuse(principal, id_, error)
+            return
+        if known:
+            _log.debug("request %s of %s came again while it is answered", id_, principal)
+        else:
+            self._tasks.create_task(self._answer(asked), name=f"chat {principal} {id_}")
+
+    async def drain(self) -> None:
+        """Wait a moment for what is under way; the turns were told to stop."""
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                await self._idle.wait()
+        except TimeoutError:
+            _log.warning("%d chat requests were left without their last reply", len(self._open))
+
+    def _read(self, principal: str, id_: str, message: Message) -> _Asked:
+        """Find out who asks what.
+
+        Raises:
+            BadSignature: If it should be signed by a device and is not.
+            Forbidden: If this sender may not chat here.
+            InvalidMessage: If it is no request.
+        """
+        authority = self._registry.authority
+        if len(message.payload) > _MOST_BYTES:
+            raise InvalidMessage(f"a request may have {_MOST_BYTES:,} bytes")
+        key = self._registry.directory.public_key(principal)
+        if key is not None:
+            document = unseal(self._seal.hub_id, message.topic, message.payload, key)
+            claims = authority.on_bus("device", principal)
+        elif self._shared:
+            raise Forbidden(
+                "the broker is shared with others, so only what a device has signed is answered",
+                hint="Chat over HTTP, or from a device.",
+            )
+        else:
+            document = message.payload
+            claims = authority.on_bus("client", principal)
+        if claims is None or "chat" not in claims.scopes:
+            raise Forbidden(
+                f"{principal} may not chat",
+                hint="'strawberry broker login NAME --chat' makes a login that may.",
+            )
+        if key is None and not document.lstrip().startswith(b"{"):
+            return _Asked(principal, id_, claims, _plain(document), signed=False, brief=True)
+        return _Asked(principal, id_, claims, _request(document), signed=key is not None)
+
+    def _take(self, asked: _Asked) -> bool:
+        """Enter a request; true if it is being answered already.
+
+        Raises:
+            Conflict: If it was answered before.
+            TooManyRequests: If too many are open.
+        """
+        key = asked.key
+        ended = self._ended.get(key)
+        if ended is not None and not (asked.brief and time.monotonic() > ended + _AGAIN_S):
+            raise Conflict(f"request {asked.id} was answered before", hint="Use a new id for each request.")
+        if key in self._open:
+            return True
+        if len(self._open) >= _MOST_OPEN:
+            raise TooManyRequests("too many requests are open", hint="Try again in a moment.")
+        self._open.add(key)
+        self._idle.clear()
+        return False
+
+    async def _answer(self, asked: _Asked) -> None:
+        replies = Replies(self._link, self._seal if asked.signed else None, asked.principal, asked.id)
+        try:
+            await self._follow(asked, replies)
+        except StrawberryError as error:
+            self._note_ended(asked)
+            await replies.tell(told(error))
+        except Exception:  # noqa: BLE001  one request must not end the hub
+            _log.exception("chat request %s of %s failed", asked.id, asked.principal)
+            self._note_ended(asked)
+            await replies.tell(TurnError(code="internal", message="the hub failed; its log says more"))
+        finally:
+            self._open.discard(asked.key)
+            if not self._open:
+                self._idle.set()
+
+    def _note_ended(self, asked: _Asked) -> None:
+        self._ended[asked.key] = time.monotonic()
+        self._ended.move_to_end(asked.key)
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    async def _follow(self, asked: _Asked, replies: Replies) -> None:
+        user = await self._registry.accounts.get(asked.claims.own)
+        turn = await self._chat.begin(
+            Bearer(asked.claims, user),
+            Incoming(
+                message=asked.request.message,
+                agent=asked.request.agent,
+                # What a device signed could be played back long after; as the id of its turn it stays used.
+                turn=asked.id if asked.signed else uuid7(),
+                conversation=asked.request.conversation or uuid7(),
+            ),
+        )
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                if is_last(event):
+                    # Whoever has its answer may ask again while the turn is still being written down.
+                    self._note_ended(asked)
+                elif asked.brief:
+                    continue
+                await replies.tell(event)
+
+    def _refuse(self, principal: str, id_: str, error: StrawberryError) -> None:
+        if not self._refusals.take():
+            _log.debug("chat request %s of %s refused, as many before it: %s", id_, principal, error)
+            return
+        _log.info("chat request %s of %s refused: %s", id_, principal, error)
+        signs = self._registry.directory.public_key(principal) is not None
+        replies = Replies(self._link, self._seal if signs else None, principal, id_)
+        self._tasks.create_task(replies.tell(told(error)), name=f"refuse {principal} {id_}")
+
+
+def _request(document: bytes) -> ChatRequest:
+    request = topics.CHAT_REQUEST.parse(document)
+    assert isinstance(request, ChatRequest)
+    return request
+
+
+def _plain(payload: bytes) -> ChatRequest:
+    """Take a payload for the message itself.
+
+    Raises:
+        InvalidMessage: If it is no text, or too long.
+    """
+    try:
+        text = payload.decode().strip()
+    except UnicodeDecodeError:
+        raise InvalidMessage("the message is not UTF-8", hint="Send JSON, or the text itself.") from None
+    if not 0 < len(text) <= MAX_MESSAGE:
+        raise InvalidMessage(f"a message has 1 to {MAX_MESSAGE:,} characters")
+    return ChatRequest(message=text)

@@ -1,0 +1,76 @@
+"""How the hub logs in on its bus: what a broker is sent depends on whose broker it is."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from pydantic import SecretStr
+
+from broker.mosquitto.logins import HUB, hub_login
+from bus.link import LinkSettings
+from contracts.errors import LoginRefused
+from contracts.joining import Login
+from hub_agent.settings import BusSettings, HubSettings
+from hub_registry.registry import Registry
+from identity import tokens
+
+_TOKEN_S: Final = 24 * 3600
+"""How long the hub's own token is good; it makes a new one at each connect, and a broker that checks
+the time disconnects it then, which it survives."""
+
+
+def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
+    """Give the login on the bus.
+
+    A broker of our own gets the hub's token or the password that follows from its key, each time only after
+    the settings have said that it is ours. A shared one gets its ordinary login and nothing else.
+    """
+    bus, instance = settings.bus, settings.instance
+    common = LinkSettings(
+        urls=(bus.url,), client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix
+    )
+    match bus.kind:
+        case "embedded":
+            # A token names the hub by its instance, and so does whoever logs in with it.
+            password = partial(_token, settings, registry)
+            return replace(common, client_id=instance, username=instance, password=password)
+        case "mosquitto":
+            login = hub_login(registry.key, instance)
+            derived = partial(_derived, bus, SecretStr(login.password or ""))
+            return replace(common, username=login.username, password=derived)
+        case "shared":
+            return with_login(common, bus.login)
+
+
+def with_login(link: LinkSettings, login: Login | None) -> LinkSettings:
+    """Give the settings of a link with the ordinary login of somebody else's broker."""
+    if login is None:
+        return link
+    password = SecretStr(login.password) if login.password is not None else None
+    return replace(link, username=login.username, password=password)
+
+
+def _token(settings: HubSettings, registry: Registry) -> SecretStr:
+    _refuse_foreign(settings.bus)
+    claims = tokens.make_claims(
+        hub_id=registry.hub_id,
+        subject=settings.instance,
+        kind="hub",
+        owner=registry.admin.id,
+        scopes=(),
+        lifetime_s=_TOKEN_S,
+    )
+    return SecretStr(tokens.issue(registry.key, claims))
+
+
+def _derived(bus: BusSettings, password: SecretStr) -> SecretStr:
+    _refuse_foreign(bus)
+    return password
+
+
+def _refuse_foreign(bus: BusSettings) -> None:
+    if not bus.is_ours():
+        raise LoginRefused(
+            f"what listens at {bus.url} is not known as the broker of this home, so no login is sent to it",
+            hint="Start the broker of this home, or use the other one with --trust-broker.",
+        )

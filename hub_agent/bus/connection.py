@@ -1,0 +1,141 @@
+"""The hub on the bus: its login on each kind of broker, the door where there is one, devices and calls."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from broker.door import Door
+from broker.embedded.door import EmbeddedDoor
+from broker.mosquitto.door import MosquittoDoor
+from broker.mosquitto.dynsec import DynamicSecurity
+from bus.link import Link, open_link
+from bus.rpc import Caller, CallRequest
+from chat.tasks import open_tasks
+from contracts.wire import Json
+from hub_agent.bus.bus_login import link_settings
+from hub_agent.calls.audit import AuditTrail
+from hub_agent.settings import BusKind, BusSettings, HubSettings
+from hub_registry.bus.hub_presence import HubPresence
+from hub_registry.bus.purging import Purger
+from hub_registry.bus.service import RegistryService
+from hub_registry.devices.presence import PresenceChange
+from hub_registry.registry import Registry
+from identity.envelope import Seal
+
+_log = logging.getLogger(__name__)
+
+CONNECT_S: Final = 2.0
+"""How long the start waits for a broker; one that is there takes milliseconds."""
+
+_VERSIONS: Final = {4: "3.1.1", 5: "5"}
+
+
+@dataclass(frozen=True)
+class Bus:
+    """The bus as the hub uses it.
+
+    Attributes:
+        seal: Signs what the hub publishes.
+        caller: Calls the skills of devices.
+        service: The registry on the bus.
+    """
+
+    settings: BusSettings
+    link: Link
+    seal: Seal
+    caller: Caller
+    service: RegistryService
+
+    def health(self) -> dict[str, Json]:
+        """Say what kind of broker it is, and whether it is there."""
+        return {"kind": self.settings.kind, **link_health(self.link)}
+
+
+@asynccontextmanager
+async def open_bus(
+    settings: HubSettings,
+    registry: Registry,
+    trail: AuditTrail,
+    *,
+    version: str,
+    purgers: Sequence[Purger] = (),
+) -> AsyncIterator[Bus]:
+    """Connect to the broker, listen to the devices, and be able to call them.
+
+    A broker that is away is waited for in the background.
+
+    Args:
+        version: Of this hub, as it says on the bus.
+        purgers: Empty what the hub published on other brokers.
+
+    Raises:
+        ConfigError: If the address or the certificate authority of the broker cannot be used.
+    """
+    if settings.bus.kind == "shared":
+        _warn_of_shared(settings.bus)
+    seal = Seal(registry.hub_id, registry.key)
+    presence = HubPresence(seal, instance=settings.instance, version=version)
+    async with AsyncExitStack() as stack:
+        link = await stack.enter_async_context(
+            open_link(link_settings(settings, registry), will=presence.will, wait_s=CONNECT_S)
+        )
+        caller = await stack.enter_async_context(
+            Caller(
+                link,
+                seal,
+                instance=settings.instance,
+                keys=registry.directory.public_key,
+                on_unconfirmed=_log_unconfirmed,
+            )
+        )
+        door = await _enter_door(stack, settings.bus.kind, link)
+        service = RegistryService(registry, link=link, presence=presence, door=door, purgers=purgers)
+        stack.callback(service.on_presence(partial(_follow_presence, caller)))
+        tasks = await stack.enter_async_context(open_tasks())
+        tasks.create_task(service.run(), name="registry")
+        tasks.create_task(trail.run(), name="audit")
+        yield Bus(settings.bus, link, seal, caller, service)
+
+
+async def _enter_door(stack: AsyncExitStack, kind: BusKind, link: Link) -> Door | None:
+    """Give who lets devices and clients in and out; None on a shared broker."""
+    match kind:
+        case "embedded":
+            return EmbeddedDoor(link)
+        case "mosquitto":
+            # Over the same link, so that it is there whenever the hub is.
+            return MosquittoDoor(await stack.enter_async_context(DynamicSecurity(link)))
+        case "shared":
+            return None
+
+
+def link_health(link: Link) -> dict[str, Json]:
+    """Say whether a link has its connection, which MQTT the broker speaks, and what is wrong."""
+    health: dict[str, Json] = {
+        "connected": link.connected,
+        "mqtt": _VERSIONS[link.protocol] if link.protocol else None,
+    }
+    if not link.connected and link.last_error is not None:
+        health["error"] = link.last_error.message
+    return health
+
+
+def _warn_of_shared(bus: BusSettings) -> None:
+    _log.warning(
+        "the bus is on a broker that is shared with others (%s): signatures keep everybody there from "
+        "calling skills and from speaking for a device. They keep nobody from reading along what devices and "
+        "people say, from publishing states and events, and from disturbing the traffic",
+        bus.url,
+    )
+
+
+def _follow_presence(caller: Caller, change: PresenceChange) -> None:
+    tell = caller.device_online if change.connected else caller.device_offline
+    tell(change.device, change.epoch, change.connection)
+
+
+def _log_unconfirmed(request: CallRequest) -> None:
+    _log.warning("%s was cancelled, and the device did not confirm it: it may have run", request.path)

@@ -1,0 +1,1 @@
+"""Calls of skills: rights, routing, confirmation, audit."""

@@ -1,0 +1,48 @@
+"""The audit of skill calls, written behind them: a commit for each would double the time of a short one."""
+
+import asyncio
+import logging
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_registry.access.audit import Audit, CallRecord
+
+_log = logging.getLogger(__name__)
+
+_GATHER_S: Final = 0.25
+"""Records of this time go into one transaction. The thread that writes takes turns with the event loop, so
+writing after each call of a program would make every one of them wait: 100 calls took half as long again."""
+
+
+class AuditTrail:
+    """Gathers records and writes them in the order they came, many in one transaction."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._records: list[CallRecord] = []
+        self._noted = asyncio.Event()
+
+    def note(self, record: CallRecord) -> None:
+        """Note a call that has ended; it is written within moments."""
+        self._records.append(record)
+        self._noted.set()
+
+    async def run(self) -> None:
+        """Write records as they come, until cancelled."""
+        while True:
+            await self._noted.wait()
+            await asyncio.sleep(_GATHER_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what has not been written yet."""
+        records, self._records = self._records, []
+        self._noted.clear()
+        if not records:
+            return
+        try:
+            # What has begun is finished in the store's thread, also when the hub is told to stop.
+            await asyncio.shield(self._audit.record_all(records))
+        except SQLAlchemyError:
+            _log.exception("%d calls could not be written into the audit", len(records))

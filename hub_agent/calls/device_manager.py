@@ -1,0 +1,257 @@
+"""From a path to a device: who may call what, where it runs, and what is kept of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agent_core.search.catalogue import Target
+from agent_core.skills.arguments import arguments_digest
+from bus.rpc import Caller, CallRequest, call_any
+from contracts.errors import CallError, ErrorCode
+from contracts.registration import MethodFlags
+from contracts.rpc import MAX_TTL_MS, Actor
+from contracts.wire import Json
+from hub_agent.calls.audit import AuditTrail
+from hub_registry.access.audit import CallRecord
+from hub_registry.devices.directory import HUB_KEY, Directory, Entry, Found
+from hub_registry.devices.targets import on_any, on_device, strictest
+from hub_registry.storage.tables import now
+from identity.ids import uuid7
+
+_MARGIN_MS: Final = 3_000
+"""Beyond a method's own time: the way there and back, so that it is the spoke that says 'timeout'."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """By which names a device may be called.
+
+    Attributes:
+        current: Id of the device that is meant where none is named.
+        only_keys: Whether a device goes by its key alone, as in generated code: a renamed device is
+            then no longer found by an old name that happens to be its id.
+    """
+
+    current: str | None = None
+    only_keys: bool = False
+
+
+class DeviceManager:
+    """Resolves, checks, routes and records the skill calls of the hub.
+
+    Args:
+        directory: The devices and their skills.
+        caller: Sends calls over the bus.
+        trail: Where every call is recorded.
+    """
+
+    def __init__(self, directory: Directory, *, caller: Caller, trail: AuditTrail) -> None:
+        self._directory = directory
+        self._caller = caller
+        self._trail = trail
+
+    def target(self, device: str | None, skill: str, method: str, names: Names) -> Target:
+        """Find a method; executes nothing.
+
+        Args:
+            device: Name of a device, ``hub`` for whichever serves, None for the current one.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        if device == HUB_KEY:
+            return on_any(self._directory, skill, method)
+        return on_device(self._directory.find(self._entry(device, names).id, skill, method))
+
+    async def call(
+        self,
+        actor: Actor,
+        target: Target,
+        arguments: Mapping[str, Json],
+        *,
+        confirmed: bool,
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """Call a method on behalf of somebody and wait for its result.
+
+        Args:
+            arguments: By name, checked against the method's schema.
+            confirmed: Whether a person confirmed exactly this call.
+
+        Raises:
+            CallError: If the actor may not, or there is no result.
+        """
+        record = _Record(actor, target, arguments)
+        try:
+            if target.device == HUB_KEY:
+                value = await self._call_any(record, confirmed=confirmed, on_progress=on_progress)
+            else:
+                value = await self._call_one(record, confirmed=confirmed, on_progress=on_progress)
+        except CallError as error:
+            record.outcome = error.code.value
+            raise
+        else:
+            record.outcome = "result"
+            return value
+        finally:
+            self._trail.note(record.made())
+
+    async def _call_one(
+        self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
+    ) -> Json:
+        target = record.target
+        # Looked up anew: what the device declares now is what counts.
+        found = self._directory.find_connected(target.device, target.skill, target.method.name)
+        _permit(record.actor, target, found.method.flags, confirmed=confirmed)
+        try:
+            request = record.request(found, found.method.flags, confirmed=confirmed)
+            return await self._caller.call(request, on_progress)
+        except CallError as error:
+            raise self._named(error, found) from None
+
+    async def _call_any(
+        self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
+    ) -> Json:
+        target = record.target
+        offered = [
+            found
+            for found in self._directory.candidates(target.skill, target.method.name)
+            if found.method.parameters == target.method.parameters
+        ]
+        if not offered:
+            raise CallError(
+                ErrorCode.OFFLINE,
+                f"no device that is online has {target.skill}.{target.method.name} with these parameters",
+                hint="Search for the skill again.",
+                device=HUB_KEY,
+            )
+        flags = strictest([found.method.flags for found in offered])
+        _permit(record.actor, target, flags, confirmed=confirmed)
+        served = await call_any(
+            self._caller,
+            [found.entry.id for found in offered],
+            record.request(offered[0], flags, confirmed=confirmed),
+            on_progress,
+        )
+        record.device = served.device
+        return served.value
+
+    def _entry(self, device: str | None, names: Names) -> Entry:
+        if device is None:
+            if names.current is None:
+                raise CallError(
+                    ErrorCode.UNKNOWN_SKILL,
+                    "this conversation has no current device",
+                    hint="Name one: devices.<key>.<Skill>.<method>(…).",
+                )
+            return self._directory.resolve(names.current)
+        entry = self._directory.resolve(device)
+        if names.only_keys and device != entry.key:
+            raise CallError(
+                ErrorCode.UNKNOWN_SKILL,
+                f"there is no device {device!r}",
+                hint=f"{entry.device.display_name} is devices.{entry.key}",
+                device=device,
+            )
+        return entry
+
+    def _named(self, error: CallError, found: Found) -> CallError:
+        """Say of an error on which device it was and, where that helps, where else the skill is."""
+        device = found.entry.device
+        message, hint = error.message, error.hint
+        if device.display_name not in message:
+            message = f"{device.display_name}: {message}"
+        if error.code is ErrorCode.OFFLINE:
+            others = [
+                entry.key
+                for entry in self._directory.entries()
+                if entry is not found.entry and entry.connected and _has(entry, found)
+            ]
+            hint = (
+                f"{found.skill.name}.{found.method.name} is also on {', '.join(others)}" if others else hint
+            )
+        return CallError(error.code, message, hint=hint, device=found.entry.key)
+
+
+def _has(entry: Entry, found: Found) -> bool:
+    skill = entry.skills.get(found.skill.name)
+    return skill is not None and found.method.name in skill.methods
+
+
+def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool) -> None:
+    name = f"{target.skill}.{target.method.name}"
+    if actor.read_only and not flags.read_only:
+        raise CallError(
+            ErrorCode.REFUSED,
+            f"{actor.user} may only look, and {name} changes something",
+            hint="Ask a member of the household.",
+            device=target.device,
+        )
+    if flags.confirm and not confirmed:
+        raise CallError(
+            ErrorCode.NEEDS_CONFIRMATION,
+            f"{name} needs a person's confirmation",
+            device=target.device,
+        )
+
+
+class _Record:
+    """One call on its way into the audit."""
+
+    def __init__(self, actor: Actor, target: Target, arguments: Mapping[str, Json]) -> None:
+        self.actor = actor
+        self.target = target
+        self.device = target.device
+        # What is neither a result nor an error of ours was cancelled.
+        self.outcome = ErrorCode.CANCELLED.value
+        self._id = uuid7()
+        self._arguments = dict(arguments)
+
+    def request(self, found: Found, flags: MethodFlags, *, confirmed: bool) -> CallRequest:
+        """Make the request to a device."""
+        return CallRequest(
+            device=found.entry.id,
+            skill=found.skill.name,
+            method=found.method.name,
+            actor=self.actor,
+            kwargs=self._arguments,
+            ttl_ms=min(found.method.timeout_ms + _MARGIN_MS, MAX_TTL_MS),
+            confirmed=confirmed,
+            read_only=flags.read_only,
+            idempotent=flags.idempotent,
+            interactive=self.actor.watcher is None,
+        )
+
+    def made(self) -> CallRecord:
+        """Give what is kept."""
+        return CallRecord(
+            at=now(),
+            call=self._id,
+            actor=self.actor,
+            device=self.device,
+            skill=self.target.skill,
+            method=self.target.method.name,
+            arguments=arguments_digest(self._arguments),
+            outcome=self.outcome,
+        )
+
+
+@dataclass(frozen=True)
+class ActingCaller:
+    """A ``SkillCaller`` with the rights of one actor."""
+
+    manager: DeviceManager
+    actor: Actor
+
+    async def call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        *,
+        confirmed: bool,
+        on_progress: Callable[[Json], None],
+    ) -> Json:
+        """See ``agent_core.tools.skill_calls.SkillCaller``."""
+        return await self.manager.call(
+            self.actor, target, arguments, confirmed=confirmed, on_progress=on_progress
+        )

@@ -1,0 +1,1 @@
+"""Turns of the hub: from a message to an answer, and the record of conversations."""

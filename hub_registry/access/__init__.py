@@ -1,0 +1,1 @@
+"""Accounts, tokens, enrolment and the audit: who may do what."""

@@ -1,0 +1,131 @@
+"""The hub's own identity, and the people who use it."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Final, cast
+
+from sqlmodel import Session, col, select
+
+from contracts.errors import Conflict, NotFound
+from contracts.names import device_key
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import HubRow, Role, UserRow, now
+
+ADMIN_ID: Final = "admin"
+"""The first user, made at the first start: somebody must be able to let others in."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A person.
+
+    Attributes:
+        language: BCP 47, or None where the household's applies.
+        time_zone: IANA name, or None where the household's applies.
+    """
+
+    id: str
+    display_name: str
+    role: Role
+    language: str | None = None
+    time_zone: str | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this user may call ``read_only`` methods only."""
+        return self.role == "guest"
+
+
+class Accounts:
+    """The users of one hub."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def hub_id(self) -> str:
+        """Give the id of this hub, which is made at the first start and never changes."""
+        return await self._store.write(_hub_id)
+
+    async def first_admin(self) -> User:
+        """Give the first user, who is made at the first start."""
+
+        def work(session: Session) -> User:
+            row = session.get(UserRow, ADMIN_ID)
+            if row is None:
+                row = UserRow(id=ADMIN_ID, display_name="Admin", role="admin", created_at=now())
+                session.add(row)
+            return _user(row)
+
+        return await self._store.write(work)
+
+    async def add(
+        self, display_name: str, *, role: Role, language: str | None = None, time_zone: str | None = None
+    ) -> User:
+        """Add a user.
+
+        Raises:
+            Conflict: If somebody has that name already.
+        """
+
+        def work(session: Session) -> User:
+            rows = session.exec(select(UserRow)).all()
+            if any(row.display_name.casefold() == display_name.casefold() for row in rows):
+                raise Conflict(
+                    f"there is a user called {display_name!r} already", hint="Choose another name."
+                )
+            row = UserRow(
+                id=device_key(display_name, {row.id for row in rows}),
+                display_name=display_name,
+                role=role,
+                language=language,
+                time_zone=time_zone,
+                created_at=now(),
+            )
+            session.add(row)
+            return _user(row)
+
+        return await self._store.write(work)
+
+    async def users(self) -> list[User]:
+        """List all users, the oldest first."""
+
+        def work(session: Session) -> list[User]:
+            return [_user(row) for row in session.exec(select(UserRow).order_by(col(UserRow.created_at)))]
+
+        return await self._store.read(work)
+
+    async def get(self, user: str) -> User:
+        """Give the user with this id.
+
+        Raises:
+            NotFound: If there is none.
+        """
+
+        def work(session: Session) -> User:
+            return _user(require_user(session, user))
+
+        return await self._store.read(work)
+
+
+def require_user(session: Session, user: str) -> UserRow:
+    """Give the row of a user.
+
+    Raises:
+        NotFound: If there is none.
+    """
+    row = session.get(UserRow, user)
+    if row is None:
+        raise NotFound(f"there is no user {user!r}")
+    return row
+
+
+def _hub_id(session: Session) -> str:
+    row = session.exec(select(HubRow)).first()
+    if row is None:
+        row = HubRow(id=f"hub-{secrets.token_hex(8)}", created_at=now())
+        session.add(row)
+    return row.id
+
+
+def _user(row: UserRow) -> User:
+    return User(row.id, row.display_name, cast("Role", row.role), row.language, row.time_zone)

@@ -1,0 +1,120 @@
+"""People and their programs on the bus: MQTT Explorer, Node-RED, a script. The rows are their tokens."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic import SecretStr
+from sqlmodel import Session
+
+from contracts.claims import Scope
+from contracts.errors import Conflict, InvalidMessage, NotFound
+from contracts.names import RESERVED
+from hub_registry.access.accounts import ADMIN_ID
+from hub_registry.access.token_rows import client_names, good_clients
+from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import DeviceRow, RetiredDeviceRow, UserRow
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}\Z")
+_OURS: Final = "strawberry-"
+"""What user names begin with that the hub itself has on a broker."""
+
+
+@dataclass(frozen=True)
+class BusClient:
+    """Somebody who may look on, and chat where that was granted.
+
+    Attributes:
+        name: User name on the bus.
+    """
+
+    name: str
+    owner: str
+    chat: bool
+    created_at: datetime
+    expires_at: datetime
+
+
+class Clients:
+    """Adds and removes those who log in on the bus without being devices."""
+
+    def __init__(self, store: Store, authority: TokenAuthority, *, instance: str) -> None:
+        self._store = store
+        self._authority = authority
+        self._instance = instance
+        self._adding = asyncio.Lock()
+
+    async def add(self, name: str, *, owner: str, chat: bool, lifetime_s: int) -> tuple[BusClient, SecretStr]:
+        """Add a client; give it with its password.
+
+        Args:
+            owner: Id of the user whose events it may see.
+            chat: Whether it may chat with the hub.
+
+        Raises:
+            InvalidMessage: If that is no name.
+            Conflict: If somebody has it already, here or on the broker.
+            LinkError: If the broker refuses the login.
+        """
+        if not _NAME.match(name) or name.startswith(_OURS):
+            raise InvalidMessage(
+                f"{name!r} is no name for a login",
+                hint=f"Small letters, digits, - and _, up to 32, a letter first, not {_OURS}….",
+            )
+        scopes: tuple[Scope, ...] = ("chat",) if chat else ()
+        request = TokenRequest(
+            kind="client", subject=name, owner=owner, scopes=scopes, lifetime_s=lifetime_s, name=name
+        )
+        async with self._adding:
+            await self._store.read(lambda session: self._require_free(session, name))
+            token = await self._authority.issue(request)
+        return await self.get(name), SecretStr(token)
+
+    async def list(self) -> Sequence[BusClient]:
+        """List those that may log in now, by name."""
+        return await self._store.read(_good)
+
+    async def get(self, name: str) -> BusClient:
+        """Give the client of this name.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        for client in await self.list():
+            if client.name == name:
+                return client
+        raise NotFound(f"there is no login {name!r}", hint="'strawberry broker logins' shows all.")
+
+    async def remove(self, name: str) -> None:
+        """Let a client in no longer, and disconnect it.
+
+        Raises:
+            NotFound: If there is none.
+            LinkError: If the broker still lets it in; it is asked again.
+        """
+        await self.get(name)
+        await self._authority.revoke_subject("client", name)
+
+    def _require_free(self, session: Session, name: str) -> None:
+        if name in client_names(session):
+            what = "a login"
+        elif any(session.get(table, name) is not None for table in (DeviceRow, RetiredDeviceRow)):
+            what = "the id of a device"
+        elif name == ADMIN_ID or session.get(UserRow, name) is not None:
+            what = "the id of a user"
+        elif name in RESERVED or name == self._instance:
+            what = "the name of the hub"
+        else:
+            return
+        raise Conflict(f"{name!r} is {what} already", hint="Choose another name.")
+
+
+def _good(session: Session) -> list[BusClient]:
+    return [
+        BusClient(row.subject, row.owner, "chat" in row.scope.split(), row.issued_at, row.expires_at)
+        for row in good_clients(session)
+    ]

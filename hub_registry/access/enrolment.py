@@ -1,0 +1,192 @@
+"""Joining: a single-use enrolment token and a device's public key become a bound device."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlmodel import Session, col, delete
+
+from contracts.claims import DEVICE_SCOPES
+from contracts.errors import TooManyRequests, Unauthorized
+from hub_registry.access.token_rows import revoke_rows
+from hub_registry.access.tokens import TokenAuthority, TokenRequest
+from hub_registry.devices.devices import Device, device_of, require_device
+from hub_registry.rates import SourceLimit
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import DeviceRow, EnrolmentRow, RegistrationRow, SkillRow, TokenRow, now
+from identity.keys import PublicKey
+
+_MAX_TOKEN = 200
+_ANOTHER = (
+    "Make one with 'strawberry devices add NAME', or with 'strawberry devices invite NAME' for a device that "
+    "is in the list."
+)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """A right to join once.
+
+    Attributes:
+        token: To be given to the device; it is stored nowhere.
+    """
+
+    device: str
+    token: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A device that has joined.
+
+    Attributes:
+        token: Its device token.
+        jti: The id of that token.
+    """
+
+    device: Device
+    token: str = field(repr=False)
+    jti: str
+
+
+class Enrolment:
+    """Lets devices in, once for each invitation."""
+
+    def __init__(
+        self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: SourceLimit
+    ) -> None:
+        self._store = store
+        self._authority = authority
+        self._device_token_s = device_token_s
+        self._failures = failures
+
+    async def invite(self, device: str, *, lifetime_s: int) -> Invitation:
+        """Make an enrolment token for a device; earlier ones that were not used end with that.
+
+        Raises:
+            NotFound: If there is no such device.
+        """
+        # The locator finds the row; only the secret is a secret, and it is compared in constant time.
+        locator, secret = secrets.token_hex(6), secrets.token_urlsafe(24)
+        expires_at = now() + timedelta(seconds=lifetime_s)
+
+        def work(session: Session) -> None:
+            require_device(session, device)
+            session.exec(
+                delete(EnrolmentRow).where(
+                    col(EnrolmentRow.device_id) == device, col(EnrolmentRow.used_at).is_(None)
+                )
+            )
+            session.add(
+                EnrolmentRow(
+                    locator=locator,
+                    digest=_digest(secret),
+                    device_id=device,
+                    created_at=now(),
+                    expires_at=expires_at,
+                )
+            )
+
+        await self._store.write(work)
+        return Invitation(device, f"{locator}.{secret}", expires_at)
+
+    async def enrol(self, token: str, public_key: dict[str, Any], *, source: str = "") -> Joined:
+        """Bind a device's key and issue its device token. Tokens of the device before that end.
+
+        Args:
+            token: An enrolment token.
+            public_key: The device's Ed25519 key as a JWK.
+            source: Where the request comes from, for limiting guesses.
+
+        Raises:
+            InvalidMessage: If the key is none; the token stays good.
+            TooManyRequests: If this source, or all together, tried too many wrong tokens.
+            Unauthorized: If the token is wrong, used or expired.
+            LinkError: If the broker refuses its login; the token stays good then.
+            Conflict: If somebody else has its name on the broker.
+        """
+        if self._failures.exceeded(source):
+            raise TooManyRequests("too many wrong enrolment tokens", hint="Wait a minute and try again.")
+        key = PublicKey.from_jwk(public_key)
+        async with self._authority.acts:
+            try:
+                # Looked at first: a broker is not told of anybody who has no right to join.
+                device = await self._store.read(lambda session: device_of(_find(session, token)[1]))
+                return await self._let_in(device, key, lambda session: _use(session, token))
+            except Unauthorized:
+                self._failures.count(source)
+                raise
+
+    async def let_in(self, device: Device, key: PublicKey) -> Joined:
+        """Bind a key to a device because somebody who may has said so, and issue its token.
+
+        Raises:
+            LinkError: If the broker refuses its login; nothing was changed then.
+            Conflict: If somebody else has its name on the broker.
+        """
+        async with self._authority.acts:
+            return await self._let_in(device, key, lambda session: require_device(session, device.id))
+
+    async def _let_in(self, device: Device, key: PublicKey, use: Callable[[Session], DeviceRow]) -> Joined:
+        claims, issued = self._authority.prepare(
+            TokenRequest(
+                kind="device",
+                subject=device.id,
+                owner=device.owner,
+                scopes=DEVICE_SCOPES,
+                lifetime_s=self._device_token_s,
+                key=key,
+            )
+        )
+
+        def work(session: Session) -> tuple[Device, list[TokenRow]]:
+            row = use(session)
+            ended = revoke_rows(session, "device", row.id)
+            _bind(session, row, key)
+            session.add(issued)
+            return device_of(row), ended
+
+        async with self._authority.admitting(claims):
+            bound, ended = await self._store.write(work)
+        await self._authority.announce(ended)
+        return Joined(bound, self._authority.hand_out(claims, issued), claims.jti)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _use(session: Session, token: str) -> DeviceRow:
+    row, device = _find(session, token)
+    row.used_at = now()
+    return device
+
+
+def _find(session: Session, token: str) -> tuple[EnrolmentRow, DeviceRow]:
+    locator, _, secret = token[:_MAX_TOKEN].partition(".")
+    row = session.get(EnrolmentRow, locator)
+    matches = hmac.compare_digest(row.digest if row else _digest(""), _digest(secret))
+    if row is None or not matches:
+        raise Unauthorized("the enrolment token is wrong", hint=_ANOTHER)
+    if row.used_at is not None:
+        raise Unauthorized("the enrolment token was used already", hint=_ANOTHER)
+    if row.expires_at <= now():
+        raise Unauthorized("the enrolment token has expired", hint=_ANOTHER)
+    return row, require_device(session, row.device_id)
+
+
+def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:
+    row.revoked_at = None
+    if row.key_id == key.kid:
+        return
+    # What the old key signed counts no longer: neither its registrations nor its epochs.
+    for table in (SkillRow, RegistrationRow):
+        session.exec(delete(table).where(col(table.device_id) == row.id))
+    row.public_key, row.key_id = key.jwk(), key.kid
+    row.epoch = row.connection = row.seq = 0
+    row.ended = False

@@ -1,0 +1,308 @@
+"""Joining by code: a device asks, a person who sees its code and its fingerprint lets it in.
+
+Who waits is kept in memory only: a restart of the hub ends all codes, and a device then asks anew.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from contracts.errors import Conflict, InvalidMessage, NotFound, TooManyRequests
+from contracts.joining import JoinAsked, JoinRequest, join_fingerprint
+from hub_registry.access.enrolment import Enrolment, Joined
+from hub_registry.access.tokens import TokenAuthority
+from hub_registry.devices.devices import Change, Device, Devices
+from hub_registry.rates import Clock, SourceLimit
+from hub_registry.settings import JoiningBounds
+from hub_registry.storage.tables import now
+from identity.keys import PublicKey
+
+_LETTERS: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+"""31 letters and digits of which no two look alike; eight of them are 40 bits."""
+_LENGTH: Final = 8
+_SECRET_BYTES: Final = 16
+_SOONER: Final = 0.5
+"""Part of the interval after which the next question is let pass: networks bunch messages."""
+
+_State = Literal["waiting", "deciding", "approved", "refused"]
+
+
+@dataclass(eq=False)
+class _Request:
+    code: str
+    secret: bytes
+    name: str
+    key: PublicKey
+    source: str
+    ends: float
+    expires_at: datetime
+    state: _State = "waiting"
+    joined: Joined | None = None
+    asked: float = field(default=float("-inf"))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A device that waits to be let in.
+
+    Attributes:
+        fingerprint: Stands on its screen as well.
+        source: Address that it asked from.
+    """
+
+    code: str
+    name: str
+    fingerprint: str
+    source: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a device that asks is told.
+
+    Attributes:
+        joined: What it joined as; None before it was let in, and once it has used its token.
+    """
+
+    state: Literal["waiting", "approved", "refused"]
+    joined: Joined | None = None
+
+
+@dataclass(frozen=True)
+class Approved:
+    """A device that a person has let in."""
+
+    device: Device
+    fingerprint: str
+
+
+class Joining:
+    """The devices that ask to be let in by code.
+
+    Args:
+        hub_key: Fingerprint of the hub's key; with ``ca`` part of what both screens show.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        enrolment: Enrolment,
+        authority: TokenAuthority,
+        *,
+        hub_key: str,
+        ca: str | None,
+        bounds: JoiningBounds,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._devices = devices
+        self._enrolment = enrolment
+        self._authority = authority
+        self._hub_key = hub_key
+        self._ca = ca
+        self._bounds = bounds
+        self._clock = clock
+        self._requests: list[_Request] = []
+        self._asks = SourceLimit(per_minute=bounds.asked, clock=clock)
+        self._wrong_secrets = SourceLimit(per_minute=bounds.guessed, clock=clock)
+        self._wrong_codes = SourceLimit(per_minute=bounds.guessed, clock=clock)
+
+    async def ask(self, request: JoinRequest, *, source: str) -> JoinAsked:
+        """Take in that a device wants to join.
+
+        When too many wait, the oldest of the address that has most of them gives way, so that a flood
+        displaces itself first.
+
+        Raises:
+            TooManyRequests: If this address, or all together, asked too often.
+            InvalidMessage: If the name or the key is none.
+            Conflict: If a device has joined with that key already.
+        """
+        if self._asks.exceeded(source):
+            raise TooManyRequests("too many devices ask to join", hint="Wait a minute and try again.")
+        self._asks.count(source)
+        name = request.name.strip()
+        if not name or not name.isprintable():
+            raise InvalidMessage("that is no name for a device", hint="Use letters, digits and blanks.")
+        key = PublicKey.from_jwk(request.public_key)
+        await self._bound_to(key)
+        self._forget_expired()
+        while len(self._requests) >= self._bounds.waiting:
+            self._requests.remove(self._crowding())
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        self._requests.append(
+            _Request(
+                code=self._new_code(),
+                secret=_digest(secret),
+                name=name,
+                key=key,
+                source=source,
+                ends=self._clock() + self._bounds.lifetime_s,
+                expires_at=now() + timedelta(seconds=self._bounds.lifetime_s),
+            )
+        )
+        return JoinAsked(
+            code=_shown(self._requests[-1].code),
+            secret=secret,
+            expires_in_s=self._bounds.lifetime_s,
+            interval_s=self._bounds.interval_s,
+        )
+
+    def poll(self, secret: str, *, source: str) -> Answer:
+        """Tell a device whether it was let in.
+
+        Raises:
+            NotFound: If nobody waits with this secret, or no longer.
+            TooManyRequests: If it asks more often than it was told, or guesses.
+        """
+        self._forget_expired()
+        given, found = _digest(secret), None
+        for request in self._requests:
+            if hmac.compare_digest(request.secret, given):
+                found = request
+        if found is None:
+            # Only who is wrong is kept waiting: nobody guesses 128 bits, and a flood must not hold up others.
+            if self._wrong_secrets.exceeded(source):
+                raise TooManyRequests("too many wrong secrets", hint="Wait a minute and try again.")
+            self._wrong_secrets.count(source)
+            raise NotFound("no device waits with this secret", hint="Ask to join anew.")
+        present = self._clock()
+        if present - found.asked < self._bounds.interval_s * _SOONER:
+            raise TooManyRequests(
+                "it was asked too soon again", hint=f"Ask every {self._bounds.interval_s:g} seconds."
+            )
+        found.asked = present
+        if found.joined is not None:
+            if self._authority.is_revoked(found.joined.jti):
+                found.state, found.joined = "refused", None
+            elif self._authority.was_used(found.joined.jti):
+                found.joined = None
+        return Answer("waiting" if found.state == "deciding" else found.state, found.joined)
+
+    def waiting(self) -> list[Waiting]:
+        """List the devices that wait, the oldest first."""
+        self._forget_expired()
+        return [
+            Waiting(_shown(each.code), each.name, self._fingerprint(each), each.source, each.expires_at)
+            for each in self._requests
+            if each.state == "waiting"
+        ]
+
+    async def approve(self, code: str, *, owner: str, name: str | None = None) -> Approved:
+        """Let the device with this code in: make it, bind its key, and keep its token for it.
+
+        Args:
+            code: As it is shown; case, blanks and dashes do not matter.
+            owner: Id of the user who lets it in, and whose it is from now on.
+            name: What it shall be called instead of what it asked for.
+
+        Raises:
+            NotFound: If no device waits with this code.
+            TooManyRequests: If this user tried too many wrong codes.
+            Conflict: If another device has its name or its key.
+            LinkError: If the broker refuses its login; it goes on waiting.
+        """
+        request = self._find(code, by=owner)
+        request.state = "deciding"
+        try:
+            joined = await self._let_in(request, owner, name)
+        except BaseException:
+            request.state = "waiting"
+            raise
+        request.state, request.joined = "approved", joined
+        # From here on it needs no code, but may need time to come and ask.
+        request.ends = self._clock() + self._bounds.lifetime_s
+        return Approved(joined.device, self._fingerprint(request))
+
+    def refuse(self, code: str, *, by: str) -> None:
+        """Turn the device with this code away.
+
+        Raises:
+            NotFound: If no device waits with this code.
+            TooManyRequests: If this user tried too many wrong codes.
+        """
+        self._find(code, by=by).state = "refused"
+
+    async def _let_in(self, request: _Request, owner: str, name: str | None) -> Joined:
+        known = await self._bound_to(request.key)
+        if known is not None:
+            if name and name.strip() != known.display_name:
+                known = await self._devices.change(known.id, Change(display_name=name))
+            return await self._enrolment.let_in(known, request.key)
+        device = await self._devices.add(name or request.name, owner=owner)
+        try:
+            return await self._enrolment.let_in(device, request.key)
+        except BaseException:
+            await self._devices.discard(device.id)
+            raise
+
+    async def _bound_to(self, key: PublicKey) -> Device | None:
+        """Give the device of this key, if it was let in and never came: its answer was lost.
+
+        Whoever asks shows no more than a public key, so a device that lives is never given out anew.
+
+        Raises:
+            Conflict: If it came.
+        """
+        device = await self._devices.with_key(key)
+        if device is None:
+            return None
+        if device.revoked or device.last_seen or not self._authority.awaits_first_use(device.id):
+            raise Conflict(
+                "a device has joined with this key already",
+                hint="Let it in anew with 'strawberry devices invite NAME', or remove it first.",
+            )
+        return device
+
+    def _find(self, code: str, *, by: str) -> _Request:
+        if self._wrong_codes.exceeded(by):
+            raise TooManyRequests("too many wrong codes", hint="Wait a minute and try again.")
+        self._forget_expired()
+        given, found = _plain(code).encode(), None
+        for request in self._requests:
+            if hmac.compare_digest(request.code.encode(), given) and request.state == "waiting":
+                found = request
+        if found is None:
+            self._wrong_codes.count(by)
+            raise NotFound(
+                "no device waits with this code",
+                hint="Codes last ten minutes and work once; 'strawberry spoke join' shows a new one.",
+            )
+        return found
+
+    def _crowding(self) -> _Request:
+        """Give the oldest request of the address that has most; one that was let in stays if it can."""
+        open_ = [each for each in self._requests if each.state in ("waiting", "refused")]
+        counts = {each.source: 0 for each in open_}
+        for each in open_:
+            counts[each.source] += 1
+        return max(open_ or self._requests, key=lambda each: counts.get(each.source, 0))
+
+    def _forget_expired(self) -> None:
+        present = self._clock()
+        self._requests = [each for each in self._requests if each.ends > present or each.state == "deciding"]
+
+    def _new_code(self) -> str:
+        while True:
+            code = "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+            if all(each.code != code for each in self._requests):
+                return code
+
+    def _fingerprint(self, request: _Request) -> str:
+        return join_fingerprint(hub_key=self._hub_key, device_key=request.key.kid, ca=self._ca)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _shown(code: str) -> str:
+    return f"{code[:4]}-{code[4:]}"
+
+
+def _plain(code: str) -> str:
+    return "".join(letter for letter in code.upper() if letter.isalnum())[: 2 * _LENGTH]

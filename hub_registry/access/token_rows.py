@@ -1,0 +1,115 @@
+"""Tokens as the database keeps them: everything that was signed, and never the token itself."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement
+from sqlmodel import Session, col, select
+
+from contracts.claims import Claims, Confirmation, PrincipalKind
+from contracts.errors import Unauthorized
+from hub_registry.storage.tables import TokenRow, now
+
+
+def row_of(claims: Claims, *, name: str, replaces: str | None) -> TokenRow:
+    """Make the row of a new token."""
+    return TokenRow(
+        jti=claims.jti,
+        kind=claims.kind,
+        subject=claims.sub,
+        owner=claims.own,
+        name=name,
+        scope=claims.scope,
+        issued_at=datetime.fromtimestamp(claims.iat, UTC),
+        expires_at=datetime.fromtimestamp(claims.exp, UTC),
+        replaces=replaces,
+        key_id=claims.cnf.jkt if claims.cnf else None,
+    )
+
+
+def claims_of(row: TokenRow, *, hub_id: str) -> Claims:
+    """Give the claims that a row was made of; signed again they are the same token, byte for byte."""
+    return Claims.model_validate(
+        {
+            "iss": hub_id,
+            "sub": row.subject,
+            "kind": row.kind,
+            "own": row.owner,
+            "scope": row.scope,
+            "iat": int(row.issued_at.timestamp()),
+            "exp": int(row.expires_at.timestamp()),
+            "jti": row.jti,
+            "cnf": Confirmation(jkt=row.key_id) if row.key_id else None,
+        }
+    )
+
+
+def unexpired(session: Session) -> list[TokenRow]:
+    """List the tokens that have not expired, revoked or not, the oldest first."""
+    wanted = select(TokenRow).where(col(TokenRow.expires_at) > now())
+    return list(session.exec(wanted.order_by(col(TokenRow.issued_at))))
+
+
+def revoke_rows(session: Session, kind: PrincipalKind, subject: str) -> list[TokenRow]:
+    """Mark every good token of a subject as revoked, within a transaction, and give those rows."""
+    rows = session.exec(
+        select(TokenRow).where(
+            TokenRow.kind == kind,
+            TokenRow.subject == subject,
+            col(TokenRow.revoked_at).is_(None),
+        )
+    )
+    return _revoked(rows)
+
+
+def revoke_with_renewals(session: Session, jtis: Iterable[str]) -> list[TokenRow]:
+    """Mark tokens as revoked together with what renews them: it was given to the same bearer."""
+    wanted = set(jtis)
+    rows = session.exec(
+        select(TokenRow).where(
+            col(TokenRow.jti).in_(wanted) | _renews(wanted), col(TokenRow.revoked_at).is_(None)
+        )
+    )
+    return _revoked(rows)
+
+
+def end_replaced(session: Session, used: str) -> list[TokenRow]:
+    """Mark a token as used, and as revoked what it replaces with all else that was to replace it."""
+    row = session.get(TokenRow, used)
+    if row is None:
+        raise Unauthorized("the token is not one of this hub's")
+    row.used_at = row.used_at or now()
+    if row.replaces is None:
+        return []
+    rows = session.exec(
+        select(TokenRow).where(
+            (col(TokenRow.jti) == row.replaces) | _renews({row.replaces}),
+            col(TokenRow.jti) != used,
+            col(TokenRow.revoked_at).is_(None),
+        )
+    )
+    return _revoked(rows)
+
+
+def good_clients(session: Session) -> list[TokenRow]:
+    """List the tokens of those that may log in on the bus without being devices, by name."""
+    wanted = select(TokenRow).where(
+        TokenRow.kind == "client", col(TokenRow.revoked_at).is_(None), col(TokenRow.expires_at) > now()
+    )
+    return list(session.exec(wanted.order_by(col(TokenRow.subject))))
+
+
+def client_names(session: Session) -> set[str]:
+    """List the user names of those."""
+    return {row.subject for row in good_clients(session)}
+
+
+def _renews(jtis: set[str]) -> ColumnElement[bool]:
+    return col(TokenRow.replaces).in_(jtis) & col(TokenRow.used_at).is_(None)
+
+
+def _revoked(rows: Iterable[TokenRow]) -> list[TokenRow]:
+    found = list(rows)
+    for row in found:
+        row.revoked_at = now()
+    return found

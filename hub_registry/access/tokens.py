@@ -1,0 +1,384 @@
+"""Issuing, checking, renewing and revoking tokens: one act for the database, the broker and HTTP."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from pydantic import SecretStr
+from sqlmodel import Session, col, select
+
+from broker.door import BusLogin
+from contracts.access import Principal
+from contracts.claims import SCOPES, Claims, PrincipalKind, Scope
+from contracts.errors import NotFound, StrawberryError, Unauthorized
+from contracts.presence import Revocation
+from hub_registry.access.token_rows import (
+    claims_of,
+    end_replaced,
+    revoke_rows,
+    revoke_with_renewals,
+    row_of,
+    unexpired,
+)
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import TokenRow, now
+from identity import tokens
+from identity.keys import KeyPair, PublicKey
+
+_log = logging.getLogger(__name__)
+
+OnRevoked = Callable[[Revocation], Awaitable[None]]
+"""Told of every revocation: the HTTP side closes streams."""
+
+_ON_BUS: Final = ("device", "client")
+"""Who logs in on the bus, each with one token at a time. A user's tokens are for HTTP."""
+
+
+class BusDoor(Protocol):
+    """Who may log in to the bus, as the authority says it; see `hub_registry.access.doorkeeper`.
+
+    What the broker refuses is raised; a broker that is away is no error, it is told when it is back.
+    """
+
+    async def admit(self, login: BusLogin) -> None:
+        """Let one in with this token and with no other."""
+        ...
+
+    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
+        """Let one in no longer, and disconnect it."""
+        ...
+
+    def doubt(self) -> None:
+        """Have the broker be told everything anew: it may have been told what did not come to pass."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """What a token shall be good for.
+
+    Attributes:
+        subject: Device id, user id or client name.
+        owner: Id of the user it belongs to.
+        key: The key the bearer has bound (devices).
+        name: What a person calls it.
+    """
+
+    kind: PrincipalKind
+    subject: str
+    owner: str
+    scopes: Iterable[Scope]
+    lifetime_s: int
+    key: PublicKey | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A token as the list of tokens shows it: everything but the token itself."""
+
+    jti: str
+    kind: str
+    subject: str
+    owner: str
+    name: str
+    scope: str
+    issued_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class TokenAuthority:
+    """Issues the tokens of one hub and decides which are still good.
+
+    Of each device and client one token is good on the bus: the newest that replaced nothing, or whose use
+    over HTTP was seen. It can be made again from its row, so a broker that keeps passwords can be told.
+
+    Attributes:
+        acts: Held while database and broker are changed together, so that one act follows the other.
+    """
+
+    def __init__(self, store: Store, *, hub_id: str, key: KeyPair) -> None:
+        self.hub_id = hub_id
+        self.key = key
+        self.acts = asyncio.Lock()
+        self._store = store
+        self._revoked: dict[str, int] = {}
+        self._unused: dict[str, str | None] = {}
+        self._on_bus: dict[tuple[str, str], Claims] = {}
+        self._door: BusDoor | None = None
+        self._listeners: list[OnRevoked] = []
+
+    async def load(self) -> None:
+        """Read which tokens are revoked, which were not used yet, and which are good on the bus.
+
+        May be done again at any time, with `acts` held.
+        """
+        rows = await self._store.read(unexpired)
+        good = [row for row in rows if row.revoked_at is None]
+        self._revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows if row.revoked_at}
+        self._unused = {row.jti: row.replaces for row in good if row.used_at is None and _counts_use(row)}
+        on_bus = [row for row in good if row.kind in _ON_BUS and (row.replaces is None or row.used_at)]
+        self._on_bus = {(row.kind, row.subject): claims_of(row, hub_id=self.hub_id) for row in on_bus}
+
+    def on_revoked(self, listener: OnRevoked) -> Callable[[], None]:
+        """Have a listener told of each revocation; returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def use_door(self, door: BusDoor) -> Callable[[], None]:
+        """Have the broker told of who may log in from now on; returns how to stop that."""
+        self._door = door
+
+        def leave() -> None:
+            self._door = None
+
+        return leave
+
+    async def issue(self, request: TokenRequest) -> str:
+        """Issue a token; of a device or client, the one that is good on the bus from now on.
+
+        Raises:
+            LinkError: If the broker refuses the login; nothing was issued then.
+            Conflict: If somebody else has that name on the broker.
+        """
+        claims, row = self.prepare(request)
+        async with self.acts, self.admitting(claims):
+            await self._store.write(lambda session: session.add(row))
+        return self.hand_out(claims, row)
+
+    def prepare(self, request: TokenRequest) -> tuple[Claims, TokenRow]:
+        """Make the claims and the row of a token, to be stored along with something else."""
+        claims = tokens.make_claims(
+            hub_id=self.hub_id,
+            subject=request.subject,
+            kind=request.kind,
+            owner=request.owner,
+            scopes=request.scopes,
+            lifetime_s=request.lifetime_s,
+            key=request.key,
+        )
+        return claims, row_of(claims, name=request.name, replaces=None)
+
+    @asynccontextmanager
+    async def admitting(self, claims: Claims) -> AsyncIterator[None]:
+        """Let a token in on the bus, then do what is inside; `acts` must be held.
+
+        What the broker refuses is raised before the database is touched. Where the database fails, the
+        broker is told again what is true.
+        """
+        door = self._door if claims.kind in _ON_BUS else None
+        try:
+            if door is not None:
+                await door.admit(self._login(claims))
+            yield
+        except BaseException:
+            if door is not None:
+                door.doubt()
+            raise
+        if claims.kind in _ON_BUS:
+            self._on_bus[claims.kind, claims.sub] = claims
+
+    def hand_out(self, claims: Claims, row: TokenRow) -> str:
+        """Sign a token whose row has been stored."""
+        if _counts_use(row):
+            self._unused[claims.jti] = row.replaces
+        return tokens.issue(self.key, claims)
+
+    async def renew(self, claims: Claims, *, lifetime_s: int) -> str:
+        """Issue a token like this one. The old one stays good until the new one was used once.
+
+        So an answer that is lost on its way locks nobody out.
+        """
+
+        def work(session: Session) -> TokenRow | None:
+            return session.get(TokenRow, claims.jti)
+
+        old = await self._store.read(work)
+        claimed, _ = self.prepare(
+            TokenRequest(
+                kind=claims.kind,
+                subject=claims.sub,
+                owner=claims.own,
+                # The order of the table, so that two tokens with the same rights read the same.
+                scopes=[scope for scope in SCOPES if scope in claims.scopes],
+                lifetime_s=lifetime_s,
+            )
+        )
+        claimed = claimed.model_copy(update={"cnf": claims.cnf})
+        row = row_of(claimed, name=old.name if old else "", replaces=claims.jti)
+        async with self.acts:
+            # It may have been revoked while this was under way.
+            self._refuse_revoked(claims)
+            await self._store.write(lambda session: session.add(row))
+        return self.hand_out(claimed, row)
+
+    def check(self, token: str) -> Claims:
+        """Give the claims of a good token.
+
+        Raises:
+            Unauthorized: With the reason.
+        """
+        return tokens.verify(
+            token,
+            key=self.key.public,
+            hub_id=self.hub_id,
+            is_revoked=lambda claims: claims.jti in self._revoked,
+        )
+
+    async def authenticate(self, token: str) -> Claims:
+        """Check a token that came over HTTP; the first use of a renewed one ends its predecessor.
+
+        Raises:
+            Unauthorized: With the reason.
+        """
+        claims = self.check(token)
+        if claims.jti in self._unused:
+            async with self.acts:
+                await self._first_use(claims)
+        return claims
+
+    async def _first_use(self, claims: Claims) -> None:
+        if claims.jti not in self._unused:
+            self._refuse_revoked(claims)
+            return
+        ended: list[TokenRow] = []
+
+        def work(session: Session) -> None:
+            ended.extend(end_replaced(session, claims.jti))
+
+        if self._unused[claims.jti] is None:
+            await self._store.write(work)
+        else:
+            try:
+                async with self.admitting(claims):
+                    await self._store.write(work)
+            except StrawberryError as error:
+                # The bearer did nothing wrong: both its tokens stay as good as they were.
+                _log.error("the bus keeps the old token of %s for now: %s", claims.sub, error)
+                return
+        self._unused.pop(claims.jti, None)
+        await self.announce(ended)
+
+    def was_used(self, jti: str) -> bool:
+        """Whether a device's token has been used over HTTP."""
+        return jti not in self._unused
+
+    def is_revoked(self, jti: str) -> bool:
+        """Whether a token that has not expired was revoked."""
+        return jti in self._revoked
+
+    def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
+        """Give what stands in the token that is good on the bus for a device or client, if one is."""
+        claims = self._on_bus.get((kind, subject))
+        return claims if claims is not None and claims.exp > time.time() else None
+
+    def awaits_first_use(self, device: str) -> bool:
+        """Whether the token that is good on the bus for a device has never been used over HTTP."""
+        claims = self._on_bus.get(("device", device))
+        return claims is not None and claims.jti in self._unused
+
+    async def list(self) -> list[IssuedToken]:
+        """List the tokens that are good or were revoked, the newest first."""
+
+        def work(session: Session) -> list[IssuedToken]:
+            rows = session.exec(select(TokenRow).order_by(col(TokenRow.issued_at).desc()))
+            return [IssuedToken(**row.model_dump(exclude={"replaces", "key_id"})) for row in rows]
+
+        return await self._store.read(work)
+
+    async def revoke(self, jtis: Iterable[str]) -> None:
+        """Revoke single tokens and what renews them: they are refused, and who uses one is disconnected.
+
+        Raises:
+            NotFound: If one was never issued.
+            LinkError: If the broker does not keep out who used one; it is refused over HTTP, and the
+                broker is asked again.
+        """
+        wanted = list(jtis)
+
+        def work(session: Session) -> list[TokenRow]:
+            if any(session.get(TokenRow, jti) is None for jti in wanted):
+                raise NotFound("there is no such token", hint="'strawberry tokens list' shows all.")
+            return revoke_with_renewals(session, wanted)
+
+        async with self.acts:
+            await self._end(await self._store.write(work))
+
+    async def revoke_subject(self, kind: PrincipalKind, subject: str) -> None:
+        """Revoke every token of a device, user or client; see `revoke`."""
+        async with self.acts:
+            await self._end(await self._store.write(lambda session: revoke_rows(session, kind, subject)))
+
+    async def _end(self, rows: Sequence[TokenRow]) -> None:
+        await self.announce(rows)
+        ended: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for row in rows:
+            ended[row.kind, row.subject].append(row.jti)
+        for place, jtis in ended.items():
+            claims = claims_of(next(row for row in rows if row.jti == jtis[0]), hub_id=self.hub_id)
+            if place[0] in _ON_BUS:
+                if (present := self._on_bus.get(place)) is None or present.jti not in jtis:
+                    continue  # a renewed token that was never used, and so never good on the bus
+                claims = self._on_bus.pop(place)
+            if self._door is not None:
+                await self._door.shut_out(Principal.of(claims), Revocation(tokens=jtis, before=now()))
+
+    async def end_expired(self) -> None:
+        """Have the broker let in no longer whose token has expired: not every one looks at the clock.
+
+        Raises:
+            LinkError: If the broker refuses that; it is asked again.
+        """
+        past = {place: claims for place, claims in self._on_bus.items() if claims.exp <= time.time()}
+        if not past:
+            return
+        async with self.acts:
+            # Another process of this hub may have renewed one.
+            await self.load()
+            for place, claims in past.items():
+                if place not in self._on_bus and self._door is not None:
+                    told = Revocation(tokens=[claims.jti], before=now())
+                    await self._door.shut_out(Principal.of(claims), told)
+
+    async def announce(self, rows: Iterable[TokenRow]) -> None:
+        """Make known, here and to all listeners, which tokens the database now says are revoked."""
+        revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows}
+        if not revoked:
+            return
+        self._revoked.update(revoked)
+        for jti in revoked:
+            self._unused.pop(jti, None)
+        revocation = Revocation(tokens=list(revoked), before=now())
+        for listener in tuple(self._listeners):
+            await listener(revocation)
+
+    def bus_logins(self) -> Sequence[BusLogin]:
+        """Give all who may log in on the bus, each with its token, which is made again."""
+        present = time.time()
+        return [self._login(claims) for claims in self._on_bus.values() if claims.exp > present]
+
+    def unexpired_revocations(self) -> Revocation:
+        """Give all that a broker which has forgotten everything must be told."""
+        present = time.time()
+        self._revoked = {jti: expires for jti, expires in self._revoked.items() if expires > present}
+        return Revocation(tokens=sorted(self._revoked), before=now())
+
+    def _login(self, claims: Claims) -> BusLogin:
+        return BusLogin(Principal.of(claims), SecretStr(tokens.issue(self.key, claims)), claims.exp)
+
+    def _refuse_revoked(self, claims: Claims) -> None:
+        if claims.jti in self._revoked:
+            raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+
+
+def _counts_use(row: TokenRow) -> bool:
+    """Whether it matters that a token is used: it replaces another, or shows that a device has joined."""
+    return row.replaces is not None or row.kind == "device"

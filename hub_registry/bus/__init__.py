@@ -1,0 +1,1 @@
+"""The registry on the bus: its service, and what brokers retain."""

@@ -1,0 +1,74 @@
+"""What the hub says about itself on the bus."""
+
+import secrets
+
+from bus.link import Message
+from contracts import topics
+from contracts.presence import HubStatus
+from hub_registry.storage.tables import now
+from identity.envelope import Seal
+
+
+class HubPresence:
+    """The retained status of one hub process, and its Last Will.
+
+    A session is new at each connection to the broker: spokes then publish again what they are.
+
+    Attributes:
+        topic: Where it stands.
+        silent: Whether nothing of it may be kept any more, not even a Last Will.
+    """
+
+    def __init__(self, seal: Seal, *, instance: str, version: str = "") -> None:
+        self._seal = seal
+        self.topic = topics.HUB_STATUS.build(instance=instance)
+        self._version = version
+        self._started_at = now()
+        self.session = secrets.token_hex(8)
+        self.silent = False
+        self._said: set[bytes] = set()
+
+    def will(self) -> Message | None:
+        """Begin a session and make its Last Will; for ``open_link``, which asks before each connect."""
+        self.session = secrets.token_hex(8)
+        self._said.clear()
+        return None if self.silent else self.offline()
+
+    def silence(self) -> None:
+        """Leave nothing on the bus from the next connection on."""
+        self.silent = True
+
+    def speak(self) -> None:
+        """Say again what is, from the next connection on."""
+        self.silent = False
+
+    def nothing(self) -> Message:
+        """Make the message that empties the status."""
+        row = topics.HUB_STATUS
+        return Message(self.topic, b"", row.qos, row.retained)
+
+    def said(self, payload: bytes) -> bool:
+        """Whether a status is what this session says as long as it lasts."""
+        return payload in self._said
+
+    def online(self) -> Message:
+        """Make the status that says that the hub is there."""
+        message = self._message("online")
+        self._said.add(message.payload)
+        return message
+
+    def offline(self) -> Message:
+        """Make the status that says that the hub is gone."""
+        return self._message("offline")
+
+    def _message(self, state: str) -> Message:
+        status = HubStatus.model_validate(
+            {
+                "state": state,
+                "started_at": self._started_at,
+                "session": self.session,
+                "version": self._version,
+            }
+        )
+        row = topics.HUB_STATUS
+        return Message(self.topic, self._seal.seal(self.topic, status), row.qos, row.retained)

@@ -1,0 +1,1 @@
+"""Devices, their presence and their registered skills."""

@@ -1,0 +1,239 @@
+"""The devices of the home, as the database holds them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlmodel import Session, col, delete, select
+
+from contracts.errors import Conflict, InvalidMessage, NotFound
+from contracts.names import device_key
+from hub_registry.access.accounts import require_user
+from hub_registry.access.token_rows import client_names
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import (
+    DeviceRow,
+    EnrolmentRow,
+    RegistrationRow,
+    RetiredDeviceRow,
+    SkillRow,
+    now,
+)
+from identity.keys import PublicKey
+
+_MAX_NAME = 64
+_MAX_ALIASES = 16
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device, whether or not it is there.
+
+    Attributes:
+        id: Stands in topics; never changes and is never given out again.
+        key: Stands in generated code; made from the display name.
+        public_key: What it signs with, None until it has enrolled.
+        revoked: Whether it was shut out; its tokens and signatures no longer count.
+    """
+
+    id: str
+    owner: str
+    display_name: str
+    key: str
+    aliases: tuple[str, ...]
+    area: str | None
+    floor: str | None
+    public_key: PublicKey | None
+    revoked: bool
+    last_seen: datetime | None
+    created_at: datetime
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that a person may call it."""
+        return (self.display_name, *self.aliases)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What to change about a device; None leaves it as it is, an empty text clears it."""
+
+    display_name: str | None = None
+    aliases: Sequence[str] | None = None
+    area: str | None = None
+    floor: str | None = None
+
+
+class Devices:
+    """Adds, changes and removes devices in the database."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(
+        self,
+        display_name: str,
+        *,
+        owner: str,
+        aliases: Sequence[str] = (),
+        area: str | None = None,
+        floor: str | None = None,
+    ) -> Device:
+        """Add a device that may then enrol.
+
+        Raises:
+            Conflict: If another device has that name already.
+            NotFound: If there is no such owner.
+        """
+
+        def work(session: Session) -> Device:
+            require_user(session, owner)
+            rows = session.exec(select(DeviceRow)).all()
+            name, others = _checked_names(display_name, aliases, rows)
+            retired = set(session.exec(select(RetiredDeviceRow.id)).all())
+            row = DeviceRow(
+                # It is a user name on the bus, where programs have theirs.
+                id=device_key(name, retired | _words(rows) | client_names(session)),
+                owner=owner,
+                display_name=name,
+                key=device_key(name, _words(rows)),
+                aliases=others,
+                area=area or None,
+                floor=floor or None,
+                created_at=now(),
+            )
+            session.add(row)
+            return device_of(row)
+
+        return await self._store.write(work)
+
+    async def change(self, device: str, change: Change) -> Device:
+        """Change what a device is called and where it stands; its id stays.
+
+        Raises:
+            Conflict: If another device has that name already.
+            NotFound: If there is no such device.
+        """
+
+        def work(session: Session) -> Device:
+            row = require_device(session, device)
+            others = [other for other in session.exec(select(DeviceRow)).all() if other.id != device]
+            aliases = row.aliases if change.aliases is None else change.aliases
+            name, row.aliases = _checked_names(change.display_name or row.display_name, aliases, others)
+            if name != row.display_name:
+                row.display_name, row.key = name, device_key(name, _words(others))
+            if change.area is not None:
+                row.area = change.area or None
+            if change.floor is not None:
+                row.floor = change.floor or None
+            session.add(row)
+            return device_of(row)
+
+        return await self._store.write(work)
+
+    async def revoke(self, device: str) -> Device:
+        """Shut a device out; it stays in the list and may be enrolled anew.
+
+        Raises:
+            NotFound: If there is no such device.
+        """
+
+        def work(session: Session) -> Device:
+            row = require_device(session, device)
+            row.revoked_at = row.revoked_at or now()
+            session.add(row)
+            return device_of(row)
+
+        return await self._store.write(work)
+
+    async def with_key(self, key: PublicKey) -> Device | None:
+        """Give the device that has bound this key, if one has."""
+
+        def work(session: Session) -> Device | None:
+            row = session.exec(select(DeviceRow).where(DeviceRow.key_id == key.kid)).first()
+            return device_of(row) if row else None
+
+        return await self._store.read(work)
+
+    async def retired(self) -> set[str]:
+        """List the ids of the devices that were removed."""
+        return await self._store.read(lambda session: set(session.exec(select(RetiredDeviceRow.id))))
+
+    async def discard(self, device: str) -> None:
+        """Take back a device that was added and never heard of: its id may be given out again."""
+
+        def work(session: Session) -> None:
+            session.exec(delete(EnrolmentRow).where(col(EnrolmentRow.device_id) == device))
+            session.delete(require_device(session, device))
+
+        await self._store.write(work)
+
+    async def remove(self, device: str) -> None:
+        """Forget a device; its id is never given out again.
+
+        Raises:
+            NotFound: If there is no such device.
+        """
+
+        def work(session: Session) -> None:
+            row = require_device(session, device)
+            for table in (SkillRow, RegistrationRow, EnrolmentRow):
+                session.exec(delete(table).where(col(table.device_id) == device))
+            session.delete(row)
+            session.add(RetiredDeviceRow(id=device, retired_at=now()))
+
+        await self._store.write(work)
+
+
+def require_device(session: Session, device: str) -> DeviceRow:
+    """Give the row of a device.
+
+    Raises:
+        NotFound: If there is none.
+    """
+    row = session.get(DeviceRow, device)
+    if row is None:
+        raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' shows all.")
+    return row
+
+
+def device_of(row: DeviceRow) -> Device:
+    """Read a row."""
+    return Device(
+        id=row.id,
+        owner=row.owner,
+        display_name=row.display_name,
+        key=row.key,
+        aliases=tuple(row.aliases),
+        area=row.area,
+        floor=row.floor,
+        public_key=PublicKey.from_jwk(row.public_key) if row.public_key else None,
+        revoked=row.revoked_at is not None,
+        last_seen=row.last_seen,
+        created_at=row.created_at,
+    )
+
+
+def _words(rows: Iterable[DeviceRow]) -> set[str]:
+    # Ids and keys share one space, so that whoever types one of them cannot mean two devices.
+    return {word for row in rows for word in (row.id, row.key)}
+
+
+def _checked_names(
+    display_name: str, aliases: Sequence[str], others: Iterable[DeviceRow]
+) -> tuple[str, list[str]]:
+    name = display_name.strip()
+    cleaned = list(dict.fromkeys(alias.strip() for alias in aliases if alias.strip()))
+    if not name or len(cleaned) > _MAX_ALIASES or any(len(each) > _MAX_NAME for each in (name, *cleaned)):
+        raise InvalidMessage(
+            "that is no name for a device",
+            hint=f"A name has 1 to {_MAX_NAME} characters; a device has at most {_MAX_ALIASES} aliases.",
+        )
+    taken = {each.casefold(): row for row in others for each in (row.display_name, *row.aliases)}
+    for each in (name, *cleaned):
+        if other := taken.get(each.casefold()):
+            raise Conflict(
+                f"{each!r} is a name of the device {other.display_name!r} already",
+                hint="Choose another name.",
+            )
+    return name, cleaned

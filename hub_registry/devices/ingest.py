@@ -1,0 +1,299 @@
+"""What devices say on the bus, checked and taken into the directory; whatever is wrong is refused."""
+
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from bus.link import Message
+from contracts import topics
+from contracts.errors import InvalidMessage, StrawberryError
+from contracts.names import HUB_SKILLS
+from contracts.presence import DeviceStatus, Heartbeat
+from contracts.registration import Registration
+from hub_registry.devices.directory import Directory, Entry, Problem, RegisteredSkill
+from hub_registry.devices.journal import Journal
+from hub_registry.devices.presence import PresenceChange, State
+from hub_registry.rates import Clock, TokenBucket
+from hub_registry.settings import DeviceBounds
+from hub_registry.storage.tables import now
+from identity.envelope import unseal
+from identity.keys import PublicKey
+
+_log = logging.getLogger(__name__)
+
+_COMPLAINTS: Final = 20
+_COMPLAINTS_PER_S: Final = 0.1
+"""Complaints about one device that are logged: enough to see what is wrong, too few to fill a disk."""
+
+OnPresence = Callable[[PresenceChange], None]
+
+Suspect = Callable[[str], None]
+"""Told of a device of which the broker may retain what it should not."""
+
+
+@dataclass(eq=False)
+class _Sender:
+    """What is kept of one device between its messages, beyond the directory."""
+
+    key: PublicKey
+    statuses: TokenBucket
+    registrations: TokenBucket
+    heartbeats: TokenBucket
+    waiting: OrderedDict[str, RegisteredSkill] = field(default_factory=OrderedDict)
+    published: set[str] = field(default_factory=set)
+
+
+class Ingest:
+    """Takes in statuses, heartbeats and registrations, one message at a time."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        journal: Journal,
+        *,
+        hub_id: str,
+        bounds: DeviceBounds,
+        suspect: Suspect,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._hub_id = hub_id
+        self._bounds = bounds
+        self._suspect = suspect
+        self._clock = clock
+        self._senders: dict[str, _Sender] = {}
+        self._complaints: dict[str, TokenBucket] = {}
+        self._listeners: list[OnPresence] = []
+
+    def on_presence(self, listener: OnPresence) -> Callable[[], None]:
+        """Have a plain function called whenever a device comes, goes or reconnects; gives its undoing."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def status(self, message: Message) -> None:
+        """Take in a message on ``devices/+/status``."""
+        self._take(message, topics.STATUS, self._bounds.status_bytes, self._status)
+
+    def heartbeat(self, message: Message) -> None:
+        """Take in a message on ``devices/+/heartbeat``."""
+        self._take(message, topics.HEARTBEAT, self._bounds.heartbeat_bytes, self._heartbeat)
+
+    def registration(self, message: Message) -> None:
+        """Take in a message on ``devices/+/skills/#``."""
+        self._take(message, topics.SKILL, self._bounds.registration_bytes, self._registration)
+
+    def doubt_all(self) -> None:
+        """Have every device confirm that it is there: the hub has just connected."""
+        for entry in self._directory.entries():
+            entry.presence.doubt(at=self._clock())
+
+    def expire(self) -> None:
+        """Count those as offline that were only retained as online and did not confirm it."""
+        for entry in self._directory.entries():
+            if entry.presence.expire(at=self._clock()):
+                self._announce(entry)
+
+    def cut(self, entry: Entry) -> None:
+        """Count a device as gone that the broker has disconnected: Mosquitto then publishes no will."""
+        key = entry.device.public_key
+        if entry.presence.end() and key is not None:
+            self._journal.high_water(entry.id, key.kid, entry.presence.high)
+            self._announce(entry)
+
+    def shut_out(self, entry: Entry) -> None:
+        """Tell the listeners that a device is gone because it was revoked or removed."""
+        high = entry.presence.high
+        self._senders.pop(entry.id, None)
+        self._complaints.pop(entry.id, None)
+        change = PresenceChange(entry.id, State.OFFLINE, high.epoch, high.connection)
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def _take(
+        self,
+        message: Message,
+        row: topics.Topic,
+        most_bytes: int,
+        handle: Callable[[Entry, _Sender, Message, dict[str, str]], None],
+    ) -> None:
+        named = message.topic.split("/")[1]
+        if not message.payload:
+            # An empty payload clears what the broker retains, and never the database.
+            self._emptied(message)
+            return
+        try:
+            self._check_and_handle(message, row, most_bytes, handle)
+        except StrawberryError as error:
+            self.complain(named, message.topic, error.message)
+        except Exception as error:  # noqa: BLE001
+            # Whatever a device sends, it must not end the task that serves all of them.
+            _log.exception("taking in a message on %.200r failed", message.topic)
+            self.complain(named, message.topic, f"the hub cannot process it ({type(error).__name__})")
+
+    def _check_and_handle(
+        self,
+        message: Message,
+        row: topics.Topic,
+        most_bytes: int,
+        handle: Callable[[Entry, _Sender, Message, dict[str, str]], None],
+    ) -> None:
+        values = row.match(message.topic)
+        entry = self._directory.get(values["device"]) if values else None
+        if values is None:
+            raise InvalidMessage("the bus has no such topic")
+        if entry is None and message.retain:
+            # Left behind, or on its way while the device is removed: swept away, nothing to warn of.
+            _log.debug("%.200r is retained of a device that is not there", message.topic)
+            self._suspect(values["device"])
+            return
+        if entry is None or (key := self._directory.public_key(entry.id)) is None:
+            raise InvalidMessage("it is from a device that has not joined or was revoked")
+        sender = self._sender(entry, key)
+        if len(message.payload) > most_bytes:
+            raise InvalidMessage(f"{len(message.payload)} bytes are more than the {most_bytes} allowed")
+        handle(entry, sender, message, values)
+
+    def _emptied(self, message: Message) -> None:
+        values = topics.SKILL.match(message.topic)
+        if values is not None and (sender := self._senders.get(values["device"])) is not None:
+            sender.published.discard(values["skill"])
+
+    def _sender(self, entry: Entry, key: PublicKey) -> _Sender:
+        sender = self._senders.get(entry.id)
+        if sender is None or sender.key != key:
+            bounds, clock = self._bounds, self._clock
+            sender = self._senders[entry.id] = _Sender(
+                key,
+                statuses=TokenBucket(burst=bounds.statuses, per_second=1, clock=clock),
+                registrations=TokenBucket(burst=bounds.registrations, per_second=10, clock=clock),
+                heartbeats=TokenBucket(burst=bounds.heartbeats, per_second=2, clock=clock),
+            )
+        return sender
+
+    def _heartbeat(self, entry: Entry, sender: _Sender, message: Message, _: dict[str, str]) -> None:
+        _spend(sender.heartbeats, "heartbeats")
+        beat = topics.HEARTBEAT.parse(message.payload)
+        assert isinstance(beat, Heartbeat)
+        if not message.retain and entry.presence.connected:
+            self._alive(entry)
+
+    def _alive(self, entry: Entry) -> None:
+        entry.last_heartbeat = now()
+        self._journal.alive(entry.id, entry.last_heartbeat)
+
+    def _status(self, entry: Entry, sender: _Sender, message: Message, _: dict[str, str]) -> None:
+        _spend(sender.statuses, "statuses")
+        document = unseal(self._hub_id, message.topic, message.payload, sender.key)
+        status = topics.STATUS.parse(document)
+        assert isinstance(status, DeviceStatus)
+        if len(status.skills) > self._bounds.skills:
+            raise InvalidMessage(
+                f"{len(status.skills)} skills are more than the {self._bounds.skills} allowed"
+            )
+        presence, before = entry.presence, (entry.presence.state, entry.presence.high)
+        ignored = presence.hear(status, retained=message.retain, at=self._clock())
+        if ignored:
+            _log.debug("ignored a status of %s: %s", entry.id, ignored)
+        else:
+            self._journal.high_water(entry.id, sender.key.kid, presence.high)
+            if status.state == "online":
+                self._manifest(entry, sender, dict(status.skills))
+            if not message.retain:
+                self._alive(entry)
+        if (presence.state, presence.high.epoch, presence.high.connection) != (
+            before[0],
+            before[1].epoch,
+            before[1].connection,
+        ):
+            self._announce(entry)
+
+    def _manifest(self, entry: Entry, sender: _Sender, listed: dict[str, str]) -> None:
+        entry.listed = listed
+        if not listed.keys() >= entry.skills.keys() | sender.published:
+            self._suspect(entry.id)
+        for name, skill in list(entry.skills.items()):
+            if listed.get(name) != skill.digest:
+                self._directory.drop_skill(entry.id, name)
+                self._journal.skill_gone(entry.id, name)
+        for name, digest in listed.items():
+            arrived = sender.waiting.get(digest)
+            if arrived is not None and arrived.name == name and name not in entry.skills:
+                del sender.waiting[digest]
+                self._admit(entry, sender, arrived)
+
+    def _registration(self, entry: Entry, sender: _Sender, message: Message, values: dict[str, str]) -> None:
+        if not message.retain:
+            # What the broker kept comes as often as the hub asks for it.
+            _spend(sender.registrations, "registrations")
+        name, digest = values["skill"], hashlib.sha256(message.payload).hexdigest()
+        if len(sender.published) < 2 * self._bounds.skills:
+            sender.published.add(name)
+        if entry.listed is not None and name not in entry.listed:
+            self._suspect(entry.id)
+        known = entry.skills.get(name)
+        if known is not None and known.digest == digest:
+            return
+        skill = self._parse(name, digest, message, sender.key)
+        if entry.listed is not None and entry.listed.get(name) == digest:
+            self._admit(entry, sender, skill)
+            return
+        # It may have overtaken its manifest; if none ever lists it, it was an old one.
+        sender.waiting[digest] = skill
+        if len(sender.waiting) > 2 * self._bounds.skills:
+            sender.waiting.popitem(last=False)
+
+    def _parse(self, name: str, digest: str, message: Message, key: PublicKey) -> RegisteredSkill:
+        document = unseal(self._hub_id, message.topic, message.payload, key)
+        registration = topics.SKILL.parse(document)
+        assert isinstance(registration, Registration)
+        if registration.skill != name:
+            raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {name!r}")
+        if name in HUB_SKILLS:
+            raise InvalidMessage(f"the name {name} is reserved for the hub's own skill")
+        return RegisteredSkill.of(registration, digest)
+
+    def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
+        others = sum(len(other.methods) for other in entry.skills.values() if other.name != skill.name)
+        if others + len(skill.methods) > self._bounds.methods:
+            self.complain(
+                entry.id,
+                topics.SKILL.build(device=entry.id, skill=skill.name),
+                f"with {skill.name} it would have more than the {self._bounds.methods} methods allowed",
+            )
+            return
+        self._directory.put_skill(entry.id, skill)
+        self._journal.skill(entry.id, sender.key.kid, skill, entry.last_heartbeat or now())
+
+    def _announce(self, entry: Entry) -> None:
+        high = entry.presence.high
+        change = PresenceChange(entry.id, entry.presence.state, high.epoch, high.connection)
+        _log.info("%s is %s", entry.id, change.state)
+        self._directory.changed(entry.id)
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def complain(self, device: str, topic: str, reason: str) -> None:
+        """Log that something of a device was refused, and show it to its owner."""
+        entry = self._directory.get(device)
+        # All strangers share one place, or they could fill the memory with names.
+        place = device if entry else ""
+        bucket = self._complaints.get(place)
+        if bucket is None:
+            bucket = self._complaints[place] = TokenBucket(
+                burst=_COMPLAINTS, per_second=_COMPLAINTS_PER_S, clock=self._clock
+            )
+        if not bucket.take():
+            return
+        _log.warning("refused a message on %.200r: %s", topic, reason)
+        if entry is not None:
+            entry.problems.append(Problem(now(), reason))
+
+
+def _spend(bucket: TokenBucket, what: str) -> None:
+    if not bucket.take():
+        raise InvalidMessage(f"too many {what} in a short time")

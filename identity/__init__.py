@@ -1,0 +1,1 @@
+"""Keys, signatures, tokens, certificates and owner-only files."""

@@ -1,0 +1,120 @@
+"""Tokens: JWTs that the hub signs with its identity key, EdDSA and nothing else."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import jwt
+from pydantic import ValidationError
+
+from contracts.claims import AUDIENCE, Claims, Confirmation, PrincipalKind, Scope
+from contracts.errors import Unauthorized
+from identity.keys import KeyPair, PublicKey
+
+_ALGORITHM: Final = "EdDSA"
+_LEEWAY_S: Final = 5
+"""The same skew that calls are allowed: small enough that an expired token is soon refused."""
+
+_MAX_LENGTH: Final = 4096
+
+
+def make_claims(
+    *,
+    hub_id: str,
+    subject: str,
+    kind: PrincipalKind,
+    owner: str,
+    scopes: Iterable[Scope],
+    lifetime_s: int,
+    key: PublicKey | None = None,
+    now: float | None = None,
+) -> Claims:
+    """Put together the claims of a new token with an id of its own.
+
+    Args:
+        hub_id: Issuer.
+        subject: Whom it is for.
+        owner: The user it belongs to.
+        lifetime_s: Seconds from now until it expires.
+        key: The key the bearer has bound, for devices.
+        now: Seconds since the epoch, if not the present.
+    """
+    issued = int(time.time() if now is None else now)
+    return Claims(
+        iss=hub_id,
+        sub=subject,
+        kind=kind,
+        own=owner,
+        scope=" ".join(scopes),
+        iat=issued,
+        exp=issued + lifetime_s,
+        jti=uuid.uuid4().hex,
+        cnf=Confirmation(jkt=key.kid) if key else None,
+    )
+
+
+def issue(key: KeyPair, claims: Claims) -> str:
+    """Sign a token (JWS compact form)."""
+    payload = claims.model_dump(exclude_none=True)
+    return jwt.encode(payload, key.for_tokens, algorithm=_ALGORITHM, headers={"kid": key.kid})
+
+
+def verify(
+    token: str,
+    *,
+    key: PublicKey,
+    hub_id: str,
+    is_revoked: Callable[[Claims], bool] = lambda _: False,
+    now: float | None = None,
+) -> Claims:
+    """Check a token and give its claims.
+
+    Raises:
+        Unauthorized: With the reason: malformed, wrong algorithm or signature, expired, not for this
+            audience or hub, revoked.
+    """
+    if len(token) > _MAX_LENGTH:
+        raise Unauthorized("the token is too long")
+    try:
+        payload = jwt.decode(
+            token,
+            key.for_tokens,
+            algorithms=[_ALGORITHM],
+            audience=AUDIENCE,
+            issuer=hub_id,
+            # Expiry is checked below, against a clock that can be given.
+            options={
+                "require": ["iss", "sub", "aud", "exp", "iat", "jti"],
+                "verify_exp": False,
+                "verify_iat": False,
+            },
+        )
+        claims = Claims.model_validate(payload)
+    except jwt.InvalidAudienceError:
+        raise Unauthorized("the token is for another audience") from None
+    except jwt.InvalidIssuerError:
+        raise Unauthorized("the token is of another hub") from None
+    except jwt.InvalidAlgorithmError:
+        raise Unauthorized("the token is not signed with EdDSA") from None
+    except jwt.InvalidSignatureError:
+        raise Unauthorized("the token's signature does not hold") from None
+    except (jwt.PyJWTError, ValidationError, ValueError, TypeError):
+        raise Unauthorized("the token is malformed") from None
+    if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):
+        raise Unauthorized("the token has expired", hint="Ask the hub's admin for a new one.")
+    if is_revoked(claims):
+        raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+    return claims
+
+
+def token_id(token: str) -> str:
+    """Give the ``jti`` of a token of our own making, which is not checked again.
+
+    Raises:
+        Unauthorized: If it is no token.
+    """
+    try:
+        return Claims.model_validate(jwt.decode(token, options={"verify_signature": False})).jti
+    except (jwt.PyJWTError, ValidationError):
+        raise Unauthorized("the token is malformed") from None

@@ -1,0 +1,1 @@
+"""The chat of a spoke: its own HTTP address, the hub's turns, and its offline agent."""

@@ -1,0 +1,176 @@
+"""A turn that a model of this device's own answers, with the skills of this device.
+
+Imported when the first message needs it: a device without a model of its own never loads any of this.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, NoReturn
+
+from agent_core.conversation import Exchange, messages_of
+from agent_core.gateway.opening import open_gateway
+from agent_core.gateway.protocol import Gateway
+from agent_core.loop import TurnRequest, run_turn
+from agent_core.models.entries import Model, Models
+from agent_core.prompt import Presence, context_block, system_prompt
+from agent_core.tools.native_tools import NativeToolset
+from agent_core.tools.skill_calls import Confirmer
+from agent_core.tools.styles import NativeStyle
+from agent_core.tools.toolset import Session, SkillToolset
+from agent_core.turn import Emit
+from chat.standby import Standby
+from contracts.errors import SandboxError
+from sandbox_host import Pool, PoolSettings, open_pool
+from spoke.chat.own_skills import OwnCaller, OwnSkills
+from spoke.settings import SpokeSettings
+
+SANDBOXES: Final = 1
+"""Processes for programs: one person talks to a device, and small machines have little memory."""
+
+_NOTHING_CAN_BE_DONE: Final = (
+    "In this turn nothing can be done, because the hub may be at work on the same message. "
+    "Say so, and answer without tools what can be answered without."
+)
+
+
+@dataclass(frozen=True)
+class LocalQuestion:
+    """A message for this device's own model.
+
+    Attributes:
+        history: Earlier exchanges.
+        can_act: Whether anything may be executed.
+        notes: Material of the client for the model, not instructions of ours.
+    """
+
+    turn: str
+    conversation: str
+    message: str
+    history: Sequence[Exchange]
+    can_act: bool
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class _Means:
+    """What answers: the models, and the sandbox where it is installed."""
+
+    gateway: Gateway
+    models: Models
+    pool: Pool | None
+
+
+class LocalAgent:
+    """The offline agent.
+
+    Args:
+        tasks: Owns models and sandbox once they are open.
+    """
+
+    def __init__(
+        self,
+        skills: OwnSkills,
+        *,
+        settings: SpokeSettings,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._skills = skills
+        self._household = settings.household
+        self._limits = settings.limits
+        self._means = Standby(partial(_open_means, settings), tasks=tasks, name="offline agent")
+
+    async def run(
+        self, question: LocalQuestion, emit: Emit, *, caller: OwnCaller, confirmer: Confirmer | None
+    ) -> bool:
+        """Answer, and tell what happens; ends with ``TurnFinal`` or ``TurnError``.
+
+        Returns:
+            Whether text from outside has come into the conversation.
+        """
+        means = await self._means.get()
+        toolset = SkillToolset(
+            self._skills,
+            caller=caller,
+            session=await _session(means.pool, question.conversation),
+            confirmer=confirmer,
+            untrusted=any(map(_may_hold_foreign_text, question.history)),
+        )
+        own = Presence(self._skills.device, self._skills.name)
+        request = TurnRequest(
+            turn=question.turn,
+            message=question.message,
+            system=system_prompt(self._household),
+            history=messages_of(question.history, reader=self._skills.device),
+            context=context_block(
+                self._household,
+                datetime.now(UTC),
+                current=own,
+                devices=(own,),
+                notes=question.notes if question.can_act else _NOTHING_CAN_BE_DONE,
+            ),
+            device=self._skills.device,
+            mode="offline",
+        )
+        events = run_turn(
+            request,
+            gateway=means.gateway,
+            toolset=toolset if question.can_act else None,
+            native=await self._native(question, means.models, toolset),
+            limits=self._limits,
+        )
+        async with aclosing(events):
+            async for event in events:
+                emit(event)
+        return toolset.untrusted
+
+    async def _native(
+        self, question: LocalQuestion, models: Models, toolset: SkillToolset
+    ) -> NativeStyle | None:
+        """Make what small models get, where one of the models is such."""
+        if all(model.entry.tools == "code" for model in models.usable):
+            return None
+        tools = NativeToolset(self._skills, toolset)
+        # "And a bit louder?" is about what the message before was about.
+        for text in (*(exchange.question for exchange in question.history[-1:]), question.message):
+            await tools.offer(text)
+        return NativeStyle(system_prompt(self._household, "native"), tools)
+
+
+@dataclass(frozen=True)
+class _NoSandbox:
+    """The session of a device where no sandbox is installed; no model there is asked for programs."""
+
+    async def run(self, *_: object, **__: object) -> NoReturn:
+        """See ``agent_core.tools.toolset.Session``."""
+        raise SandboxError("this device has no sandbox", hint="Call the tools one by one.")
+
+
+@asynccontextmanager
+async def _open_means(settings: SpokeSettings) -> AsyncIterator[_Means]:
+    async with AsyncExitStack() as stack:
+        models, pool = settings.models, None
+        try:
+            sandbox = PoolSettings(settings.home / "sandbox", processes=SANDBOXES, spares=0)
+            pool = await stack.enter_async_context(open_pool(sandbox))
+        except SandboxError:
+            models = replace(models, usable=tuple(map(_without_programs, models.usable)))
+        yield _Means(
+            await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), models, pool
+        )
+
+
+def _without_programs(model: Model) -> Model:
+    return replace(model, entry=model.entry.model_copy(update={"tools": "native"}))
+
+
+async def _session(pool: Pool | None, conversation: str) -> Session:
+    return _NoSandbox() if pool is None else await pool.session(conversation)
+
+
+def _may_hold_foreign_text(exchange: Exchange) -> bool:
+    # What the hub's skills brought in, this device cannot know before it has the hub's own entry.
+    return exchange.untrusted or (exchange.mode == "online" and bool(exchange.did))

@@ -1,0 +1,138 @@
+"""The spoke's database: one SQLite file, by the standard library alone, behind one thread."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from contracts.errors import ConfigError
+from identity.files import make_private_directory
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+_STEPS: Final = (
+    """
+    CREATE TABLE entry (
+        home TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        conversation TEXT NOT NULL,
+        at TEXT NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (home, origin, seq)
+    ) WITHOUT ROWID;
+    CREATE INDEX entry_conversation ON entry (home, conversation, at);
+    CREATE TABLE own (
+        home TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        acked INTEGER NOT NULL,
+        PRIMARY KEY (home, origin)
+    ) WITHOUT ROWID;
+    CREATE TABLE place (
+        home TEXT PRIMARY KEY,
+        body TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE offline (
+        home TEXT NOT NULL,
+        conversation TEXT NOT NULL,
+        PRIMARY KEY (home, conversation)
+    ) WITHOUT ROWID;
+    """,
+)
+"""One script for each version of the schema, oldest first; ``user_version`` counts those that ran."""
+
+_PRAGMAS: Final = (
+    "journal_mode=WAL",
+    # Few words a minute, on machines that are switched off at the wall: each is on the disk.
+    "synchronous=FULL",
+    "busy_timeout=10000",
+)
+
+
+class SpokeStore:
+    """Runs pieces of work on the database, one at a time, each in a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._thread = thread
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that only reads."""
+        return await self._run("BEGIN", work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work that writes: all of it is stored when this returns, or none."""
+        return await self._run("BEGIN IMMEDIATE", work)
+
+    async def _run(self, begin: str, work: Work[T]) -> T:
+        def transaction() -> T:
+            self._connection.execute(begin)
+            # Commits at the end, and takes everything back where the work raises.
+            with self._connection:
+                return work(self._connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+
+
+@asynccontextmanager
+async def open_spoke_store(path: Path) -> AsyncIterator[SpokeStore]:
+    """Open the database, make it if need be, and bring it to the newest schema.
+
+    Args:
+        path: The file; it and its directory are made for their owner only.
+
+    Raises:
+        ConfigError: If the file is no database, or was written by a newer version.
+    """
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as thread:
+        connection = await loop.run_in_executor(thread, _open, path)
+        try:
+            yield SpokeStore(connection, thread)
+        finally:
+            await asyncio.shield(loop.run_in_executor(thread, connection.close))
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    make_private_directory(path.parent)
+    # The journal files take over its mode. A file that is there is not opened: closing it would drop the
+    # locks that SQLite may hold on it elsewhere in this process.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        _migrate(connection, path)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise ConfigError(
+            f"cannot use the database {path}: {error}", hint="Move it away; the hub has what was synced."
+        ) from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(_STEPS):
+            raise ConfigError(
+                f"the database {path} was written by a newer version of Strawberry",
+                hint="Update Strawberry, or move the file away.",
+            )
+        for script in _STEPS[version:]:
+            # One by one: `executescript` would commit what stands before it.
+            for statement in filter(str.strip, script.split(";")):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(_STEPS)}")

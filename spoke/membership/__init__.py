@@ -1,0 +1,1 @@
+"""Joining a hub, and staying enrolled."""

@@ -1,0 +1,1 @@
+"""What a spoke publishes about itself and its skills."""

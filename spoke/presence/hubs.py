@@ -1,0 +1,84 @@
+"""The hub as a spoke sees it: which of its processes are there, and when one is there anew."""
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from bus.link import Message
+from contracts import topics
+from contracts.presence import HubStatus
+from identity.envelope import unseal
+from identity.keys import PublicKey
+
+_LOG = logging.getLogger(__name__)
+
+_MAX_INSTANCES: Final = 32
+_MAX_SESSIONS: Final = 256
+
+
+@dataclass
+class _Instance:
+    started_at: datetime
+    is_online: bool = False
+    sessions: dict[str, None] = field(default_factory=dict)
+
+
+class HubPresence:
+    """What the signed statuses of the hub's processes say, replayed ones left out.
+
+    Attributes:
+        session: The newest session of the hub; None before one was seen.
+    """
+
+    def __init__(self, hub_id: str, key: PublicKey) -> None:
+        self.session: str | None = None
+        self._hub_id = hub_id
+        self._key = key
+        self._instances: dict[str, _Instance] = {}
+
+    @property
+    def is_online(self) -> bool:
+        """Whether any process of the hub is there."""
+        return any(instance.is_online for instance in self._instances.values())
+
+    def hear(self, message: Message) -> bool:
+        """Take in a message on a hub status topic.
+
+        Returns:
+            Whether a session has begun that was not known.
+
+        Raises:
+            InvalidMessage: If the message is not one of this hub.
+        """
+        values = topics.HUB_STATUS.match(message.topic)
+        if values is None or not message.payload:
+            return False
+        document = unseal(self._hub_id, message.topic, message.payload, self._key)
+        status = topics.HUB_STATUS.parse(document)
+        assert isinstance(status, HubStatus)
+        return self._take(values["instance"], status)
+
+    def _take(self, name: str, status: HubStatus) -> bool:
+        known = self._instances.get(name)
+        if known is None or status.started_at > known.started_at:
+            if known is None and len(self._instances) >= _MAX_INSTANCES:
+                _LOG.warning("the hub has more than %d processes; %s is not followed", _MAX_INSTANCES, name)
+                return False
+            known = self._instances[name] = _Instance(status.started_at)
+        elif status.started_at < known.started_at:
+            return False
+        if status.session not in known.sessions:
+            return self._begin(known, status)
+        if status.session == next(reversed(known.sessions)):
+            known.is_online = status.state == "online"
+        return False
+
+    def _begin(self, instance: _Instance, status: HubStatus) -> bool:
+        while len(instance.sessions) >= _MAX_SESSIONS:
+            del instance.sessions[next(iter(instance.sessions))]
+        instance.sessions[status.session] = None
+        instance.is_online = status.state == "online"
+        if instance.is_online:
+            self.session = status.session
+        return instance.is_online

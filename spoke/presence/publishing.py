@@ -1,0 +1,169 @@
+"""What skills publish by themselves: values that stay (``state``) and things that happen (``emit``)."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from bus.link import Link, Message
+from contracts import topics
+from contracts.errors import Disconnected
+from contracts.presence import Emitted, State
+from contracts.wire import Json
+from spoke.settings import PublishingBounds
+
+_LOG = logging.getLogger(__name__)
+
+_COMPLAIN_EVERY_S = 60.0
+"""A skill that floods is told about once a minute, not once a message."""
+
+
+class SkillOutlet:
+    """Takes what skills publish, from any thread, and sends it at a bounded rate.
+
+    Of a value only the latest is sent; all are sent again after a reconnect. An event that cannot be
+    sent now is dropped: nobody is told later that something happened. Nothing is sent for a skill that is
+    not offered: one that is gone must not put back on the bus what the hub has cleared there.
+    """
+
+    def __init__(self, *, device: str, bounds: PublishingBounds) -> None:
+        self._device = device
+        self._bounds = bounds
+        self._link: Link | None = None
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._offered: frozenset[str] | None = None
+        self._values: dict[str, bytes] = {}
+        self._due: dict[str, None] = {}
+        self._events: deque[Message] = deque()
+        self._woken = asyncio.Event()
+        self._is_waking = False
+        self._complaints: dict[tuple[str, str], float] = {}
+
+    def serve(self, skills: Iterable[str]) -> None:
+        """Send for these skills only, from now on; what others have published already is forgotten.
+
+        Until then it is taken from all: a skill may publish while it is set up, and its set-up may fail.
+        """
+        with self._lock:
+            self._offered = frozenset(skills)
+            for topic in [topic for topic in self._values if not self._is_offered(_skill_of(topic))]:
+                del self._values[topic]
+                self._due.pop(topic, None)
+
+    def publish_state(
+        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
+    ) -> None:
+        """Make a value known that stays until the next one."""
+        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
+        state = State(value=value, unit=unit, device_class=device_class, at=datetime.now(UTC))
+        payload = state.model_dump_json().encode()
+        with self._lock:
+            if not self._is_offered(skill):
+                return
+            is_full = topic not in self._values and len(self._values) >= self._bounds.states
+            if not is_full:
+                self._values[topic] = payload
+                self._due[topic] = None
+        if is_full:
+            self._complain(skill, f"more than {self._bounds.states} values", name)
+        else:
+            self._wake()
+
+    def publish_event(self, skill: str, name: str, payload: Json) -> None:
+        """Tell that something happened."""
+        topic = topics.EVENT.build(device=self._device, name=name)
+        event = Emitted(skill=skill, data=payload, at=datetime.now(UTC))
+        message = Message(topic, event.model_dump_json().encode(), topics.EVENT.qos)
+        if not self._is_offered(skill):
+            return
+        if not self._is_connected:
+            self._complain(skill, "events while there is no connection", name)
+            return
+        with self._lock:
+            is_full = len(self._events) >= self._bounds.waiting_events
+            if not is_full:
+                self._events.append(message)
+        if is_full:
+            self._complain(skill, "events come too fast", name)
+        else:
+            self._wake()
+
+    async def run(self, link: Link) -> None:
+        """Send what waits, until cancelled."""
+        self._link = link
+        forget = link.on_connected(self._send_all_again)
+        try:
+            allowance, refilled = float(self._bounds.burst), time.monotonic()
+            while True:
+                message = self._next()
+                if message is None:
+                    await self._woken.wait()
+                    self._woken.clear()
+                    continue
+                present = time.monotonic()
+                refill = (present - refilled) * self._bounds.rate
+                allowance, refilled = min(self._bounds.burst, allowance + refill), present
+                if allowance < 1:
+                    await asyncio.sleep((1 - allowance) / self._bounds.rate)
+                    allowance, refilled = 1.0, time.monotonic()
+                allowance -= 1
+                await self._send(link, message)
+        finally:
+            forget()
+            self._link = None
+
+    @property
+    def _is_connected(self) -> bool:
+        return self._link is not None and self._link.connected
+
+    def _is_offered(self, skill: str) -> bool:
+        return self._offered is None or skill in self._offered
+
+    def _next(self) -> Message | None:
+        with self._lock:
+            self._is_waking = False
+            if self._events:
+                return self._events.popleft()
+            if self._due and self._is_connected:
+                topic = next(iter(self._due))
+                del self._due[topic]
+                return Message(topic, self._values[topic], topics.STATE.qos, retain=True)
+            return None
+
+    async def _send(self, link: Link, message: Message) -> None:
+        try:
+            await link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
+        except Disconnected:
+            # A value is sent again once there is a connection; an event is gone.
+            _LOG.info("not sent, the connection is lost: %s", message.topic)
+
+    async def _send_all_again(self) -> None:
+        with self._lock:
+            self._due = dict.fromkeys(self._values)
+        self._woken.set()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._is_waking:
+                return
+            self._is_waking = True
+        try:
+            self._loop.call_soon_threadsafe(self._woken.set)
+        except RuntimeError:
+            _LOG.debug("something was published after the spoke had stopped")
+
+    def _complain(self, skill: str, problem: str, name: str) -> None:
+        present = time.monotonic()
+        if present >= self._complaints.get((skill, problem), 0.0):
+            self._complaints[skill, problem] = present + _COMPLAIN_EVERY_S
+            _LOG.warning("%s: %s; %r is dropped", skill, problem, name)
+
+
+def _skill_of(topic: str) -> str:
+    values = topics.STATE.match(topic)
+    assert values is not None
+    return values["skill"]

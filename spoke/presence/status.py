@@ -1,0 +1,110 @@
+"""What a spoke says about itself: its signed status and registrations, and which of them are true."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from bus.link import Message
+from contracts import topics
+from contracts.errors import InvalidMessage
+from contracts.presence import DeviceStatus
+from contracts.registration import Registration
+from identity.envelope import Seal, unseal
+
+_MAX_SAID: Final = 1_024
+"""Statuses whose echo is awaited; what is older is no longer on its way."""
+
+
+class OwnStatus:
+    """Makes the statuses of one epoch in their order, and tells its own from any other.
+
+    Args:
+        manifest: SHA-256 of the registration of every skill there is.
+    """
+
+    def __init__(
+        self, seal: Seal, *, device: str, epoch: int, manifest: Mapping[str, str], version: str = ""
+    ) -> None:
+        self.topic = topics.STATUS.build(device=device)
+        self.epoch = epoch
+        self.connection = 0
+        self._seal = seal
+        self._manifest = dict(manifest)
+        self._version = version
+        self._seq = 0
+        self._said: dict[bytes, bool] = {}
+
+    def begin(self) -> Message:
+        """Begin the next connection; give its Last Will.
+
+        No echo of it is awaited: heard while the connection stands, it is false.
+        """
+        self.connection += 1
+        self._seq = 0
+        self._said.clear()
+        # `offline` is final within its connection whatever its seq, so the will may have the first.
+        return self._message("offline")
+
+    def online(self, *, hub_session: str | None) -> Message:
+        """Say that the spoke is there, in answer to this session of the hub."""
+        self._seq += 1
+        return self._remembered(self._message("online", hub_session=hub_session))
+
+    def offline(self) -> Message:
+        """Say that this connection ends."""
+        self._seq += 1
+        return self._remembered(self._message("offline"))
+
+    def is_echo(self, payload: bytes) -> bool:
+        """Whether the bus just gives back what was said; a second time it is somebody's replay."""
+        return self._said.pop(payload, False)
+
+    def is_later(self, payload: bytes) -> bool:
+        """Whether a status carries this device's signature and comes after all that it said.
+
+        Then somebody else has its key.
+        """
+        try:
+            body = unseal(self._seal.hub_id, self.topic, payload, self._seal.key.public)
+            status = topics.STATUS.parse(body)
+        except InvalidMessage:
+            return False
+        assert isinstance(status, DeviceStatus)
+        return status.order > (self.epoch, self.connection, self._seq)
+
+    def _message(self, state: Literal["online", "offline"], *, hub_session: str | None = None) -> Message:
+        status = DeviceStatus(
+            state=state,
+            epoch=self.epoch,
+            connection=self.connection,
+            seq=self._seq,
+            hub_session=hub_session,
+            skills=self._manifest if state == "online" else {},
+            version=self._version,
+        )
+        return Message(self.topic, self._seal.seal(self.topic, status), topics.STATUS.qos, retain=True)
+
+    def _remembered(self, message: Message) -> Message:
+        while len(self._said) >= _MAX_SAID:
+            del self._said[next(iter(self._said))]
+        self._said[message.payload] = True
+        return message
+
+
+def sealed_registrations(seal: Seal, device: str, registrations: Iterable[Registration]) -> dict[str, bytes]:
+    """Sign registrations; give the payload of each topic. The same input gives the same bytes."""
+    sealed: dict[str, bytes] = {}
+    for registration in registrations:
+        topic = topics.SKILL.build(device=device, skill=registration.skill)
+        sealed[topic] = seal.seal(topic, registration)
+    return sealed
+
+
+def manifest_of(sealed: Mapping[str, bytes]) -> dict[str, str]:
+    """Give the manifest: the SHA-256 of each skill's payload as it is published, signature included."""
+    manifest: dict[str, str] = {}
+    for topic, payload in sealed.items():
+        values = topics.SKILL.match(topic)
+        assert values is not None
+        manifest[values["skill"]] = hashlib.sha256(payload).hexdigest()
+    return manifest

@@ -1,0 +1,120 @@
+"""What spokes and hub count on, on each broker that can be the bus."""
+
+import asyncio
+import shutil
+from urllib.parse import urlsplit
+
+import pytest
+
+from broker.trials import TrialLogin, open_trial
+from bus.link import Message, open_link
+from contracts import topics
+from contracts.access import Principal
+from tests.brokers import INSTANCE, Bus, has_engine
+from tests.requirements import require
+
+LAMP = Principal("device", "lamp_pi", "anna")
+HUB = Principal("hub", INSTANCE)
+STATUS = topics.STATUS.build(device="lamp_pi")
+EVENT = topics.EVENT.build(device="lamp_pi", name="pressed")
+STATE = topics.STATE.build(device="lamp_pi", skill="LampSkill", property="on")
+CALL = topics.CALL.build(device="lamp_pi", skill="LampSkill", method="turn_on")
+READER = Principal("client", "explorer", "anna")
+
+
+def test_a_container_engine_answers_so_that_mosquittos_image_is_tried_too() -> None:
+    if not has_engine():
+        pytest.skip("no container engine answers: nothing here ran on Mosquitto in a container")
+
+
+async def test_a_message_goes_from_device_to_hub_and_back(any_bus: Bus) -> None:
+    at_hub: asyncio.Queue[Message] = asyncio.Queue()
+    at_lamp: asyncio.Queue[Message] = asyncio.Queue()
+    control = topics.CONTROL.filter(device="lamp_pi")
+    async with (
+        open_link(await any_bus.link_settings(HUB)) as hub,
+        open_link(await any_bus.link_settings(LAMP)) as lamp,
+    ):
+        await hub.subscribe(topics.EVENT.filter(), at_hub.put_nowait)
+        await lamp.subscribe(control, at_lamp.put_nowait)
+        await lamp.publish(EVENT, b"pressed")
+        assert (await at_hub.get())[:2] == (EVENT, b"pressed")
+        call_id = "0190a6c8-4d3a-7b6e-8f00-000000000000"
+        await hub.publish(topics.CONTROL.build(device="lamp_pi", call=call_id), b"start")
+        assert (await at_lamp.get()).payload == b"start"
+
+
+async def test_what_is_retained_is_there_for_who_comes_later_until_it_is_emptied(any_bus: Bus) -> None:
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    async with open_link(await any_bus.link_settings(LAMP)) as lamp:
+        await lamp.publish(STATUS, b"online", retain=True, confirmed=True)
+    async with open_link(await any_bus.link_settings(HUB)) as hub:
+        await hub.subscribe(topics.STATUS.filter(), inbox.put_nowait)
+        first = await inbox.get()
+        assert (first.payload, first.retain) == (b"online", True)
+        await hub.publish(STATUS, b"", retain=True, confirmed=True)
+        assert (await inbox.get()).payload == b""
+    async with open_link(await any_bus.link_settings(HUB)) as hub:
+        await hub.subscribe(topics.STATUS.filter(), inbox.put_nowait)
+        await hub.publish(topics.STATUS.build(device="other"), b"the end")
+        assert (await inbox.get()).payload == b"the end"
+
+
+async def test_the_last_will_of_a_device_that_vanishes_is_published_and_retained(any_bus: Bus) -> None:
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    login = await any_bus.link_settings(LAMP)
+    async with open_link(await any_bus.link_settings(HUB)) as hub:
+        await hub.subscribe(topics.STATUS.filter(), inbox.put_nowait)
+        will = Message(STATUS, b"offline", 1, True)
+        async with (
+            open_link(login, will=lambda: will),
+            # The same client id again: the broker lets go of the first without a farewell.
+            open_link(login, will=lambda: None),
+        ):
+            assert (await inbox.get()).payload == b"offline"
+
+
+async def test_two_hundred_publications_in_flight_all_arrive_in_order(any_bus: Bus) -> None:
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    async with (
+        open_link(await any_bus.link_settings(HUB)) as hub,
+        open_link(await any_bus.link_settings(LAMP)) as lamp,
+    ):
+        await hub.subscribe(topics.EVENT.filter(), inbox.put_nowait)
+        for number in range(200):
+            await lamp.publish(EVENT, str(number).encode())
+        assert [int((await inbox.get()).payload) for _ in range(200)] == list(range(200))
+
+
+async def test_mosquitto_sub_sees_the_house_and_no_calls(any_bus: Bus) -> None:
+    program = shutil.which("mosquitto_sub")
+    require(program is not None, "mosquitto_sub is not installed: apt-get install mosquitto-clients")
+    assert program is not None
+    where, login = urlsplit(any_bus.url), await any_bus.credentials(READER)
+    options = ["-h", where.hostname, "-p", where.port, "-i", login.client_id, "-u", login.username]
+    async with open_link(await any_bus.link_settings(HUB)) as hub:
+        await hub.publish(CALL, b"kept, which no call should be", retain=True, confirmed=True)
+        await hub.publish(STATE, b"true", retain=True, confirmed=True)
+        everything = [*map(str, options), "-P", login.password.get_secret_value(), "-t", "#", "-v"]
+        watching = await asyncio.create_subprocess_exec(program, *everything, stdout=asyncio.subprocess.PIPE)
+        assert watching.stdout is not None
+        # What is retained comes first, and says that it listens.
+        assert await watching.stdout.readline() == f"{STATE} true\n".encode()
+        await hub.publish(CALL, b"secret arguments")
+        await hub.publish(EVENT, b"pressed")
+        assert await watching.stdout.readline() == f"{EVENT} pressed\n".encode()
+        watching.terminate()
+        await watching.communicate()
+
+
+async def test_a_reader_sees_the_same_over_a_websocket(any_bus: Bus) -> None:
+    if any_bus.web is None:
+        pytest.skip(f"{any_bus.kind} has no listener for WebSockets here")
+    login = await any_bus.credentials(READER)
+    trial = TrialLogin(any_bus.web, login.client_id, login.username, login.password)
+    async with open_link(await any_bus.link_settings(HUB)) as hub, open_trial(trial) as reader:
+        assert reader.accepted
+        assert await reader.subscribe("#")
+        await hub.publish(CALL, b"secret arguments")
+        await hub.publish(EVENT, b"pressed")
+        assert (await reader.next())[:2] == (EVENT, b"pressed")

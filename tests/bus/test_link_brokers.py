@@ -1,0 +1,162 @@
+"""What the link finds out by itself: which MQTT is spoken, what the loop can do, when to try again."""
+
+import asyncio
+import socket
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from bus.link import Link, LinkSettings, Message, open_link
+from bus.link.drivers import DriverName
+from contracts.errors import Forbidden
+from tests.broker.embedded_world import embedded_house
+from tests.mosquitto import Mosquitto
+
+
+async def _echo(link: Link) -> Message:
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    await link.subscribe("devices/echo/#", inbox.put_nowait)
+    await link.publish("devices/echo/events/x", b"hello", expiry_s=30, response_topic="a", correlation=b"7")
+    return await inbox.get()
+
+
+async def test_a_broker_that_speaks_only_mqtt_3_is_spoken_to_in_it(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path) as house:
+        token = SecretStr(house.token("main", "hub"))
+        url = f"mqtt://127.0.0.1:{house.port}"
+        async with open_link(
+            LinkSettings(urls=(url,), client_id="main", username="main", password=token)
+        ) as link:
+            message = await _echo(link)
+            assert link.protocol == 4
+            # What only MQTT 5 carries is left out; no message depends on it.
+            assert (message.payload, message.response_topic, message.correlation) == (b"hello", None, None)
+
+
+class _LoopWithoutReaders(asyncio.SelectorEventLoop):
+    """As Windows' Proactor loop, which subprocesses need there."""
+
+    add_reader = asyncio.AbstractEventLoop.add_reader
+    remove_reader = asyncio.AbstractEventLoop.remove_reader
+    add_writer = asyncio.AbstractEventLoop.add_writer
+    remove_writer = asyncio.AbstractEventLoop.remove_writer
+
+
+def test_a_loop_that_cannot_watch_sockets_is_served_by_a_thread(mosquitto: Mosquitto) -> None:
+    async def main() -> Message:
+        async with open_link(LinkSettings(urls=(mosquitto.url,), client_id="one")) as link:
+            return await _echo(link)
+
+    with asyncio.Runner(loop_factory=_LoopWithoutReaders) as runner:
+        assert runner.run(main()).payload == b"hello"
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_small_packets_are_not_held_back(
+    mosquitto: Mosquitto, driver: DriverName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[socket.socket] = []
+    create = socket.create_connection
+
+    def remember(*arguments: object, **options: object) -> socket.socket:
+        opened.append(create(*arguments, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    monkeypatch.setattr(socket, "create_connection", remember)
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="one", driver=driver)
+    async with open_link(settings) as link:
+        await _echo(link)
+        (client,) = opened
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_a_broker_that_stays_away_is_tried_less_and_less_often() -> None:
+    attempts: list[float] = []
+    enough = asyncio.Event()
+
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        attempts.append(time.monotonic())
+        writer.close()
+        if len(attempts) == 10:
+            enough.set()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = LinkSettings(
+            urls=(f"mqtt://127.0.0.1:{port}",), client_id="one", backoff_s=0.04, backoff_max_s=0.16
+        )
+        async with open_link(settings, wait_s=0):
+            await enough.wait()
+    # Each attempt is made in both versions.
+    gaps = [later - earlier for earlier, later in pairwise(attempts[::2])]
+    # By chance up to half of each wait is left out, so that many clients do not come in step.
+    assert all(gap >= least for gap, least in zip(gaps, (0.02, 0.04, 0.08, 0.08), strict=True)), gaps
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+@pytest.mark.parametrize("piece", [1, 3, 100_000])
+async def test_messages_are_heard_whole_and_in_order_however_the_bytes_come(
+    driver: DriverName, piece: int
+) -> None:
+    # Beyond what a turn of the loop handles, with one whose length takes three bytes.
+    sizes = [number % 7 for number in range(150)] + [20_000]
+    stream = b"".join(_qos_0(b"%d" % size + b"x" * size) for size in sizes)
+    heard: list[bytes] = []
+    complete = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        for at in range(0, len(stream), piece):
+            writer.write(stream[at : at + piece])
+            await writer.drain()
+        await reader.read()
+        writer.close()
+
+    def arrived(message: Message) -> None:
+        heard.append(message.payload)
+        if len(heard) == len(sizes):
+            complete.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        link = open_link(LinkSettings(urls=(url,), client_id="one", driver=driver), wait_s=0)
+        await link.subscribe("a", arrived)
+        async with link, asyncio.timeout(30):
+            await complete.wait()
+    assert heard == [b"%d" % size + b"x" * size for size in sizes]
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_a_message_that_the_broker_refuses_is_told_and_one_that_nobody_hears_is_none(
+    driver: DriverName,
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        for reason in (b"\x87", b"\x10"):  # not authorised; no matching subscribers
+            published = await reader.readexactly(9)
+            assert published[:5] == b"\x32\x07\x00\x01a"
+            # An acknowledgement of what was never sent means nothing.
+            writer.write(b"\x40\x02\xff\xff" + b"\x40\x03" + published[5:7] + reason)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with open_link(LinkSettings(urls=(url,), client_id="one", driver=driver)) as link:
+            with pytest.raises(Forbidden, match="did not take a message"):
+                await link.publish("a", b"x", confirmed=True)
+            await link.publish("a", b"x", confirmed=True)
+
+
+def _qos_0(payload: bytes) -> bytes:
+    """A PUBLISH on the topic ``a`` in MQTT 5."""
+    length, header = 4 + len(payload), bytearray(b"\x30")
+    while length >= 0x80:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(header) + bytes((length,)) + b"\x00\x01a\x00" + payload
