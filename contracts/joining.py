@@ -40,7 +40,32 @@ class Bus(Part):
     ca: str | None = None
 
 
-class EnrolAnswer(Bus):
+class DeviceProfile(Part):
+    """How people and generated code name a device, as the hub knows it.
+
+    Attributes:
+        name: The display name.
+        key: The name in generated code, made from the display name: ``devices.<key>.…``.
+    """
+
+    name: str
+    key: str
+    aliases: tuple[str, ...] = ()
+    area: str | None = None
+    floor: str | None = None
+
+
+class DeviceBus(Bus):
+    """The answer to a device that asks for the bus (``GET /api/bus``).
+
+    Attributes:
+        profile: Of the device that asks; None for any other client, and from a hub that does not send it.
+    """
+
+    profile: DeviceProfile | None = None
+
+
+class EnrolAnswer(DeviceBus):
     """What a device gets when it joins: who it is, whose calls it obeys, and the bus.
 
     Attributes:

@@ -87,6 +87,7 @@ class Registry:
         """Put together what a device needs that has joined."""
         return EnrolAnswer(
             **self.settings.bus.model_dump(),
+            profile=joined.device.profile,
             device=joined.device.id,
             token=joined.token,
             hub_id=self.hub_id,

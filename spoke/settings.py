@@ -83,6 +83,7 @@ class SpokeSettings(_Settings):
         look_s: Seconds between two looks at whether the device is still let in and its token lasts.
         away_s: How long no broker may answer before the hub is asked where the bus is now.
         rejected_s: Wait before asking a hub again that has said that it lets this device in no more.
+        refresh_s: How old the device's names and the bus addresses may be before the hub is asked again.
         chat: The way in for those who talk to it on its own machine; None for none.
         models: What answers while the hub is away, as ``agent_core.models.entries.choose`` gives them.
         gateway: How they are asked.
@@ -109,6 +110,7 @@ class SpokeSettings(_Settings):
     look_s: Annotated[float, Field(gt=0)] = 1
     away_s: Annotated[float, Field(ge=0)] = 60
     rejected_s: Annotated[float, Field(gt=0)] = 600
+    refresh_s: Annotated[float, Field(gt=0)] = 300
     publishing: PublishingBounds = PublishingBounds()
     runner: RunnerSettings = RunnerSettings()
     chat: ChatSettings | None = ChatSettings()

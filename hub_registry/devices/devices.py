@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlmodel import Session, col, delete, select
 
 from contracts.errors import Conflict, InvalidMessage, NotFound
+from contracts.joining import DeviceProfile
 from contracts.names import device_key
 from hub_registry.access.accounts import require_user
 from hub_registry.access.token_rows import client_names
@@ -47,6 +48,13 @@ class Device:
     revoked: bool
     last_seen: datetime | None
     created_at: datetime
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """What the device itself is told about its names."""
+        return DeviceProfile(
+            name=self.display_name, key=self.key, aliases=self.aliases, area=self.area, floor=self.floor
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

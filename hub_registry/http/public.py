@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
-from contracts.joining import Bus, EnrolAnswer, HubCard, ca_document
+from contracts.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
 from contracts.wire import Json
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
 
@@ -30,9 +30,11 @@ def add(router: APIRouter, registry: Registry, gate: Gate) -> None:
         joined = await registry.enrol(body.token, body.public_key, source=source_of(request))
         return registry.enrol_answer(joined)
 
-    @router.get("/api/bus", dependencies=[Depends(gate.require("register"))])
-    async def bus() -> Bus:
-        return registry.settings.bus
+    @router.get("/api/bus")
+    async def bus(bearer: Annotated[Bearer, Depends(gate.require("register"))]) -> DeviceBus:
+        entry = registry.directory.get(bearer.device) if bearer.device else None
+        profile = entry.device.profile if entry else None
+        return DeviceBus(**registry.settings.bus.model_dump(), profile=profile)
 
     @router.get("/.well-known/jwks.json")
     async def keys() -> dict[str, list[dict[str, str]]]:

@@ -1,15 +1,15 @@
 """What a spoke knows of the hub that it has joined: kept owner-only in ``spoke/enrolment.json``."""
 
 import hashlib
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
 from contracts.claims import Claims
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
-from contracts.joining import Bus, EnrolAnswer, Login
+from contracts.joining import Bus, DeviceBus, EnrolAnswer
+from contracts.names import DeviceId
 from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
@@ -20,49 +20,45 @@ FILE_NAME: Final = "enrolment.json"
 KEY_FILE: Final = "key.pem"
 
 
-class _Stored(EnrolAnswer):
-    """The file: what the hub answered, and what this device adds to it."""
+Secret = Annotated[SecretStr, PlainSerializer(SecretStr.get_secret_value, return_type=str, when_used="json")]
+"""A secret that stands in the file, and in no log."""
 
-    hub_url: str
-    key_id: str
-    invitation: str = ""
-    renewed: str | None = Field(default=None, repr=False)
-    insecure: bool = False
+Key = Annotated[
+    PublicKey,
+    BeforeValidator(lambda given: PublicKey.from_jwk(given) if isinstance(given, dict) else given),
+    PlainSerializer(PublicKey.jwk, when_used="json"),
+]
+"""A public key; a JWK in the file."""
 
 
-@dataclass(frozen=True)
-class Enrolment:
-    """A device's place in a home.
+class Enrolment(DeviceBus):
+    """A device's place in a home, as ``spoke/enrolment.json`` holds it.
 
     Attributes:
-        hub_url: Where it joined.
-        hub_id: Whose bus it is; the device token names it.
+        hub_url: Address that it joined at.
+        hub_id: Id of the hub, which the device token names.
         device: The device's id.
         key_id: Fingerprint of the key that the hub has bound to it.
         token: The device token: login on the bus, bearer over HTTP.
         hub_key: The one key whose calls are obeyed.
         brokers: Addresses of the bus, the best first.
-        prefix: In front of every topic.
         invitation: SHA-256 of the enrolment token that was used, so that another one is recognised.
-        login: The ordinary login of a broker that is shared with others; None where the token is it.
-        ca: PEM of the certificate authority of this home, vouched for by the hub's key.
-        renewed: The token that follows ``token`` and that the hub may not have seen in use yet. Until it
-            says so, either may be the one that is good on the bus.
-        insecure: Whether connections that others can read were asked for.
+        ca: PEM of the certificate authority of this home, signed by the hub's key.
+        renewed: The token that follows ``token`` and that the hub may not have seen in use yet. Until the
+            hub confirms it, either may be the one that the broker accepts.
+        insecure: Whether unencrypted connections to another machine are allowed.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     hub_url: str
     hub_id: str
-    device: str
+    device: DeviceId
     key_id: str
-    token: SecretStr
-    hub_key: PublicKey
-    brokers: tuple[str, ...]
-    prefix: str
-    invitation: str
-    login: Login | None = None
-    ca: str | None = field(default=None, repr=False)
-    renewed: SecretStr | None = None
+    token: Secret
+    hub_key: Key
+    invitation: str = ""
+    renewed: Secret | None = None
     insecure: bool = False
 
     @classmethod
@@ -76,18 +72,18 @@ class Enrolment:
         insecure: bool,
         now: float,
     ) -> Self:
-        """Take an answer of a hub, once it proves that this hub bound this key.
+        """Make the enrolment from a hub's answer, after checking that this hub bound this key.
 
         Args:
-            hub: Where it came from; its key and its certificate authority are the ones that count.
+            hub: The hub that answered; its key and certificate authority replace those in the answer.
             key: This device's key.
             invitation: The enrolment token that was used, if one was.
-            insecure: Whether brokers may be used over connections that others can read.
+            insecure: Whether unencrypted connections to a broker on another machine are allowed.
             now: Seconds since the epoch by the hub's clock.
 
         Raises:
             InvalidMessage: If the answer contradicts itself or the hub, or names no broker.
-            ConfigError: If it only names brokers that would be given the token in clear.
+            ConfigError: If every broker it names would receive the token unencrypted.
         """
         hub_key = PublicKey.from_jwk(answer.hub_key)
         if (answer.hub_id, hub_key.kid) != (hub.card.hub_id, hub.card.key):
@@ -105,36 +101,22 @@ class Enrolment:
             hub_key=hub_key,
             brokers=brokers,
             prefix=answer.prefix,
-            invitation=fingerprint(invitation) if invitation else "",
             login=answer.login,
+            profile=answer.profile,
+            invitation=fingerprint(invitation) if invitation else "",
             ca=hub.ca,
             insecure=insecure,
         )
 
     @classmethod
     def load(cls, path: Path) -> Self | None:
-        """Read what was stored; None where nothing was.
+        """Read the stored enrolment; return None if there is none.
 
         Raises:
             ConfigError: If the file cannot be understood.
         """
         try:
-            stored = _Stored.model_validate_json(path.read_bytes())
-            return cls(
-                hub_url=stored.hub_url,
-                hub_id=stored.hub_id,
-                device=stored.device,
-                key_id=stored.key_id,
-                token=SecretStr(stored.token),
-                hub_key=PublicKey.from_jwk(stored.hub_key),
-                brokers=stored.brokers,
-                prefix=stored.prefix,
-                invitation=stored.invitation,
-                login=stored.login,
-                ca=stored.ca,
-                renewed=SecretStr(stored.renewed) if stored.renewed else None,
-                insecure=stored.insecure,
-            )
+            return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -146,40 +128,25 @@ class Enrolment:
             ) from None
 
     def save(self, path: Path) -> None:
-        """Store it owner-only, whole or not at all."""
-        stored = _Stored(
-            hub_url=self.hub_url,
-            hub_id=self.hub_id,
-            device=self.device,
-            key_id=self.key_id,
-            token=self.token.get_secret_value(),
-            hub_key=self.hub_key.jwk(),
-            brokers=self.brokers,
-            prefix=self.prefix,
-            invitation=self.invitation,
-            login=self.login,
-            ca=self.ca,
-            renewed=self.renewed.get_secret_value() if self.renewed else None,
-            insecure=self.insecure,
-        )
-        write_private(path, stored.model_dump_json(indent=2).encode())
+        """Write it to an owner-only file, atomically."""
+        write_private(path, self.model_dump_json(indent=2).encode())
 
     @property
     def bearers(self) -> tuple[SecretStr, ...]:
-        """The tokens that may be good over HTTP, the newest first."""
+        """The tokens that the hub may accept, the newest first."""
         return (self.renewed, self.token) if self.renewed else (self.token,)
 
     def claims(self, token: SecretStr) -> Claims:
-        """Give the claims of one of this device's tokens, also of one that has expired.
+        """Return the claims of one of this device's tokens, even if it has expired.
 
         Raises:
-            Unauthorized: If it is none of this hub's.
+            Unauthorized: If the hub did not sign it.
         """
         # At the beginning of time no token has expired.
         return tokens.verify(token.get_secret_value(), key=self.hub_key, hub_id=self.hub_id, now=0)
 
     def with_renewed(self, token: str, *, now: float) -> Self:
-        """Take a token that the hub made to follow the present one.
+        """Add the token that the hub issued to follow the present one.
 
         Raises:
             InvalidMessage: If it is not one for this device, or has expired.
@@ -188,35 +155,38 @@ class Enrolment:
             brokers=self.brokers, device=self.device, token=token, hub_id=self.hub_id, hub_key={}
         )
         _check_token(answer, self.hub_key, kid=self.key_id, now=now)
-        return replace(self, renewed=SecretStr(token))
+        return self.model_copy(update={"renewed": SecretStr(token)})
 
     def settled_on(self, token: SecretStr) -> Self:
-        """Keep the token that the hub has taken; the other one is of no use any more."""
-        return replace(self, token=token, renewed=None)
+        """Keep the token that the hub accepted and drop the other."""
+        return self.model_copy(update={"token": token, "renewed": None})
 
-    def told(self, bus: Bus, *, hub: Hub) -> Self:
-        """Take over where this hub says that the bus is now.
+    def updated(self, answer: DeviceBus, *, hub: Hub) -> Self:
+        """Apply the hub's answer on where the bus is and how this device is named.
 
-        What came over a connection that others could have changed names no new host, and nothing goes
-        without TLS where there was TLS. The certificate authority is the one that the hub's key vouches
-        for; a hub that names none any more does not take the old one away.
+        An answer over an unverified connection cannot name a new host, and a bus with TLS stays one. The
+        certificate authority is the one that the hub's key signed; a hub that names none keeps the old one.
         """
         hosts = None if hub.http.is_verified else {host_of(url) for url in (hub.http.url, *self.brokers)}
         brokers = _usable(
-            bus, hub=hub.http.url, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure
+            answer, hub=hub.http.url, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure
         )
-        moved = replace(self, hub_url=hub.http.url, ca=hub.ca or self.ca)
-        if not brokers:
-            return moved
-        return replace(moved, brokers=brokers, prefix=bus.prefix, login=bus.login)
+        changes: dict[str, object] = {
+            "hub_url": hub.http.url,
+            "ca": hub.ca or self.ca,
+            "profile": answer.profile or self.profile,
+        }
+        if brokers:
+            changes |= {"brokers": brokers, "prefix": answer.prefix, "login": answer.login}
+        return self.model_copy(update=changes)
 
     def was_invited_by(self, token: SecretStr) -> bool:
-        """Whether this token brings nothing new: the one used to join, or the device token itself."""
+        """Whether this is the token used to join, or the device token itself."""
         return token in self.bearers or fingerprint(token) == self.invitation
 
 
 def fingerprint(token: SecretStr) -> str:
-    """Give the SHA-256 of a token: it tells tokens apart and is none."""
+    """Return the SHA-256 of a token, which identifies it without revealing it."""
     return hashlib.sha256(token.get_secret_value().encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """Joining a hub: at the first start by a token or a code, afterwards with what was stored."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import SecretStr
@@ -110,7 +110,7 @@ def _checked(stored: Enrolment, settings: SpokeSettings) -> Enrolment:
             url=stored.hub_url,
             hint=f"For another hub, remove {path} and join anew.",
         )
-    stored = replace(stored, insecure=stored.insecure or settings.insecure)
+    stored = stored.model_copy(update={"insecure": stored.insecure or settings.insecure})
     check_address(url, insecure=stored.insecure)
     if stored.hub_url != url and settings.hub_key is None:
         raise ConfigError(
@@ -118,7 +118,7 @@ def _checked(stored: Enrolment, settings: SpokeSettings) -> Enrolment:
             hint=f"Same hub, new address: add '--hub-key {stored.hub_key.kid}'. Another hub: remove {path} "
             "and join with a new token, or set another STRAWBERRY_HOME.",
         )
-    return replace(stored, hub_url=url)
+    return stored.model_copy(update={"hub_url": url})
 
 
 async def _asked(stored: Enrolment, clock: HubClock) -> Enrolment | None:

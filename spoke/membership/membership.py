@@ -63,6 +63,7 @@ class Membership:
         self._asking = asyncio.Lock()
         self._ask_from = 0.0
         self._ask_delay = settings.retry_s
+        self._refresh_from = time.monotonic() + _jittered(settings.refresh_s)
         self._told = ""
         self._renew_at = self._due()
         self._renew_from = 0.0
@@ -143,7 +144,10 @@ class Membership:
     def _must_ask(self) -> bool:
         is_away = self._away_from is not None and time.monotonic() - self._away_from >= self._settings.away_s
         has_unused = self.enrolment.renewed is not None
-        return not self._is_confirmed or self._is_refused or self._is_rejected or is_away or has_unused
+        is_due = time.monotonic() >= self._refresh_from
+        return (
+            not self._is_confirmed or self._is_refused or self._is_rejected or is_away or has_unused or is_due
+        )
 
     def _must_renew(self) -> bool:
         is_due = self._clock.now() >= self._renew_at and time.monotonic() >= self._renew_from
@@ -209,6 +213,7 @@ class Membership:
         was_rejected, self._is_rejected, self._is_confirmed = self._is_rejected, False, True
         self._ask_delay = self._settings.retry_s
         self._ask_from = time.monotonic() + _jittered(self._settings.retry_max_s)
+        self._refresh_from = time.monotonic() + _jittered(self._settings.refresh_s)
         self._keep(found)
         link = self._link
         if link is None:

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.joining import Bus
+from contracts.joining import DeviceBus
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.trust import Hub, meet, no_hub
@@ -49,7 +49,7 @@ async def refresh(enrolment: Enrolment, hub: Hub, *, clock: HubClock, timeout_s:
         answer = await hub.http.get(_BUS, bearer=token, timeout_s=timeout_s)
         set_clock(clock, answer)
         if answer.status == 200:
-            return enrolment.settled_on(token).told(_bus(hub, answer), hub=hub)
+            return enrolment.settled_on(token).updated(_bus(hub, answer), hub=hub)
         refusal = refusal_of(hub, answer)
     raise refusal
 
@@ -74,9 +74,9 @@ def set_clock(clock: HubClock, answer: HubAnswer) -> None:
         _LOG.warning("this machine's clock is %.0f s off the hub's; the hub's is used", -moved)
 
 
-def _bus(hub: Hub, answer: HubAnswer) -> Bus:
+def _bus(hub: Hub, answer: HubAnswer) -> DeviceBus:
     try:
-        return Bus.model_validate(answer.body)
+        return DeviceBus.model_validate(answer.body)
     except ValidationError:
         raise InvalidMessage(
             f"{hub.http.url} does not answer as a hub does", hint="Check the address."

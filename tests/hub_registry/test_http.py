@@ -28,6 +28,13 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
         "prefix": "",
         "login": None,
         "ca": None,
+        "profile": {
+            "name": "Bedroom PC",
+            "key": "bedroom_pc",
+            "aliases": [],
+            "area": "Bedroom",
+            "floor": None,
+        },
     }
     again = await client.http.post("/api/devices/enrol", json=body)
     assert again.status_code == 401

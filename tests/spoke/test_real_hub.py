@@ -25,12 +25,14 @@ from contracts.claims import Claims
 from contracts.errors import ConfigError
 from hub_agent.http import errors
 from hub_registry.access.bearer import Gate
+from hub_registry.devices.devices import Change
 from hub_registry.http import make_router
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import JoiningBounds, RegistrySettings
 from identity.certificates import Authority, ServerCertificate
 from identity.keys import KeyPair
 from spoke.app import open_spoke
+from spoke.membership.enrolment import Enrolment
 from spoke.membership.joining import JoinCode, join_by_code
 from spoke.settings import SpokeSettings
 from tests.hub_registry.hubs import Hub, hub_login, serve
@@ -187,6 +189,21 @@ async def test_a_removed_device_joins_anew_with_its_old_key(house: House) -> Non
     assert again != device, "an id is never given out again"
     async with open_spoke(house.settings):
         await wait_for(lambda: house.connected(again), "the spoke to be back")
+
+
+async def test_a_running_spoke_learns_its_new_name_and_keeps_it(house: House) -> None:
+    device = await house.joined("Garage PC")
+    stored = house.settings.directory / "enrolment.json"
+
+    def key() -> str:
+        profile = Enrolment.model_validate_json(stored.read_bytes()).profile
+        assert profile is not None
+        return profile.key
+
+    assert key() == "garage_pc"
+    async with open_spoke(house.settings.model_copy(update={"refresh_s": 0.05, "retry_max_s": 0.05})):
+        await house.registry.change_device(device, Change(display_name="Entrance hall"))
+        await wait_for(lambda: key() == "entrance_hall", "the new name")
 
 
 async def test_a_refused_code_leaves_nothing_on_either_side(house: House) -> None:
