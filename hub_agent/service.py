@@ -36,7 +36,6 @@ from hub_agent.chat.incoming import Chat
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
 from hub_agent.settings import HubSettings
-from hub_agent.store import open_agent_store
 from hub_registry.access.audit import Audit
 from hub_registry.access.bearer import Gate
 from hub_registry.registry import Registry, open_registry
@@ -78,7 +77,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         key = KeyPair.load_or_create(settings.directory / "key.pem")
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
-        store = await stack.enter_async_context(open_agent_store(settings.database))
+        store = registry.store
         conversations = Conversations(store, instance=settings.instance)
         await conversations.clean_up()
         ledger = HomeLedger(store)

@@ -1,16 +1,11 @@
-"""The agent's tables; they live in the hub's database, with migrations of their own."""
+"""The agent's tables in the hub's database."""
 
 from datetime import datetime
 
 from sqlalchemy import JSON, BigInteger, Column, Index
-from sqlalchemy.orm import registry
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
-from hub_registry.storage.tables import Moment
-
-
-class Table(SQLModel, registry=registry()):
-    """The base of these tables: with a registry of its own, apart from that of the accounts."""
+from hub_registry.storage.tables import Moment, Table
 
 
 class TurnRow(Table, table=True):

@@ -1,43 +1,30 @@
-"""The database: SQLite in WAL mode, behind one thread, brought up to date when it is opened."""
+"""The hub's database: SQLite in WAL mode behind one thread, created or migrated when it is opened."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from alembic import command
-from alembic.config import Config
-from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session, create_engine
 
 from contracts.errors import ConfigError
+from hub_registry.storage.migrations.versions import v0001_initial as initial
 from identity.files import make_private_directory
 
 T = TypeVar("T")
 
+HEAD: Final = "0001"
+"""The newest revision. Known here so that Alembic (0.3 s) is imported only to run a migration."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_VERSION_TABLE: Final = "alembic_version"
 _BUSY_MS: Final = 10_000
 """Several hub processes share one database; a batch of one may keep the others waiting."""
 _WRITES: Final = "strawberry_writes"
-
-
-@dataclass(frozen=True)
-class Schema:
-    """Which migrations a store lives by; several schemas can share one database.
-
-    Attributes:
-        scripts: Directory of the Alembic environment.
-        version_table: Where this schema's version stands.
-    """
-
-    scripts: Path = _MIGRATIONS
-    version_table: str = "alembic_version"
 
 
 class Store:
@@ -65,8 +52,8 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(path: Path, *, schema: Schema | None = None) -> AsyncIterator[Store]:
-    """Open the database, make it if need be, and migrate it to the newest schema.
+async def open_store(path: Path) -> AsyncIterator[Store]:
+    """Open the database; create it if need be, and migrate it to the newest revision.
 
     Args:
         path: The SQLite file; it and its directory are made for their owner only.
@@ -77,14 +64,14 @@ async def open_store(path: Path, *, schema: Schema | None = None) -> AsyncIterat
     loop = asyncio.get_running_loop()
     # One thread, because SQLite has one writer, and so that work is done in the order it was asked.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as thread:
-        engine = await loop.run_in_executor(thread, _open, path, schema or Schema())
+        engine = await loop.run_in_executor(thread, _open, path)
         try:
             yield Store(engine, thread)
         finally:
             await asyncio.shield(loop.run_in_executor(thread, engine.dispose))
 
 
-def _open(path: Path, schema: Schema) -> Engine:
+def _open(path: Path) -> Engine:
     make_private_directory(path.parent)
     # The journal files take over the mode of the database file. A file that is there is not opened: closing
     # it would drop the locks that SQLite holds on it for another store of this process, and the next process
@@ -95,11 +82,11 @@ def _open(path: Path, schema: Schema) -> Engine:
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     try:
-        migrate(engine.execution_options(**{_WRITES: True}), schema)
+        _bring_up_to_date(engine)
     except DatabaseError as error:
         engine.dispose()
         raise ConfigError(f"cannot use the database {path}: {error.orig}", hint="Restore a backup.") from None
-    except CommandError:
+    except _AnotherVersion:
         engine.dispose()
         raise ConfigError(
             f"the database {path} was written by another version of Strawberry",
@@ -122,11 +109,55 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def migrate(engine: Engine, schema: Schema) -> None:
-    """Bring the database to the newest schema, in one transaction."""
-    config = Config()
-    config.set_main_option("script_location", str(schema.scripts).replace("%", "%%"))
-    config.attributes["version_table"] = schema.version_table
+class _AnotherVersion(Exception):
+    """The database has a revision that this version does not know."""
+
+
+def _bring_up_to_date(engine: Engine) -> None:
     with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        if _revision(connection) == HEAD:
+            return
+    with engine.execution_options(**{_WRITES: True}).begin() as connection:
+        revision = _revision(connection)
+        if revision is None:
+            _create(connection)
+            revision = initial.revision
+        if revision != HEAD:
+            _upgrade(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    """Return the revision of the database, None for an empty one."""
+    tables = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars())
+    if not tables:
+        return None
+    if _VERSION_TABLE not in tables:
+        raise _AnotherVersion
+    found = connection.exec_driver_sql(f"SELECT version_num FROM {_VERSION_TABLE}")  # noqa: S608  a constant
+    return str(found.scalar_one())
+
+
+def _create(connection: Connection) -> None:
+    initial.schema.create_all(connection)
+    # As Alembic makes it.
+    connection.exec_driver_sql(
+        f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY NOT NULL)"
+    )
+    connection.exec_driver_sql(
+        f"INSERT INTO {_VERSION_TABLE} VALUES (?)",  # noqa: S608  a constant
+        (initial.revision,),
+    )
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, HEAD)
+    except CommandError:
+        raise _AnotherVersion from None

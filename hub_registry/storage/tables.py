@@ -1,4 +1,7 @@
-"""The registry's tables. Moments are stored as RFC 3339 text in UTC, so that they also sort as text."""
+"""The registry's tables, and the base of all tables of the hub's database.
+
+Moments are stored as RFC 3339 text in UTC, so that they also sort as text.
+"""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -35,7 +38,7 @@ class Moment(TypeDecorator[datetime]):
 
 
 class Table(SQLModel, registry=registry()):
-    """The base of these tables: with a registry of its own, so that other stores keep theirs apart."""
+    """Base of all tables of the hub's database."""
 
 
 class HubRow(Table, table=True):

@@ -1,27 +1,18 @@
-"""The history on the hub: what is stored, what older versions left, and which device gets what."""
+"""The history on the hub: what is stored, and which device gets what."""
 
 import logging
-import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine
 
 from contracts.errors import Forbidden
 from contracts.history import PAGE_ENTRIES, Entry, SyncAnswer, SyncRequest
-from hub_agent import migrations
 from hub_agent.chat.conversations import Conversations, Ending, TurnKey
 from hub_agent.chat.history import History
-from hub_agent.store import open_agent_store
-from hub_agent.tables import Table
-from hub_registry.storage.store import Store
+from hub_registry.storage.store import Store, open_store
 from tests.hub_agent.home import Home
 
 ANN, BOB = "ann", "bob"
@@ -32,7 +23,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with open_agent_store(tmp_path / "hub.db") as opened:
+    async with open_store(tmp_path / "hub.db") as opened:
         yield opened
 
 
@@ -228,100 +219,3 @@ async def test_only_a_device_that_may_chat_syncs(home: Home) -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
         many = {"entries": [body["entries"][0]] * (PAGE_ENTRIES + 1)}
         assert (await kitchen.post("/api/history/sync", json=many)).status_code == 422
-
-
-# Older versions
-
-
-def test_the_migrations_make_exactly_the_tables_of_the_models(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path / 'hub.db'}")
-    migrate(engine, "head")
-    with engine.connect() as connection:
-        differences = compare_metadata(
-            MigrationContext.configure(connection, opts={"version_table": "agent_version"}), Table.metadata
-        )
-    engine.dispose()
-    assert differences == []
-
-
-OLD = (
-    # position, id, conversation, device, state, question, answer, mode, untrusted
-    (1, "1", "c", None, "finished", "first", "one", "online", 0),
-    (2, "2", "c", "kitchen", "finished", "second", "x" * 40_000, "online", 1),
-    (3, "3", "c", None, "cancelled", "third", None, None, 0),
-    (4, "4", None, None, "not_started", "", None, None, 0),
-    (5, "5", "d", None, "cancelled", "fourth", "", None, 0),
-)
-
-
-async def test_conversations_of_an_older_hub_are_kept_whole(tmp_path: Path) -> None:
-    path = tmp_path / "hub.db"
-    engine = create_engine(f"sqlite:///{path}")
-    old_hub(engine)
-    engine.dispose()
-    async with open_agent_store(path) as store:
-        conversations = Conversations(store, instance="main")
-        first, second = await conversations.history(ANN, "c", limit=5)
-        assert (first.question, first.answer, first.untrusted) == ("first", "one", False)
-        assert (second.question, second.answer, second.untrusted) == ("second", "x" * 40_000, True)
-        assert [each.question for each in await conversations.history(ANN, "d", limit=5)] == ["fourth"]
-        assert await conversations.bury(TurnKey(ANN, "4")) == "not_started"
-        assert await conversations.bury(TurnKey(ANN, "1")) == "finished"
-        await told(conversations, "here", through=KITCHEN)
-        answer = await History(store).sync(ANN, KITCHEN, SyncRequest())
-        assert [each.text[:6] for each in answer.entries if each.kind == "question"] == [
-            "first",
-            "second",
-            "third",
-            "here?",
-        ]
-
-
-def test_a_hub_can_go_back_to_the_older_form_with_every_turn(tmp_path: Path) -> None:
-    path = tmp_path / "hub.db"
-    engine = create_engine(f"sqlite:///{path}")
-    old_hub(engine)
-    before = turns(path)
-    migrate(engine, "head")
-    migrate(engine, "0002")
-    engine.dispose()
-    assert turns(path) == before
-
-
-def old_hub(engine: Engine) -> None:
-    """A database as the version before left it."""
-    migrate(engine, "0002")
-    names = "position, id, conversation, device, state, question, answer, mode, untrusted"
-    with engine.begin() as connection:
-        for row in OLD:
-            moments = (f"2026-01-01T10:00:0{row[0]}.000Z", f"2026-01-01T10:00:0{row[0]}.500Z")
-            connection.exec_driver_sql(
-                f"INSERT INTO turn ({names}, user, instance, started_at, ended_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'ann', 'main', ?, ?)",
-                (*row, *moments),
-            )
-
-
-def turns(path: Path) -> list[Any]:
-    connection = sqlite3.connect(path)
-    rows = connection.execute(
-        "SELECT id, position, conversation, device, state, question, answer, mode, untrusted, started_at"
-        " FROM turn ORDER BY id"
-    ).fetchall()
-    connection.close()
-    return rows
-
-
-def migrate(engine: Engine, version: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    config.attributes["version_table"] = "agent_version"
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        behind = (
-            version != "head"
-            and MigrationContext.configure(
-                connection, opts={"version_table": "agent_version"}
-            ).get_current_revision()
-        )
-        (command.downgrade if behind else command.upgrade)(config, version)

@@ -16,8 +16,8 @@ from contracts.joining import Login
 from hub_agent.bus.home_ledger import HomeLedger, Published
 from hub_agent.bus.home_link import open_home_link, purge_home
 from hub_agent.settings import HomeLinkSettings
-from hub_agent.store import open_agent_store
 from hub_registry.bus.retained import Purged
+from hub_registry.storage.store import open_store
 from tests.hub_agent.home import linked, open_home
 from tests.hub_registry.spokes import eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
@@ -46,7 +46,7 @@ def there(tmp_path: Path) -> Iterator[Mosquitto]:
 
 @pytest.fixture
 async def ledger(tmp_path: Path) -> AsyncIterator[HomeLedger]:
-    async with open_agent_store(tmp_path / "hub.db") as store:
+    async with open_store(tmp_path / "hub.db") as store:
         yield HomeLedger(store)
 
 

@@ -11,7 +11,7 @@ from chat.turns import Turn, TurnRequest, Turns
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.chat.conversations import Conversations, Ending, TurnKey
-from hub_agent.store import open_agent_store
+from hub_registry.storage.store import open_store
 from tests.hub_registry.spokes import eventually
 
 ANN, BOB = "ann", "bob"
@@ -19,7 +19,7 @@ ANN, BOB = "ann", "bob"
 
 @asynccontextmanager
 async def open_conversations(database: Path, *, instance: str) -> AsyncIterator[Conversations]:
-    async with open_agent_store(database) as store:
+    async with open_store(database) as store:
         opened = Conversations(store, instance=instance)
         await opened.clean_up()
         yield opened

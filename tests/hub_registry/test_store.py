@@ -9,56 +9,60 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlmodel import select
 
+import hub_agent.tables
 from contracts.errors import ConfigError
 from hub_registry.access.accounts import Accounts
-from hub_registry.storage.store import Schema, open_store
-from hub_registry.storage.tables import Table, UserRow, now
+from hub_registry.storage import migrations
+from hub_registry.storage.store import HEAD, open_store
+from hub_registry.storage.tables import UserRow, now
 
 
-async def test_the_migrations_make_exactly_the_tables_of_the_models(database: Path):
+async def test_a_new_database_has_exactly_the_tables_of_the_models(database: Path):
     async with open_store(database):
         pass
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.connect() as connection:
-        differences = compare_metadata(MigrationContext.configure(connection), Table.metadata)
-    engine.dispose()
-    assert differences == []
+    assert differences(database) == []
 
 
-async def test_tokens_of_the_first_version_get_the_key_of_their_device(database: Path):
-    database.parent.mkdir(parents=True)
+async def test_migrations_lead_from_an_empty_database_to_the_head(tmp_path: Path):
     config = Config()
-    config.set_main_option("script_location", str(Schema().scripts))
-    config.attributes["version_table"] = Schema().version_table
-    engine = create_engine(f"sqlite:///{database}")
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+    path = tmp_path / "migrated.db"
+    engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        connection.exec_driver_sql(
-            "INSERT INTO user (id, display_name, role, created_at) VALUES ('admin', 'Admin', 'admin', '2026')"
-        )
-        connection.exec_driver_sql(
-            "INSERT INTO device (id, owner, display_name, key, aliases, key_id, epoch, connection, seq,"
-            " ended, created_at) VALUES ('tv', 'admin', 'TV', 'tv', '[]', 'thumbprint', 0, 0, 0, 0, '2026')"
-        )
-        for jti, kind, subject in (("1", "device", "tv"), ("2", "device", "gone"), ("3", "user", "tv")):
-            connection.exec_driver_sql(
-                "INSERT INTO token (jti, kind, subject, owner, name, scope, issued_at, expires_at)"
-                f" VALUES ('{jti}', '{kind}', '{subject}', 'admin', '', '', '2026', '2027')"
-            )
+        command.upgrade(config, "head")
     engine.dispose()
-    async with open_store(database):
-        pass
-    with sqlite3.connect(database) as connection:
-        assert dict(connection.execute("SELECT jti, key_id FROM token")) == {
-            "1": "thumbprint",
-            "2": None,
-            "3": None,
-        }
-    connection.close()
+    assert differences(path) == []
+    async with open_store(path) as store:
+        assert await Accounts(store).users() == []
+
+
+def test_alembic_is_not_imported_where_nothing_is_to_be_migrated(database: Path):
+    program = """
+import asyncio, sys
+from pathlib import Path
+from hub_registry.storage.store import open_store
+async def main():
+    for _ in range(2):
+        async with open_store(Path(sys.argv[1])):
+            pass
+asyncio.run(main())
+sys.exit("alembic" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program, str(database)], check=True)
+
+
+def differences(path: Path) -> list[object]:
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), hub_agent.tables.Table.metadata)
+    engine.dispose()
+    return found
 
 
 async def test_the_skill_table_has_the_columns_of_the_data_contract(database: Path):

@@ -22,9 +22,8 @@ from contracts.errors import Disconnected
 from contracts.history import Entry, SyncAnswer, SyncRequest
 from hub_agent.chat.history import History as HubHistory
 from hub_agent.chat.history import HubPen
-from hub_agent.store import open_agent_store
 from hub_agent.tables import EntryRow
-from hub_registry.storage.store import Store
+from hub_registry.storage.store import Store, open_store
 from spoke.chat.history import History
 from spoke.chat.store import SpokeStore, open_spoke_store
 from spoke.chat.sync import HistorySync
@@ -129,7 +128,7 @@ class World:
     """A hub, its spokes, and a network between them that carries bytes."""
 
     def __init__(self, directory: Path) -> None:
-        self.hub = Disk(directory / HUB, open_agent_store)
+        self.hub = Disk(directory / HUB, open_store)
         self.spokes = {device: Disk(directory / device, open_spoke_store) for device in DEVICES}
         self.ahead_s = dict.fromkeys(DEVICES, 0.0)
         self.cut: Cut = "never"

@@ -19,7 +19,7 @@ from agent_core.conversation import Words, ordered
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from contracts.history import Entry, SyncRequest
 from hub_agent.chat.history import History as HubHistory
-from hub_agent.store import open_agent_store
+from hub_registry.storage.store import open_store
 from identity.keys import KeyPair
 from spoke.chat.history import FILE_NAME, History, open_history
 from spoke.chat.store import open_spoke_store
@@ -117,7 +117,7 @@ async def history_of(directory: Path, device: str) -> AsyncIterator[History]:
 
 async def at_hub(home: Home, device: Device) -> list[Entry]:
     """All that the hub has for a device, in order."""
-    async with open_agent_store(home.directory / "hub" / "hub.db") as store:
+    async with open_store(home.directory / "hub" / "hub.db") as store:
         found: list[Entry] = []
         request, more = SyncRequest(), True
         while more:

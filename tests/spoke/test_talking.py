@@ -8,7 +8,7 @@ import pytest
 
 from agent_core.skills.skill import Skill, skill_method
 from hub_agent.chat.conversations import Conversations
-from hub_agent.store import open_agent_store
+from hub_registry.storage.store import open_store
 from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill, SlowSkill
@@ -295,7 +295,7 @@ async def test_a_long_conversation_goes_to_the_hub_in_any_script(talker: Talker)
 
 async def questions_at(home: Home, conversation: str) -> list[str]:
     """What the hub knows to have been asked in a conversation."""
-    async with open_agent_store(home.directory / "hub" / "hub.db") as store:
+    async with open_store(home.directory / "hub" / "hub.db") as store:
         known = Conversations(store, instance="looker")
         exchanges = await known.history(home.hub.registry.admin.id, conversation, limit=10)
         return [exchange.question for exchange in exchanges]
