@@ -21,6 +21,7 @@ from pydantic import (
 
 from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
 from contracts.errors import ConfigError
+from contracts.validation import explain
 
 LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 """While this environment variable is set, only models on loopback are asked; tests set it."""
@@ -61,11 +62,20 @@ class ModelEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+            description="at most 64 letters, digits, '_', '.' and '-', a letter or digit first",
+        ),
+    ]
     provider: Provider
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    api_key_env: Annotated[
+        str | None,
+        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="the name of a variable, not the key itself"),
+    ] = None
     tools: ToolStyle = "code"
     max_output_tokens: Annotated[int, Field(gt=0)] = 4096
     max_context_tokens: Annotated[int, Field(ge=1024)] | None = None
@@ -195,11 +205,9 @@ def parse_entries(tables: object, *, file: Path) -> tuple[ModelEntry, ...]:
         try:
             entry = ModelEntry.model_validate(table)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            label = f"[[models]] number {number}" + (f", {where}" if where else "")
             raise ConfigError(
-                f"{file}: {label}: {first['msg']}", hint=f"Fields: {', '.join(ModelEntry.model_fields)}."
+                f"{file}: [[models]] number {number}: {explain(error, ModelEntry)}",
+                hint=f"Settings of a model: {', '.join(ModelEntry.model_fields)}.",
             ) from None
         if any(entry.name == other.name for other in entries):
             raise ConfigError(f"{file}: two models are named {entry.name!r}", hint="Give each its own name.")

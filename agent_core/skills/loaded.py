@@ -11,6 +11,7 @@ from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
 from agent_core.skills.skill import FRAMEWORK_NAMES, HOOKS, Skill, options_of
 from contracts.errors import ConfigError
 from contracts.registration import MAX_METHODS, Method, Registration
+from contracts.validation import explain
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,9 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             schema = method_schema(function, name, options)
         except SchemaError as error:
             problems.append(LoadProblem(where, error.message, error.hint))
-        except (ValidationError, ValueError, TypeError) as error:
+        except ValidationError as error:
+            problems.append(LoadProblem(where, explain(error, Method, what="field")))
+        except (ValueError, TypeError) as error:
             problems.append(LoadProblem(where, str(error).partition("\n")[0]))
         else:
             methods[name] = LoadedMethod(schema, function, options.concurrency)
@@ -127,9 +130,8 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
             methods=[method.contract for method in methods.values()],
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{owner.__name__} cannot be registered: {place}: {first['msg']}") from error
+        reason = explain(error, Registration, what="field")
+        raise ConfigError(f"{owner.__name__} cannot be registered: {reason}") from error
     return LoadedSkill(owner.__name__, instance, dict(methods), registration, concurrency)
 
 

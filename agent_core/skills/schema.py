@@ -27,11 +27,11 @@ from agent_core.skills.signature import EMPTY, signature_text
 from agent_core.skills.skill import MethodOptions
 from contracts.errors import StrawberryError
 from contracts.registration import Method
+from contracts.validation import explain
 from contracts.wire import Json
 
 _ADAPTER_CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _GENERATORS: Final = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
-_LONGEST_VALUE: Final = 60
 
 
 class SchemaError(StrawberryError):
@@ -85,7 +85,9 @@ class MethodSchema:
         try:
             return self.adapters[name].validate_json(encode_json(value, inf_nan_mode="constants"))
         except ValidationError as error:
-            raise bad_arguments(self.contract, _explained(name, value, error)) from error
+            raise bad_arguments(
+                self.contract, explain(error, what="field", root=name, show_value=True)
+            ) from error
         except PydanticSerializationError as error:
             raise bad_arguments(self.contract, f"{name} is no JSON value") from error
 
@@ -206,21 +208,6 @@ def _result_hint(hint: Any) -> Any:
         return arguments[2]
     # It may have yielded nothing at all.
     return Optional[arguments[0]]  # noqa: UP045 - built at run time, from any type
-
-
-def _explained(name: str, value: Json, error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    path = name
-    for step in first["loc"]:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
-    message = first["msg"]
-    message = message[0].lower() + message[1:]
-    given = repr(first.get("input", value))
-    if len(given) > _LONGEST_VALUE:
-        given = f"{given[:_LONGEST_VALUE]}…"
-    if message.startswith("input "):
-        return f"{path} {message.removeprefix('input ')}, got {given}"
-    return f"{path}: {message.removeprefix('value error, ')}, got {given}"
 
 
 def _first_line(error: Exception) -> str:

@@ -179,8 +179,10 @@ class SkillToolset:
                 case "describe_function":
                     text = await self._catalogue.describe(arguments["path"])
                     return ToolOutcome(ok=True, text=described_text(text, self._limits.output_chars))
-                case _:
+                case "python_exec":
                     return await self._exec(arguments["code"], context)
+                case _:
+                    return failed(f"the tool {name} cannot be run here")
         except CallError as error:
             return failed(f"{error.code}: {error.message}", error.hint)
         except SandboxError as error:

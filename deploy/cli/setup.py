@@ -15,6 +15,7 @@ from agent_core.models.ollama import LocalModel
 from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
 from agent_core.models.probe import Probe, probe
 from contracts.errors import ConfigError
+from contracts.validation import explain
 from deploy.cli.asking import agreed
 from deploy.cli.models import pull_model
 from deploy.cli.output import Output, note, waiting
@@ -191,10 +192,8 @@ def _entry(fields: dict[str, object]) -> ModelEntry:
     try:
         return ModelEntry.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the model"
         raise ConfigError(
-            f"{where}: {first['msg']}", hint="strawberry setup --help says what is asked."
+            explain(error, ModelEntry), hint="strawberry setup --help lists the options."
         ) from None
 
 

@@ -19,6 +19,7 @@ from agent_core.models.entries import (
 )
 from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
+from contracts.validation import did_you_mean, explain
 from deploy.home.directory import Home
 
 _Table = TypeVar("_Table", bound="_SettingsTable")
@@ -174,11 +175,9 @@ def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join((name, *map(str, first["loc"])))
-        reason = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
-            f"{file}: {where}: {reason}", hint=f"Fields: {', '.join(kind.model_fields)}."
+            f"{file}: {explain(error, kind, root=name)}",
+            hint=f"Settings of [{name}]: {', '.join(kind.model_fields)}.",
         ) from None
 
 
@@ -187,7 +186,8 @@ def _known_tables(home: Home) -> dict[str, Any]:
     unknown = [name for name in tables if name not in ("models", *_TABLES)]
     if unknown:
         raise ConfigError(
-            f"{home.directory / SETTINGS_FILE}: nothing is called {unknown[0]!r}",
+            f"{home.directory / SETTINGS_FILE}: unknown table {unknown[0]!r}"
+            f"{did_you_mean(unknown[0], ('models', *_TABLES))}",
             hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _TABLES)}.",
         )
     return tables

@@ -44,9 +44,13 @@ def test_no_file_and_no_list_are_no_models(tmp_path: Path) -> None:
         ("[[models]]\nname = ", "is not TOML"),
         ("models = 3", "must be a list"),
         ("[models]\nname = 'x'", "must be a list"),
-        ("[[models]]\nname = 'x'\nprovider = 'openai'", "number 1, model: Field required"),
-        ("[[models]]\nname = 'x'\nprovider = 'bard'\nmodel = 'm'", "number 1, provider"),
-        ("[[models]]\nname = 'x'\nprovider = 'openai'\nmodel = 'm'\nurl = 'x'", "number 1, url"),
+        ("[[models]]\nname = 'x'\nprovider = 'openai'", "number 1: setting 'model' is missing"),
+        ("[[models]]\nname = 'x'\nprovider = 'bard'\nmodel = 'm'", "number 1: provider must be 'openai'"),
+        (
+            "[[models]]\nname = 'x'\nprovder = 'openai'\nmodel = 'm'",
+            "number 1: unknown setting 'provder'; did you mean 'provider'?",
+        ),
+        ("[[models]]\nname = 'x'\nprovider = 'opnai'\nmodel = 'm'", "did you mean 'openai'?"),
         ("[[models]]\nname = 'x'\nprovider = 'openai'\nmodel = 'm'\nbase_url = 'localhost:1'", "http://"),
         (
             "[[models]]\nname = 'x'\nprovider = 'google'\nmodel = 'm'\nbase_url = 'http://h/v1'",

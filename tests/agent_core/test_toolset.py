@@ -422,6 +422,30 @@ async def test_text_from_outside_counts_for_later_programs_of_the_turn_and_is_ma
     assert person.asked == 1
 
 
+async def test_text_from_outside_counts_as_soon_as_the_call_that_brings_it_begins() -> None:
+    house, person, turn = House(), Person(False), Turn()
+    house.blocked = fetched = asyncio.Event()
+    started = asyncio.Event()
+
+    def tell(event: TurnEvent) -> None:
+        if isinstance(event, SkillCalled) and event.state == "progress":
+            started.set()
+
+    async def program(call: Handler) -> Json:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(call("devices.pc.TestSkill.fetch_page", [], {}))
+            await started.wait()
+            house.blocked = None
+            with pytest.raises(CallError, match="did not confirm"):
+                await call("devices.pc.TestSkill.wipe", [], {})
+            fetched.set()
+
+    tools = SkillToolset(house, caller=house, session=Runner(program), confirmer=person)
+    call = tool("python_exec", {"code": "…"})
+    assert (await tools.run(call, TurnContext("t1", tell, turn.paused))).ok
+    assert [name for name, _, _ in house.called] == ["fetch_page"]
+
+
 async def test_text_from_outside_counts_from_an_earlier_turn_of_the_conversation() -> None:
     house, person = House(), Person(False)
     assert not (await run_program(calls_of("wipe"), house=house, person=person, untrusted=True)).ok

@@ -41,11 +41,11 @@ def test_what_the_file_leaves_out_is_the_default_and_the_machines_time_zone(tmp_
         ('[household]\ntime_zone = "Europe/Atlantis"\n', "household.time_zone: there is no time zone"),
         ('[household]\ntime_zone = "../../etc/passwd"\n', "household.time_zone: there is no time zone"),
         ('[household]\ntime_zone = ""\n', "household.time_zone: there is no time zone"),
-        ('[household]\nlanguage = "English please"\n', "household.language: "),
-        ('[household]\nunits = "furlongs"\n', "household.units: .*metric"),
-        ('[household]\nzone = "UTC"\n', "household.zone: "),
+        ('[household]\nlanguage = "English please"\n', "household.language must match"),
+        ('[household]\nunits = "furlongs"\n', "household.units must be 'metric'"),
+        ('[household]\nzone = "UTC"\n', "unknown setting 'zone' in household; did you mean 'time_zone'"),
         ("household = 5\n", "household must be a table"),
-        ('[[model]]\nname = "house"\n', "nothing is called 'model'"),
+        ('[[model]]\nname = "house"\n', "unknown table 'model'; did you mean 'models'?"),
         ("[household\n", "is not TOML"),
     ],
 )
@@ -64,17 +64,17 @@ def test_a_turn_ends_where_the_file_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["iterations = 0", "iterations = 1.5", "seconds = 901", "steps = 3"])
 def test_a_mistake_about_turns_names_the_field(tmp_path: Path, line: str) -> None:
-    with pytest.raises(ConfigError, match=f"turns.{line.partition(' ')[0]}: ") as caught:
+    with pytest.raises(ConfigError, match=line.partition(" ")[0]) as caught:
         read_limits(write(tmp_path, f"[turns]\n{line}\n"))
-    assert caught.value.hint == "Fields: iterations, seconds."
+    assert caught.value.hint == "Settings of [turns]: iterations, seconds."
 
 
 def test_models_are_asked_as_the_file_says(tmp_path: Path) -> None:
     assert read_gateway(Home(tmp_path)) == "tensorzero"
     assert read_gateway(write(tmp_path, '[gateway]\nkind = "direct"\n')) == "direct"
-    with pytest.raises(ConfigError, match=r"gateway\.kind: ") as caught:
+    with pytest.raises(ConfigError, match=r"gateway\.kind must be") as caught:
         read_gateway(write(tmp_path, '[gateway]\nkind = "other"\n'))
-    assert caught.value.hint == "Fields: kind."
+    assert caught.value.hint == "Settings of [gateway]: kind."
 
 
 def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[broker]\ntrust = true\n", "broker.url: Field required"),
-        ('[broker]\nurl = "http://nas"\n', "broker.url: "),
-        ('[broker]\nurl = "mqtt://nas"\npassword = "secret"\n', "broker.password: "),
-        ('[home_broker]\nurl = "mqtt://nas"\ntrust = true\n', "home_broker.trust: "),
-        ('[home_broker]\nurl = "mqtt://nas"\npassword_env = "not a name"\n', "home_broker.password_env: "),
+        ("[broker]\ntrust = true\n", "setting 'url' is missing in broker"),
+        ('[broker]\nurl = "http://nas"\n', "broker.url must"),
+        ('[broker]\nurl = "mqtt://nas"\npassword = "secret"\n', "unknown setting 'password' in broker"),
+        ('[home_broker]\nurl = "mqtt://nas"\ntrust = true\n', "unknown setting 'trust' in home_broker"),
+        ('[home_broker]\nurl = "mqtt://nas"\npassword_env = "not a name"\n', "home_broker.password_env must"),
     ],
 )
 def test_a_mistake_about_a_broker_names_the_field_and_no_value(tmp_path: Path, text: str, said: str) -> None:

@@ -158,7 +158,7 @@ def test_a_small_model_gets_skills_as_tools(
         (["--provider", "openai"], "which model is not said"),
         (["--provider", "openai", "--model", "m"], "OPENAI_API_KEY is not set"),
         (["--provider", "google", "--model", "m", "--base-url", "http://h/v1"], "base_url is only for"),
-        (["--provider", "ollama", "--model", "m", "--name", "a b"], "name: "),
+        (["--provider", "ollama", "--model", "m", "--name", "a b"], "name must be at most 64 letters"),
     ],
 )
 def test_what_is_missing_is_told_with_the_flags(tmp_path: Path, words: list[str], says: str) -> None:

@@ -1,0 +1,86 @@
+"""Validation errors of pydantic in words for people: what is wrong where, and the nearest right name."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+_LONGEST_VALUE: Final = 60
+_SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
+_FIRST: Final = ("extra_forbidden", "missing")
+"""A misspelt name is both an unknown and a missing one; the unknown one shows the mistake."""
+
+
+def explain(
+    error: ValidationError,
+    model: type[BaseModel] | None = None,
+    *,
+    what: str = "setting",
+    root: str = "",
+    show_value: bool = False,
+) -> str:
+    """Describe the first mistake of a validation in one line.
+
+    Args:
+        model: What was validated. An unknown name is compared with its fields, and the description of a
+            field with a pattern replaces the pattern.
+        what: Noun for a field: ``setting``, ``field``, ``argument``.
+        root: Name of the value as a whole, where it has one.
+        show_value: Whether to quote the wrong value. Not where a person may have pasted a key.
+
+    Returns:
+        For example ``unknown setting 'provder'; did you mean 'provider'?`` or
+        ``timeout_s must be greater than 0``.
+    """
+    errors = error.errors(include_url=False)
+    first = min(
+        errors, key=lambda each: _FIRST.index(each["type"]) if each["type"] in _FIRST else len(_FIRST)
+    )
+    steps = [root] if root else []
+    place, parent = location((*steps, *first["loc"])), location((*steps, *first["loc"][:-1]))
+    name = str(first["loc"][-1]) if first["loc"] else ""
+    inside = f" in {parent}" if parent else ""
+    given = f", not {_shown(first['input'])}" if show_value else ""
+    match first["type"]:
+        case "extra_forbidden":
+            known = model.model_fields if model is not None and len(first["loc"]) == 1 else ()
+            return f"unknown {what} {name!r}{inside}{did_you_mean(name, known)}"
+        case "missing":
+            return f"{what} {name!r} is missing{inside}"
+        case "literal_error" | "enum":
+            expected = str(first.get("ctx", {}).get("expected", ""))
+            near = did_you_mean(str(first["input"]), re.findall(r"'([^']*)'", expected))
+            return f"{place or 'it'} must be {expected}{given}{near}"
+        case "value_error":
+            reason = str(first["ctx"]["error"])
+            return (f"{place}: {reason}" if place else reason) + given
+        case "string_pattern_mismatch":
+            field = model.model_fields.get(name) if model is not None else None
+            form = field.description if field is not None else None
+            rule = f"be {form}" if form else f"match {first['ctx']['pattern']}"
+            return f"{place or 'it'} must {rule}{given}"
+        case _:
+            message, replaced = _SHOULD.subn("must ", first["msg"])
+            message = message if replaced else f"is not valid: {message[:1].lower()}{message[1:]}"
+            return f"{place or 'it'} {message}{given}"
+
+
+def location(steps: Iterable[str | int]) -> str:
+    """Write the path to a value as Python does: ``players[2].volume``."""
+    path = ""
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path.removeprefix(".")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known name nearest to a wrong one, empty where none is near."""
+    near = difflib.get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
