@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --dist worksteal --durations 15 --durations-min 2
+CHAOS_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
 
@@ -24,11 +26,17 @@ setup: $(READY)  ## Make .venv and install into it
 run: $(READY)  ## Broker, hub and a local spoke with the sample skills, on loopback
 	@exec $(BIN)/strawberry up
 
-test: $(READY)  ## All tests
-	@$(BIN)/python -m pytest
+test: $(READY)  ## The tests that are quick, in parallel (minutes)
+	@$(PYTEST) -m "not slow"
 
-retest: $(READY)  ## The tests that failed last time
-	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+test-slow: $(READY)  ## The others: kills, clocks, cut wires
+	@$(PYTEST) -m slow
+
+test-all: $(READY)  ## All tests
+	@$(PYTEST)
+
+chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
+	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
 
 lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff format --check .
@@ -37,7 +45,7 @@ lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/lint-imports
 	cd sandbox_host/deno && $(DENO) fmt --check && $(DENO) lint && $(DENO) check *.ts
 
-check: lint test  ## What the gate runs
+check: lint test test-slow  ## What the gate runs
 
 bench: $(READY)  ## The rows of docs/performance.md, measured here
 	@$(BIN)/python -m benchmarks
@@ -49,4 +57,4 @@ format: $(READY)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test retest lint check bench format clean
+.PHONY: help setup run test test-slow test-all chaos lint check bench format clean

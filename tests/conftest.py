@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 from sandbox_host import install
+from tests import forkserver
 from tests.brokers import KINDS, Bus, open_bus
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.requirements import require
@@ -18,13 +20,30 @@ from tests.requirements import require
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+def pytest_configure() -> None:
+    """Fork the product's commands instead of importing the product for each of them."""
+    forkserver.install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape half characters in what a test logged: a worker cannot send them to the main process."""
+    report = yield
+    report.sections = [
+        (title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections
+    ]
+    return report
+
+
 @pytest.fixture(scope="session")
 def sandbox_files(pytestconfig: pytest.Config) -> Path:
     """A directory with the sandbox installed; kept between runs, since the first one has to download."""
     chosen = os.environ.get("STRAWBERRY_TEST_SANDBOX")
     assert pytestconfig.cache is not None
     directory = Path(chosen) if chosen else pytestconfig.cache.mkdir("strawberry-sandbox")
-    asyncio.run(install(directory))
+    # One worker builds, the others wait for it.
+    with FileLock(directory.with_suffix(".lock")):
+        asyncio.run(install(directory))
     return directory
 
 

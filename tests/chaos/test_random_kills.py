@@ -33,9 +33,12 @@ from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot freeze a process")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot freeze a process"),
+]
 
-SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "120"))
+SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "15"))
 SEED = int(os.environ.get("STRAWBERRY_CHAOS_SEED", random.SystemRandom().randrange(2**32)))
 SPOKES = 20
 IN_FLIGHT = 32

@@ -15,7 +15,7 @@ JWT = issue(
 ENROLMENT = f"{secrets.token_hex(6)}.{secrets.token_urlsafe(24)}"
 
 
-@pytest.mark.parametrize("secret", [JWT, ENROLMENT])
+@pytest.mark.parametrize("secret", [JWT, ENROLMENT], ids=["token", "enrolment"])
 def test_a_secret_is_taken_out_wherever_it_stands(secret: str) -> None:
     for text in (f"password={secret}", f"Bearer {secret}", f"mqtt://pc:{secret}@host", f"b'{secret}'"):
         assert secret not in redact(text)

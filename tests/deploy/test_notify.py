@@ -51,7 +51,7 @@ async def test_an_error_of_the_service_stays_that_error(heard: Heard) -> None:
             raise LookupError("no broker")
 
 
-@pytest.mark.parametrize("process", ["", str(os.getpid())])
+@pytest.mark.parametrize("process", ["", str(os.getpid())], ids=["any", "this"])
 def test_the_manager_is_taken_out_of_the_environment(process: str) -> None:
     environment = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": process, "A": "b"}
     manager = ServiceManager.take(environment)

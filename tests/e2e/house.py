@@ -22,6 +22,7 @@ import psutil
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
 from deploy.home.directory import Home
+from deploy.home.known import running_broker
 from tests.ports import free_port
 
 Seen = TypeVar("Seen")
@@ -223,7 +224,7 @@ class House:
         """Start the embedded broker alone."""
         self.start("broker", "broker", "run", "--mqtt-port", str(self.mqtt_port), "--debug")
         self.broker_url = f"mqtt://127.0.0.1:{self.mqtt_port}"
-        wait_for(lambda: _listens(self.mqtt_port) or self.ended("broker"), what="the broker")
+        wait_for(lambda: running_broker(Home(self.home)) or self.ended("broker"), what="the broker")
 
     def start_hub(self) -> None:
         """Start the hub and wait until it serves with its broker."""

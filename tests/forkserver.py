@@ -1,0 +1,207 @@
+"""A server that forks a process with the product imported, for each ``strawberry`` command of a test.
+
+Importing the product takes a second of processor time or two, and the tests start hundreds of commands.
+`install` makes ``subprocess`` (and asyncio, which uses it) fork them from one server per test worker. A
+forked command differs from a new interpreter in ``/proc/…/cmdline``, in the memory it shares and in what it
+has imported already: a test about one of these starts `SCRIPT`, which is never forked.
+"""
+
+import atexit
+import ctypes
+import gc
+import importlib
+import inspect
+import io
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+MODULE: Final = "deploy.cli.main"
+COMMAND: Final = [sys.executable, "-m", MODULE]
+SCRIPT: Final = [str(Path(sys.executable).with_name("strawberry"))]
+
+_ROOT: Final = Path(__file__).parents[1]
+_PACKAGES: Final = ("deploy", "hub_agent", "spoke")
+_LAZY: Final = ("uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "sqlalchemy.dialects.sqlite")
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_MAX_ORDER_BYTES: Final = 100_000
+# The interpreter reads these once, at its start: a command with others than ours gets a new interpreter.
+_READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
+_FOLLOWED: Final = ("PYTHONPATH", "PYTHONUNBUFFERED")
+
+
+def install() -> None:
+    """Fork the ``strawberry`` commands that this process starts; without Linux, leave them as they are."""
+    if sys.platform != "linux":
+        return
+    # A forked command becomes a child of this process, so that `subprocess` can wait for it as for any other.
+    assert ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    start: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    signature = inspect.signature(start)
+    client = _Client()
+
+    def execute_child(self: Any, *positional: Any, **named: Any) -> None:
+        options = signature.bind(self, *positional, **named).arguments
+        if _can_fork(options):
+            self.pid = client.fork(options)
+            self._child_created = True
+            self._close_pipe_fds(*(options[name] for name in signature.parameters if name in _PIPES))
+        else:
+            start(self, *positional, **named)
+
+    subprocess.Popen._execute_child = execute_child  # type: ignore[attr-defined]
+
+
+_STREAMS: Final = ("p2cread", "c2pwrite", "errwrite")
+_PIPES: Final = (*_STREAMS, "p2cwrite", "c2pread", "errread")
+
+
+def _can_fork(options: Mapping[str, Any]) -> bool:
+    """Whether these are the arguments of a plain ``strawberry`` command."""
+    args = options["args"]
+    if not isinstance(args, list | tuple) or list(args[: len(COMMAND)]) != COMMAND:
+        return False
+    special = ("preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
+    if any(options[name] not in (None, (), False) for name in special):
+        return False
+    return options["env"] is None or _read_at_start(options["env"]) == _read_at_start(os.environ)
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _FOLLOWED}
+
+
+class _Client:
+    """The end of a test worker; it starts the server at the first command and ends it with the worker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def fork(self, options: Mapping[str, Any]) -> int:
+        """Start a command and return its process id."""
+        order = {
+            "words": [os.fspath(word) for word in options["args"][len(COMMAND) :]],
+            "environment": dict(os.environ if options["env"] is None else options["env"]),
+            "directory": str(Path(options["cwd"] or ".").resolve(strict=True)),
+            "new_session": options["start_new_session"],
+            "group": options["process_group"],
+        }
+        streams = [own if options[name] == -1 else options[name] for own, name in enumerate(_STREAMS)]
+        with self._lock:
+            if self._socket is None:
+                self._socket = self._start()
+            socket.send_fds(self._socket, [json.dumps(order).encode()], streams)
+            return int(self._socket.recv(32))
+
+    @staticmethod
+    def _start() -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            words = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
+            server = subprocess.Popen(words, cwd=_ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+
+        @atexit.register
+        def stop() -> None:
+            ours.close()
+            server.wait()
+
+        return ours
+
+
+# -- in the server ------------------------------------------------------------------------------------
+
+
+def _main() -> None:
+    with socket.socket(fileno=int(sys.argv[1])) as client:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _import_product()
+        forked = _serve(client)
+    if forked is not None:
+        _run(*forked)
+
+
+def _import_product() -> None:
+    for package in _PACKAGES:
+        path = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(path, f"{package}."):
+            # Alembic's environment runs when it is imported, and `MODULE` is run as ``__main__``.
+            if "migrations" not in module.name and module.name != MODULE:
+                importlib.import_module(module.name)
+    for name in _LAZY:
+        importlib.import_module(name)
+    # What is there now stays, so that the collector of a child neither walks nor copies it.
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for each order; return it in the child, and None in the server when the worker has gone."""
+    while True:
+        data, streams, _, _ = socket.recv_fds(client, _MAX_ORDER_BYTES, len(_STREAMS))
+        if not data:
+            return None
+        order = json.loads(data)
+        read, write = os.pipe()
+        between = os.fork()
+        if between == 0:
+            # An orphan, so that the worker adopts it.
+            if os.fork():
+                os._exit(0)
+            if order["new_session"]:
+                os.setsid()
+            elif order["group"] not in (None, -1):
+                os.setpgid(0, order["group"])
+            os.write(write, str(os.getpid()).encode())
+            os.close(read)
+            os.close(write)
+            return order, streams
+        os.close(write)
+        os.waitpid(between, 0)
+        client.send(os.read(read, 32))
+        for descriptor in (read, *streams):
+            os.close(descriptor)
+
+
+def _run(order: dict[str, Any], streams: list[int]) -> None:
+    """Become the command as a new interpreter would be it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for own, given in enumerate(streams):
+        os.dup2(given, own)
+        os.close(given)
+    os.chdir(order["directory"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    time.tzset()
+    _open_streams(unbuffered="PYTHONUNBUFFERED" in os.environ)
+    sys.argv[1:] = order["words"]
+    sys.path[0] = order["directory"]
+    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+
+
+def _open_streams(*, unbuffered: bool) -> None:
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)))
+    for own, name in ((1, "stdout"), (2, "stderr")):
+        raw = io.FileIO(own, "w", closefd=False)
+        stream = io.TextIOWrapper(
+            raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[type-var]
+            errors="strict" if own == 1 else "backslashreplace",
+            line_buffering=own == 2 or raw.isatty(),
+            write_through=unbuffered,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+if __name__ == "__main__":
+    _main()
