@@ -138,5 +138,5 @@ def test_a_headless_spoke_loads_nothing_that_only_a_hub_needs(house: House, jour
     house.json("call", pc.id, "JournalSkill.write", "text=done")
     lines = [line for line in house.log(pc.id).splitlines() if line.startswith("import time:")]
     loaded = {line.rsplit("|", 1)[1].strip().partition(".")[0] for line in lines}
-    assert {"spoke", "broker", "deploy"} <= loaded
+    assert {"spoke", "bus", "deploy"} <= loaded
     assert loaded.isdisjoint(HEAVY), loaded & HEAVY
