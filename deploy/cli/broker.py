@@ -16,16 +16,16 @@ from contracts.errors import ConfigError
 from contracts.joining import Login
 from deploy.cli.asking import ask_password
 from deploy.cli.output import Output, note, table, waiting
-from deploy.home.bus import choose_bus, read_authority
-from deploy.home.directory import Home
-from deploy.home.identity import load_identity
-from deploy.home.known import (
+from deploy.home.broker_registry import (
     keep_provisioned,
     provisioned_broker,
     refuse_login_in,
     refuse_readable,
     running_broker,
 )
+from deploy.home.bus import choose_bus, read_authority
+from deploy.home.directory import Home
+from deploy.home.local_broker import load_identity
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_broker
 from identity.files import make_private_directory

@@ -7,8 +7,8 @@ from urllib.parse import quote, urlsplit
 
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output
+from deploy.home.broker_registry import running_broker
 from deploy.home.directory import Home
-from deploy.home.known import running_broker
 
 _CLIENTS: Final = "/api/clients"
 _COLUMNS: Final = ("name", "chat", "created_at", "expires_at")

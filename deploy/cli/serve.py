@@ -2,11 +2,10 @@
 
 import argparse
 import asyncio
-import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -14,18 +13,18 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pydantic import SecretStr
 
 from chat.tasks import open_tasks
-from contracts.errors import ConfigError, StrawberryError
+from contracts.errors import ConfigError
 from deploy.cli.output import note
 from deploy.home.directory import Home
 from deploy.home.running import run_until_stopped
-from deploy.logs.logs import TOLD, set_up_logging
+from deploy.logs.logs import set_up_logging
 from deploy.logs.terminal import visible
 from deploy.service.notify import ServiceManager
 from identity.files import make_private_directory
 
 if TYPE_CHECKING:
-    from deploy.home.broker_ports import BrokerPorts
     from deploy.home.lan import LanOptions
+    from deploy.home.local_broker import BrokerPorts
     from deploy.home.local_hub import HubOptions
     from spoke.app import Spoke
     from spoke.settings import SpokeSettings
@@ -43,38 +42,16 @@ _LOOK_S: Final = 0.5
 def say(line: str) -> None:
     """Show a line to the person who started this."""
     print(visible(line), flush=True)
-    TOLD.info("%s", line)
-
-
-def _tells_its_end(command: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
-    """Let the log say why a command ended; whoever called it says it to the person."""
-
-    @functools.wraps(command)
-    def run(options: argparse.Namespace) -> None:
-        try:
-            command(options)
-        except StrawberryError as error:
-            TOLD.error("%s", f"{error.message}. {error.hint or ''}".rstrip())
-            raise
-        except Exception:
-            TOLD.exception("it ended by an error")
-            raise
-
-    return run
 
 
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     """Set up what every process that stays needs, and give its data directory, owner-only."""
-    file = None if options.log_file is None else Path(options.log_file).absolute()
-    if options.home is not None:
-        os.environ["STRAWBERRY_HOME"] = options.home
     home = Home.find()
     make_private_directory(home.directory)
-    set_up_logging(debug=options.debug, quiet=quiet, file=file)
+    set_up_logging(debug=options.debug, quiet=quiet)
     return home
 
 
-@_tells_its_end
 def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
     from deploy.home.single_host import UpOptions, run_up
@@ -85,7 +62,6 @@ def up(options: argparse.Namespace) -> None:
     run_until_stopped(run_up(home, options=chosen, say=say, ready=manager.ready), manager=manager)
 
 
-@_tells_its_end
 def run_broker(options: argparse.Namespace) -> None:
     """Run the embedded broker alone."""
     from deploy.home import local_broker
@@ -100,7 +76,6 @@ def run_broker(options: argparse.Namespace) -> None:
     )
 
 
-@_tells_its_end
 def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
     from deploy.home import local_hub
@@ -120,7 +95,7 @@ def _hub(options: argparse.Namespace) -> "HubOptions":
 
 
 def _broker_ports(options: argparse.Namespace) -> "BrokerPorts":
-    from deploy.home.broker_ports import BrokerPorts
+    from deploy.home.local_broker import BrokerPorts
 
     return BrokerPorts(mqtt=options.mqtt_port, mqtts=options.mqtts_port, websocket=options.ws_port)
 
@@ -135,7 +110,6 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
     return LanOptions(exposure, https_port=getattr(options, "https_port", 0))
 
 
-@_tells_its_end
 def run_spoke(options: argparse.Namespace) -> None:
     """Join a hub if need be, and offer skills to it."""
     from deploy.settings.settings import read_gateway, read_household, read_limits, read_models

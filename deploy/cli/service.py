@@ -1,8 +1,6 @@
 """``strawberry service``: hub and spoke started with the machine, and kept running."""
 
 import argparse
-import getpass
-import json
 import os
 import shutil
 import subprocess
@@ -14,12 +12,8 @@ from contracts.errors import ConfigError
 from deploy.cli.output import Output, note
 from deploy.cli.parser.service import OPTIONS
 from deploy.home.directory import Home
-from deploy.logs.terminal import visible
-from deploy.service.memory import cap, needed_mb, size_mb
-from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
+from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, is_size, own_program, typed
 from deploy.service.systemd import Systemd
-from deploy.service.windows import TaskScheduler, render_task, task_logs
-from deploy.settings.settings import has_models
 from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME
 
@@ -31,15 +25,9 @@ _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": (
 def install(options: argparse.Namespace) -> None:
     """Set up a service, or show what would be written."""
     plan = _plan(options)
-    if sys.platform == "win32":
-        _install_task(plan, options)
-        return
     manager = _systemd(options)
-    # Before anything is written: it reads the settings, which may be wrong.
-    cap_notes = _cap_notes(plan, options)
     if options.print:
         unit, notes = manager.unit(plan)
-        notes = (*cap_notes, *notes)
         value = {"path": str(manager.path_of(plan.kind)), "content": unit, "notes": list(notes)}
         Output(options.json).result(value, text=f"# {manager.path_of(plan.kind)}\n{unit}".rstrip("\n"))
         return
@@ -51,28 +39,25 @@ def install(options: argparse.Namespace) -> None:
             )
     _check_home(plan)
     done = manager.install(plan, now=options.now)
-    notes = (*cap_notes, *done.notes)
     Output(options.json).result(
-        {"path": str(done.path), "changed": done.changed, "started": options.now, "notes": list(notes)},
+        {"path": str(done.path), "changed": done.changed, "started": options.now, "notes": list(done.notes)},
         text=f"{done.path} is {'written' if done.changed else 'as it was'}; "
         + ("it runs." if options.now else "it starts with the next start, or with --now."),
     )
-    for each in () if options.json else notes:
+    for each in () if options.json else done.notes:
         note(f"  note: {each}")
 
 
 def status(options: argparse.Namespace) -> int:
     """Show how the services are; the exit code is 1 where one does not run, or there is none."""
-    manager = TaskScheduler() if sys.platform == "win32" else _systemd(options)
+    manager = _systemd(options)
     found = [state for kind in _kinds(options) if (state := manager.state(kind)) is not None]
     Output(options.json).rows(found, _COLUMNS, empty="no service; 'strawberry service install' sets one up")
-    return 0 if found and all(each["state"] in ("active", "running") for each in found) else 1
+    return 0 if found and all(each["state"] == "active" for each in found) else 1
 
 
 def logs(options: argparse.Namespace) -> int:
     """Show what services wrote."""
-    if sys.platform == "win32":
-        return _task_logs(options)
     manager = _systemd(options)
     kinds = [kind for kind in _kinds(options) if manager.path_of(kind).exists()]
     if not kinds:
@@ -84,16 +69,9 @@ def logs(options: argparse.Namespace) -> int:
         raise ConfigError("there is no journalctl here", hint="It comes with systemd.") from None
 
 
-def _task_logs(options: argparse.Namespace) -> int:
-    told = task_logs(Home.find(), _kinds(options), lines=options.lines, follow=options.follow)
-    for kind, line in told:
-        print(json.dumps({"service": kind, "line": line}) if options.json else visible(line), flush=True)
-    return 0
-
-
 def remove(options: argparse.Namespace) -> None:
     """Stop a service and take it away; its data stay."""
-    manager = TaskScheduler() if sys.platform == "win32" else _systemd(options)
+    manager = _systemd(options)
     removed = manager.remove(options.service)
     Output(options.json).result(
         {"service": options.service, "removed": removed},
@@ -119,7 +97,7 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
 def _plan(options: argparse.Namespace) -> ServicePlan:
     kind: Kind = options.service
     _make_absolute(options)
-    if options.memory is not None and size_mb(options.memory) is None:
+    if options.memory is not None and not is_size(options.memory):
         raise ConfigError(f"{options.memory!r} is no size", hint="Write it as 512M or 2G.")
     user = _user(options)
     home = _home_of(user)
@@ -129,7 +107,7 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
         options=typed(options, _defaults(kind)),
         home=home,
         writable=tuple(Path(folder).absolute() for folder in options.writable),
-        memory=options.memory or cap(kind, models=has_models(Home(home))),
+        memory=options.memory or MEMORY[kind],
         user=user,
     )
     missing = next((folder for folder in plan.writable if not folder.is_dir()), None)
@@ -138,17 +116,6 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
             f"there is no folder {missing}", hint="Make it first: a unit may only name what is."
         )
     return plan
-
-
-def _cap_notes(plan: ServicePlan, options: argparse.Namespace) -> tuple[str, ...]:
-    """Say so where a cap was chosen that does not hold what the service is set up to do."""
-    asked = None if options.memory is None else size_mb(options.memory)
-    if asked is None:
-        return ()
-    needed = needed_mb(plan.kind, models=has_models(Home(plan.home)))
-    if asked >= needed:
-        return ()
-    return (f"{plan.memory} is little: it comes to some {needed} MB, and what is above the cap is ended",)
 
 
 def _defaults(kind: Kind) -> argparse.Namespace:
@@ -212,16 +179,3 @@ def _check_home(plan: ServicePlan) -> None:
             hint="'strawberry spoke join' first"
             + (f", as {plan.user}." if plan.user is not None else "; or add --token-file."),
         )
-
-
-def _install_task(plan: ServicePlan, options: argparse.Namespace) -> None:
-    account = f"{os.environ.get('USERDOMAIN', '')}\\{getpass.getuser()}".lstrip("\\")
-    if options.print:
-        print(render_task(plan, account=account), end="")
-        return
-    TaskScheduler().install(plan, account=account, now=options.now)
-    Output(options.json).result(
-        {"service": plan.kind, "started": options.now},
-        text="The task is set up; it starts at your next login"
-        + (", and runs now." if options.now else ", or with --now."),
-    )

@@ -5,6 +5,7 @@ import asyncio
 import getpass
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Final
 
@@ -20,6 +21,7 @@ from deploy.cli.asking import agreed
 from deploy.cli.models import pull_model
 from deploy.cli.output import Output, note, waiting
 from deploy.home.directory import Home
+from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
 from deploy.settings.models import ask_ollamas, ollama_at
 from deploy.settings.setup import unused_name, write_entry, write_key
@@ -274,15 +276,21 @@ def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
 
 
 def _what_next(home: Home) -> str:
-    managers = (Systemd(system=False), Systemd(system=True)) if sys.platform == "linux" else ()
-    again = [command for manager in managers for command in manager.set_up_again(home.directory)]
     starts = "strawberry spoke run" if home.is_spoke_alone else "strawberry up"
     return (
-        f"Written to {home.directory / 'strawberry.toml'}. "
-        + "".join(f"The service takes it, and the memory for it, after:\n  {each}\n" for each in again)
-        + ("" if again else f"It counts from the next start: {starts}\n")
-        + "Then try it: strawberry chat 'what can you do?'"
+        f"Written to {home.directory / 'strawberry.toml'}. Restart to apply: {starts}"
+        + "".join(f", or {command}" for command in _restarts())
+        + "\nThen try it: strawberry chat 'what can you do?'"
     )
+
+
+def _restarts() -> Iterator[str]:
+    """List the commands that restart the services of this machine."""
+    if sys.platform == "linux":
+        for manager in (Systemd(system=False), Systemd(system=True)):
+            for kind in KINDS:
+                if manager.path_of(kind).exists():
+                    yield manager.restart_command(kind)
 
 
 def _ask(question: str, *, default: str = "", needed: bool = False) -> str:

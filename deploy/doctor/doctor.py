@@ -1,21 +1,16 @@
 """Looks at everything a user can mend, and says how."""
 
 import asyncio
-import shlex
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
 from deploy.doctor.checks import Check, check_directory, check_memory, check_python
-from deploy.doctor.sound import check_sound
 from deploy.home.directory import Home
-from deploy.service.memory import cap, needed_mb
-from deploy.service.plan import KINDS, Kind
+from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
 from deploy.settings.settings import (
-    has_models,
     read_broker,
     read_gateway,
     read_home_broker,
@@ -28,7 +23,6 @@ _ROOM_MB: Final = 500
 """Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
 _ROOM_SPOKE_MB: Final = 50
 _SANDBOX_S: Final = 60.0
-_MB: Final = 1024**2
 _NO_MODEL: Final = "none configured: only declared sentences act"
 _NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hub needs none"
 _SPOKE_WITHOUT: Final = (
@@ -54,8 +48,7 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
         yield from _settings(home)
         yield from _certificates(home)
         yield from _hub(health, to_join=not elsewhere and not home.has_hub)
-    yield from _services(home)
-    yield from check_sound(_skill_folders(home))
+    yield from _services()
 
 
 def _headless(home: Home) -> Iterator[Check]:
@@ -187,20 +180,7 @@ _KINDS = {
 }
 
 
-def _skill_folders(home: Home) -> list[Path]:
-    """Give the folders of this machine's skills, those that its services were given among them."""
-    commands = [
-        command
-        for manager in (Systemd(system=False), Systemd(system=True))
-        for kind in KINDS
-        if (command := manager.set_up_by(kind, home.directory)) is not None
-    ]
-    words = [word for command in commands for word in shlex.split(command)]
-    named = [word.removeprefix("--skills=") for word in words if word.startswith("--skills=")]
-    return [home.skills, *map(Path, named)]
-
-
-def _services(home: Home) -> Iterator[Check]:
+def _services() -> Iterator[Check]:
     """Look at the services of this user and of the machine, where there are some."""
     if sys.platform != "linux":
         return
@@ -212,42 +192,17 @@ def _services(home: Home) -> Iterator[Check]:
                 yield Check(f"service {kind}", ok=False, detail=error.message, hint=error.hint)
                 continue
             if state is not None:
-                yield _service(state, system=manager.system)
-                yield from _cap(home, manager, kind, state["memory_cap_bytes"])
+                yield _service(state, manager)
 
 
-def _service(state: dict[str, Any], *, system: bool) -> Check:
+def _service(state: dict[str, Any], manager: Systemd) -> Check:
     name, kind = f"service {state['service']}", state["service"]
     if state["state"] == "active":
         return Check(name, ok=True, detail=state["detail"] or "runs")
-    logs = f"strawberry service logs {kind}{' --system' if system else ''}"
-    restart = f"systemctl {'' if system else '--user '}restart {state['unit']}"
+    logs = f"strawberry service logs {kind}{' --system' if manager.system else ''}"
     return Check(
         name,
         ok=False,
         detail=", ".join(filter(None, (state["state"], state["result"]))),
-        hint=f"'{logs}' tells why; '{restart}' starts it.",
-    )
-
-
-def _cap(home: Home, manager: Systemd, kind: Kind, cap_bytes: int | None) -> Iterator[Check]:
-    """Look whether a service's cap holds what this home is set up for now."""
-    command = manager.set_up_by(kind, home.directory)
-    if command is None or cap_bytes is None:
-        return
-    try:
-        models = has_models(home)
-    except StrawberryError:
-        # The settings have a row of their own.
-        return
-    needed, mine = needed_mb(kind, models=models), cap_bytes // _MB
-    name, busiest = f"memory of service {kind}", f"at its busiest it comes to some {needed:,} MB"
-    if mine >= needed:
-        yield Check(name, ok=True, detail=f"up to {mine:,} MB; {busiest}")
-        return
-    yield Check(
-        name,
-        ok=False,
-        detail=f"its cap is {mine:,} MB, and {busiest}, as it is set up now",
-        hint=f"{'sudo ' if manager.system else ''}{command} --now sets it to {cap(kind, models=models)}.",
+        hint=f"'{logs}' shows why; '{manager.restart_command(kind)}' starts it again.",
     )

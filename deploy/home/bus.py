@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from contracts.errors import ConfigError
 from contracts.joining import Login
+from deploy.home.broker_registry import OurBroker, by_number, find_ours, is_loopback, refuse_readable
 from deploy.home.directory import Home
-from deploy.home.known import OurBroker, by_number, find_ours, is_loopback, refuse_readable
 from deploy.settings.settings import HomeBrokerTable, read_broker, read_home_broker, read_variable
 from hub_agent.settings import BusSettings, HomeLinkSettings
 

@@ -56,11 +56,6 @@ class Home:
         return self.directory / "sandbox"
 
     @property
-    def logs(self) -> Path:
-        """What processes write whose output nobody else keeps."""
-        return self.directory / "logs"
-
-    @property
     def skills(self) -> Path:
         """The skills that the user wrote."""
         return self.directory / "skills"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from agent_core.models.entries import SETTINGS_FILE, Models
 from bus.ports import listen
+from deploy.home.broker_registry import is_loopback
 from deploy.home.bus import choose_bus, choose_home_link
 from deploy.home.directory import Home
-from deploy.home.known import is_loopback
 from deploy.home.lan import Lan, LanOptions, enter_lan
 from deploy.home.running import Ready, chosen_by, forever, unheard
 from deploy.home.sandbox import prepare_sandbox

@@ -13,8 +13,6 @@ from typing import Any, Final
 from contracts.errors import StrawberryError
 from deploy.cli.client import HubClient
 from deploy.home.directory import Home
-from deploy.logs.log_files import spoke_log
-from deploy.logs.logs import log_file_in_use
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 
@@ -83,11 +81,9 @@ async def _run(home: Home, hub_url: str, *, insecure: bool) -> int:
         environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
     debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
     spelled_out = ["--insecure"] if insecure else []
-    file = log_file_in_use()
-    log = [f"--log-file={spoke_log(file)}"] if file is not None else []
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub_url, "--hub-key", hub_key),
-        *("--samples", "--with-parent", *spelled_out, *debug, *log),
+        *("--samples", "--with-parent", *spelled_out, *debug),
         env=environment,
         # Its end tells the child that this process is gone, however it went.
         stdin=asyncio.subprocess.PIPE,

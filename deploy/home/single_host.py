@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from contracts.errors import ConfigError
-from deploy.home.broker_ports import BrokerPorts, describe_broker
+from deploy.home.broker_registry import is_loopback
 from deploy.home.bus import choose_bus
 from deploy.home.directory import Home
-from deploy.home.known import is_loopback
 from deploy.home.lan import Lan, enter_lan
-from deploy.home.local_broker import enter_embedded
+from deploy.home.local_broker import BrokerPorts, describe_broker, enter_embedded, enter_mosquitto
 from deploy.home.local_hub import HubOptions, Say, enter_hub, only_hub
-from deploy.home.local_mosquitto import enter_mosquitto
 from deploy.home.local_spoke import first_sight, local_spoke
 from deploy.home.running import Ready, forever, unheard
 from deploy.settings.settings import read_broker

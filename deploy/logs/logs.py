@@ -3,10 +3,8 @@
 import logging
 import re
 import sys
-from pathlib import Path
 from typing import Final
 
-from deploy.logs.log_files import LogFile
 from deploy.logs.terminal import visible
 
 _SECRETS: Final = re.compile(
@@ -18,11 +16,6 @@ _SECRETS: Final = re.compile(
     """,
     re.VERBOSE,
 )
-TOLD: Final = logging.getLogger("strawberry")
-"""Takes what a process says to a person, for the file where there is one."""
-# A terminal has it already.
-TOLD.propagate = False
-TOLD.addHandler(logging.NullHandler())
 _REPLACEMENT: Final = "[secret]"
 _OURS: Final = ("broker", "hub_registry", "hub_agent", "spoke", "sandbox_host", "agent_core", "deploy")
 
@@ -43,33 +36,18 @@ class RedactingFormatter(logging.Formatter):
         return visible(redact(super().format(record)))
 
 
-def set_up_logging(*, debug: bool, quiet: bool = False, file: Path | None = None) -> None:
+def set_up_logging(*, debug: bool, quiet: bool = False) -> None:
     """Log to standard error: warnings, and what matters of our own.
 
     Args:
         debug: Log everything there is.
         quiet: Log warnings only, where somebody else tells people what goes on.
-        file: Log into this file, too, and what is told to people.
-
-    Raises:
-        OSError: If the file cannot be written.
     """
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    if file is not None:
-        handlers.append(LogFile(file))
-    for handler in handlers:
-        handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     root = logging.getLogger()
-    root.handlers[:] = handlers
-    TOLD.handlers[:] = handlers[1:] or [logging.NullHandler()]
-    TOLD.setLevel(logging.INFO)
+    root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
     if not debug and not quiet:
         for package in _OURS:
             logging.getLogger(package).setLevel(logging.INFO)
-
-
-def log_file_in_use() -> Path | None:
-    """Give the file that this process logs into, None where it has none."""
-    files = (each.baseFilename for each in logging.getLogger().handlers if isinstance(each, LogFile))
-    return next((Path(file) for file in files), None)

@@ -1,7 +1,7 @@
 """What a service is to be: which command it runs, for whom, and what it may use."""
 
 import argparse
-import shlex
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,9 @@ Kind = Literal["up", "hub", "spoke"]
 KINDS: Final[tuple[Kind, ...]] = ("up", "hub", "spoke")
 
 COMMANDS: Final[dict[Kind, tuple[str, ...]]] = {"up": ("up",), "hub": ("hub",), "spoke": ("spoke", "run")}
+MEMORY: Final[dict[Kind, str]] = {"up": "3584M", "hub": "3584M", "spoke": "1G"}
+"""Default caps. A hub runs up to five sandbox processes of up to 450 MB; a spoke with models runs one."""
+_SIZE: Final = re.compile(r"[1-9][0-9]*[KMG]")
 _ABOUT: Final[dict[Kind, str]] = {
     "up": "Strawberry: broker, hub and spoke of this machine",
     "hub": "Strawberry hub",
@@ -32,7 +35,7 @@ class ServicePlan:
         options: What follows the command, as it would be typed.
         home: The data directory, which it may write.
         writable: Other directories that it may write.
-        memory: Its cap, as systemd writes it.
+        memory: Its memory cap, as systemd writes sizes.
         user: Whose rights it has; None for the user whose manager runs it.
     """
 
@@ -59,15 +62,10 @@ class ServicePlan:
         """The whole command line."""
         return (*self.program, *COMMANDS[self.kind], *self.options)
 
-    def set_up_by(self, *, system: bool) -> str:
-        """Give the command that sets it up again, for people; its cap is then the one that fits."""
-        words = ["strawberry", "service", "install", self.kind]
-        if system:
-            # After sudo there is neither this person's PATH nor the directory that they named.
-            words[:1] = ["env", f"STRAWBERRY_HOME={self.home}", *self.program]
-            words += ["--system", *([f"--run-as={self.user}"] if self.user is not None else [])]
-        words += [f"--writable={folder}" for folder in self.writable]
-        return shlex.join([*words, *self.options])
+
+def is_size(text: str) -> bool:
+    """Return whether a text is a size as systemd writes it, for example ``512M``."""
+    return _SIZE.fullmatch(text) is not None
 
 
 def name_of(kind: Kind) -> str:

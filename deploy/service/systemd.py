@@ -4,14 +4,14 @@ import getpass
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from contracts.errors import ConfigError
-from deploy.service.plan import KINDS, Kind, ServicePlan, name_of
-from deploy.service.unit import SET_UP_BY, UnitStyle, home_line, protections, render
+from deploy.service.plan import Kind, ServicePlan, name_of
+from deploy.service.unit import UnitStyle, protections, render
 
 _SYSTEM_UNITS: Final = Path("/etc/systemd/system")
 _PATIENCE_S: Final = 90.0
@@ -133,20 +133,9 @@ class Systemd:
             "pid": _number(shown.get("MainPID")),
         }
 
-    def set_up_by(self, kind: Kind, home: Path) -> str | None:
-        """Give the command by which the service of a data directory was set up; None where none is known."""
-        lines = (_read(self.path_of(kind)) or "").splitlines()
-        if not lines or not lines[0].startswith(SET_UP_BY) or home_line(home) not in lines:
-            return None
-        return lines[0].removeprefix(SET_UP_BY)
-
-    def set_up_again(self, home: Path) -> Iterator[str]:
-        """Give, for each service of a data directory, what makes it follow other settings."""
-        for kind in KINDS:
-            command = self.set_up_by(kind, home)
-            if command is not None:
-                restart = f"systemctl {'' if self.system else '--user '}restart {self.path_of(kind).stem}"
-                yield " && ".join(f"{'sudo ' if self.system else ''}{each}" for each in (command, restart))
+    def restart_command(self, kind: Kind) -> str:
+        """Return the command that restarts a service, for a person."""
+        return f"{'sudo systemctl' if self.system else 'systemctl --user'} restart {name_of(kind)}"
 
     def log_command(self, kinds: Iterable[Kind], *, lines: int, follow: bool, as_json: bool) -> list[str]:
         """Give the command that shows what services wrote."""

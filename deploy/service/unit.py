@@ -8,8 +8,6 @@ from typing import Final
 from contracts.errors import ConfigError
 from deploy.service.plan import ServicePlan
 
-SET_UP_BY: Final = "# Set up by: "
-"""How the unit's first line begins; then comes the command."""
 WATCHDOG_S: Final = 30
 """A small machine under load holds up an event loop for seconds, never for this long."""
 STOP_S: Final = 45
@@ -71,8 +69,7 @@ def render(plan: ServicePlan, style: UnitStyle) -> str:
     Raises:
         ConfigError: If a path or an option cannot stand in a unit.
     """
-    lines = [*_unit(plan, style), "", *_service(plan, style), "", *_install(style), ""]
-    return "\n".join([f"{SET_UP_BY}{plan.set_up_by(system=style.system)}", *lines])
+    return "\n".join([*_unit(plan, style), "", *_service(plan, style), "", *_install(style), ""])
 
 
 def protections(style: UnitStyle, *, writable: Sequence[Path]) -> list[str]:
@@ -85,11 +82,6 @@ def protections(style: UnitStyle, *, writable: Sequence[Path]) -> list[str]:
     if style.system:
         lines += _SYSTEM_ONLY
     return lines
-
-
-def home_line(home: Path) -> str:
-    """Give the line that names the data directory."""
-    return f"Environment={_quoted(f'STRAWBERRY_HOME={home}')}"
 
 
 def _unit(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
@@ -108,7 +100,7 @@ def _service(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
     program, *words = plan.words
     # In the program's own path nothing is a variable.
     yield f"ExecStart={' '.join([_quoted(program), *(_quoted(word, variables=True) for word in words)])}"
-    yield home_line(plan.home)
+    yield f"Environment={_quoted(f'STRAWBERRY_HOME={plan.home}')}"
     if style.system and plan.user is not None:
         yield f"User={plan.user}"
     yield "Restart=on-failure"

@@ -97,16 +97,6 @@ def read_models(home: Home) -> Models:
     return choose(read_entries(home.directory), keys, home=home.directory)
 
 
-def has_models(home: Home) -> bool:
-    """Tell whether models are configured, also ones that cannot be asked at the moment.
-
-    Raises:
-        ConfigError: If ``strawberry.toml`` or ``.env`` cannot be used.
-    """
-    models = read_models(home)
-    return bool(models.usable or models.problems)
-
-
 def read_household(home: Home) -> Household:
     """Read what ``strawberry.toml`` says of the household; the time zone is else this machine's.
 

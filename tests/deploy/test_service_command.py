@@ -92,6 +92,13 @@ def test_a_spoke_is_installed_started_and_told_of_what_is_missing(machine: Machi
     assert "loginctl enable-linger" in done.stderr
 
 
+def test_a_spoke_may_use_less_memory_than_a_hub_and_memory_overrides_it(machine: Machine) -> None:
+    machine.join()
+    assert "MemoryMax=1G\n" in machine.run("install", "spoke", "--print").stdout
+    assert "MemoryMax=3584M\n" in machine.run("install", "up", "--print").stdout
+    assert "MemoryMax=512M\n" in machine.run("install", "spoke", "--memory", "512M", "--print").stdout
+
+
 def test_to_install_the_same_again_changes_nothing(machine: Machine) -> None:
     machine.join()
     assert machine.run("install", "spoke").returncode == 0
@@ -211,11 +218,3 @@ def test_logs_are_those_of_the_journal(machine: Machine) -> None:
     assert machine.calls[-1] == (
         "journalctl --no-pager --lines=5 --user-unit=strawberry-spoke.service --follow --output=short-iso"
     )
-
-
-def test_a_task_that_can_set_no_variable_names_the_data_directory(machine: Machine) -> None:
-    named = machine.directory / "named"
-    done = run(environment_of(machine.home), "spoke", "run", "--home", str(named), "--token-file", "/no/such")
-    assert done.returncode == 1
-    assert named.is_dir()
-    assert not machine.home.exists()

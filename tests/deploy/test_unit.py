@@ -7,22 +7,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.service.memory import cap
-from deploy.service.plan import KINDS, Kind, ServicePlan, own_program, typed
+from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, own_program, typed
 from deploy.service.unit import UnitStyle, render
-from deploy.service.windows import render_task
 from tests.requirements import require
 
 ROOT = Path(__file__).parents[2]
 
 
 def _plan(kind: Kind, home: Path, *options: str, user: str | None = None) -> ServicePlan:
-    return ServicePlan(kind, own_program(), options, home, memory=cap(kind, models=False), user=user)
+    return ServicePlan(kind, own_program(), options, home, memory=MEMORY[kind], user=user)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,16 +55,6 @@ def test_a_users_unit_asks_for_nothing_that_takes_root(tmp_path: Path) -> None:
     unconfined = render(_plan("spoke", tmp_path), UnitStyle(confined=False))
     assert "ProtectSystem" not in unconfined
     assert "SystemCallFilter" in unconfined
-
-
-def test_the_command_in_a_unit_of_the_machine_works_after_sudo_which_keeps_neither_path_nor_home(
-    tmp_path: Path,
-) -> None:
-    home = tmp_path / "my home"
-    plan = ServicePlan("up", ("/v/bin/strawberry",), ("--lan",), home, memory="1G", user="anna")
-    first = render(plan, UnitStyle(system=True)).splitlines()[0]
-    command = "/v/bin/strawberry service install up --system --run-as=anna --lan"
-    assert first == f"# Set up by: env 'STRAWBERRY_HOME={home}' {command}"
 
 
 def test_only_a_systemd_that_knows_it_waits_longer_each_time(tmp_path: Path) -> None:
@@ -142,20 +129,3 @@ def _system_calls(listed: str, group: str) -> set[str]:
     for member in groups[group]:
         calls |= _system_calls(listed, member) if member.startswith("@") else {member}
     return calls
-
-
-def test_the_windows_task_is_one_that_runs_the_command_in_its_home_and_starts_it_again() -> None:
-    home = Path("C:\\anna's data\\50% strawberry")
-    plan = ServicePlan("spoke", ("C:\\v env\\strawberry.exe",), ("--skills=C:\\my skills",), home)
-    space = "{http://schemas.microsoft.com/windows/2004/02/mit/task}"
-    text = render_task(plan, account="HOUSE\\anna & co")
-    task = ElementTree.fromstring(text.removeprefix('<?xml version="1.0" encoding="UTF-16"?>'))
-    said = {each.tag.removeprefix(space): (each.text or "").strip() for each in task.iter()}
-    assert said["UserId"] == "HOUSE\\anna & co"
-    assert said["Command"] == "C:\\v env\\strawberry.exe"
-    assert said["Arguments"] == (
-        f'spoke run "--skills=C:\\my skills" "--home={home}" "--log-file={home / "logs" / "spoke.log"}"'
-    )
-    assert said["RunLevel"] == "LeastPrivilege"
-    assert said["ExecutionTimeLimit"] == "PT0S", "Windows would end it after three days"
-    assert said["Interval"] == "PT1M"

@@ -21,8 +21,8 @@ import psutil
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
+from deploy.home.broker_registry import running_broker
 from deploy.home.directory import Home
-from deploy.home.known import running_broker
 from tests.ports import free_port
 
 Seen = TypeVar("Seen")

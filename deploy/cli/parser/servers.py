@@ -25,7 +25,6 @@ def add_broker_run(actions: Commands, parents: Parents) -> None:
     add_port(run, "--mqtt-port", 1883)
     _add_lan(run)
     _add_bus_listeners(run)
-    _add_for_tasks(run)
     run.set_defaults(run="deploy.cli.serve:run_broker")
 
 
@@ -37,7 +36,6 @@ def _add_up(commands: Commands, parents: Parents) -> None:
         description="Run broker, hub and a local spoke; on loopback unless --lan is given.",
     )
     add_up_options(up)
-    _add_for_tasks(up)
     up.set_defaults(run="deploy.cli.serve:up")
 
 
@@ -61,7 +59,6 @@ def add_up_options(up: argparse.ArgumentParser) -> None:
 def _add_hub(commands: Commands, parents: Parents) -> None:
     hub = commands.add_parser("hub", parents=[parents.common], help="run the hub alone")
     add_hub_options(hub)
-    _add_for_tasks(hub)
     hub.set_defaults(run="deploy.cli.serve:run_hub")
 
 
@@ -76,13 +73,6 @@ def add_hub_options(hub: argparse.ArgumentParser) -> None:
     add_port(hub, "--http-port", 8321)
     _add_lan(hub)
     add_port(hub, "--https-port", 8443, what="with --lan")
-
-
-def _add_for_tasks(parser: argparse.ArgumentParser) -> None:
-    # For who starts it and can set no variable, as a task of Windows: STRAWBERRY_HOME.
-    parser.add_argument("--home", metavar="DIR", help=argparse.SUPPRESS)
-    # And whose output nobody keeps.
-    parser.add_argument("--log-file", metavar="FILE", help=argparse.SUPPRESS)
 
 
 def _add_lan(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +127,6 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
     add_spoke_options(run)
     # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
     run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-    _add_for_tasks(run)
     run.set_defaults(run="deploy.cli.serve:run_spoke")
 
 

@@ -27,7 +27,7 @@ def add(commands: Commands, parents: Parents) -> None:
     kinds = actions.add_parser(
         "install",
         help="set one up, or change it",
-        description="Sets up a systemd unit (on Windows a scheduled task). The options of the command are "
+        description="Sets up a systemd unit. The options of the command are "
         "kept in it; passwords and tokens never are.",
     ).add_subparsers(title="services", metavar="SERVICE", required=True)
     for kind, add_options in OPTIONS.items():
@@ -63,7 +63,9 @@ def _add_install(install: argparse.ArgumentParser) -> None:
         help="start it now, too; one that runs starts anew where its unit changed",
     )
     how.add_argument("--print", action="store_true", help="show what would be written, and write nothing")
-    how.add_argument("--memory", metavar="SIZE", help="its cap, for example 512M")
+    how.add_argument(
+        "--memory", metavar="SIZE", help="memory cap; default: 1G for a spoke, 3584M for hub and up"
+    )
     how.add_argument(
         "--writable",
         metavar="DIR",

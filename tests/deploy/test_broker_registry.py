@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
+from deploy.home.broker_registry import OurBroker, announced, find_ours, is_loopback, keep_provisioned
 from deploy.home.directory import Home
-from deploy.home.known import OurBroker, announced, find_ours, is_loopback, keep_provisioned
 from identity.files import is_held, only_one
 
 URL = "mqtt://127.0.0.1:1883"
