@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
@@ -18,12 +17,12 @@ from pydantic import SecretStr
 from bus.link.drivers import without_delay
 from bus.link.message import Message
 from bus.link.tls_failure import tls_failure
-from contracts.errors import ConfigError, Disconnected
+from contracts.addresses import broker_endpoint
+from contracts.errors import Disconnected
 from identity.certificates import client_context
 
 __all__ = ["Received", "Trial", "TrialLogin", "open_trial"]
 
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 
 _UNKNOWN_VERSION: Final = frozenset({1, 132})
 """Reason codes of MQTT 3.1.1 and 5. Some brokers hang up instead."""
@@ -36,6 +35,9 @@ class Received(NamedTuple):
     payload: bytes
     retained: bool
     qos: int
+
+
+_SCHEMES: Final = ("mqtt", "mqtts", "ws", "wss")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Trial:
             Disconnected: If the broker cannot be reached, or does not answer.
             ConfigError: If the URL is none of a broker.
         """
-        scheme, host, port = _address(self._login.url)
+        scheme, host, port = broker_endpoint(self._login.url, schemes=_SCHEMES)
         try:
             if scheme in ("mqtts", "wss"):
                 tls = self._login.tls or client_context(None)
@@ -180,7 +182,7 @@ class Trial:
 
     def _make_client(self) -> Client:
         login = self._login
-        web = _address(login.url)[0] in ("ws", "wss")
+        web = login.url.startswith(("ws:", "wss:"))
         client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=login.client_id,
@@ -235,14 +237,3 @@ class Trial:
 def _shake_hands(tls: ssl.SSLContext, host: str, port: int, timeout_s: float) -> None:
     with socket.create_connection((host, port), timeout_s) as plain:
         tls.wrap_socket(plain, server_hostname=host).close()
-
-
-def _address(url: str) -> tuple[str, str, int]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
-    except ValueError:
-        host = port = None
-    if not host or not port or parts.scheme not in _PORTS:
-        raise ConfigError(f"{url!r} is not the address of a broker", hint="Write it as mqtt://host:1883.")
-    return parts.scheme, host, port

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.joining import EnrolAnswer
+from contracts.rates import SourceLimit
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
@@ -15,7 +16,6 @@ from hub_registry.devices.devices import Change, Device, Devices
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.journal import Journal, read_back
 from hub_registry.devices.search import SkillSearch
-from hub_registry.rates import SourceLimit
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair

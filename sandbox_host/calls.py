@@ -3,11 +3,11 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from contracts.errors import CallError, ErrorCode, InvalidMessage
+from contracts.rates import TokenBucket
 from contracts.wire import Json
 from sandbox_host.limits import RunLimits
 from sandbox_host.messages import Answer, Call, error_body
@@ -36,7 +36,7 @@ class Calls:
         self._tasks = tasks
         self._answer = answer
         self._free = asyncio.Semaphore(limits.calls_in_flight)
-        self._pace = _Pace(limits.calls_per_second)
+        self._pace = TokenBucket(burst=limits.calls_per_second, per_second=limits.calls_per_second)
         self._open: set[asyncio.Task[None]] = set()
         self._count = 0
         self._last_id = 0
@@ -94,7 +94,8 @@ class Calls:
     async def _make(self, call: Call, args: list[Json], kwargs: dict[str, Json], size: int) -> None:
         try:
             async with self._free:
-                await self._pace.turn()
+                if wait_s := self._pace.reserve():
+                    await asyncio.sleep(wait_s)
                 body = self._body(call.path, await self._handler(call.path, args, kwargs))
         except CallError as error:
             body = error_body(error)
@@ -119,17 +120,3 @@ class Calls:
                 hint="ask for less at once",
             )
         return body
-
-
-class _Pace:
-    """Spreads calls over time: a burst of one second's worth, then an even pace."""
-
-    def __init__(self, per_second: int) -> None:
-        self._interval = 1 / per_second
-        self._next = time.monotonic() - 1
-
-    async def turn(self) -> None:
-        now = time.monotonic()
-        self._next = max(self._next + self._interval, now - 1)
-        if self._next > now:
-            await asyncio.sleep(self._next - now)

@@ -19,11 +19,14 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.gateway.thoughts import ThoughtFilter
 from agent_core.models.entries import Model, Models
+from contracts.backoff import Backoff
 from contracts.errors import GatewayError, NoModel
 from contracts.wire import Json
 
 _MAX_REASON: Final = 300
 """Characters of what one model said; providers answer with whole web pages."""
+
+_LONGEST_PAUSE_S: Final = 8.0
 
 _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses that the next try may not meet; anything else will be the same again."""
@@ -150,6 +153,7 @@ class FallbackGateway:
             said = f": {'; '.join(self._models.problems)}" if self._models.problems else ""
             raise NoModel(f"there is no model to ask{said}", hint=self._models.hint)
         models, round_, failures = self._models.usable, 0, list[Failure]()
+        backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0)
         while True:
             answered = False
             async with aclosing(self._round(request, models, failures)) as events:
@@ -166,7 +170,7 @@ class FallbackGateway:
             passing = {failure.model for failure in failures if failure.passing}
             if round_ == self._retry.retries or not passing:
                 raise _gave_up(failures)
-            await asyncio.sleep(self._retry.pause_s * 2**round_)
+            await asyncio.sleep(backoff.next())
             round_ += 1
             models = tuple(model for model in self._models.usable if model.entry.name in passing)
             failures = [failure for failure in failures if failure.model not in passing]

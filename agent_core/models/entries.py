@@ -4,7 +4,6 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ from pydantic import (
 )
 
 from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
+from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
 from contracts.validation import explain
 
@@ -115,13 +115,7 @@ class ModelEntry(BaseModel):
     @property
     def on_loopback(self) -> bool:
         """Whether the model is asked on this machine only."""
-        host = urlsplit(self.address).hostname or ""
-        if host == "localhost":
-            return True
-        try:
-            return ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(host_of(self.address))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from contracts.addresses import DEFAULT_PORTS
 from contracts.errors import ConfigError
 
 VARIABLE: Final = "OLLAMA_HOST"
-DEFAULT_ADDRESS: Final = "http://127.0.0.1:11434"
-
-_PORTS: Final = {"http": 80, "https": 443}
-"""For a value with a scheme; one without has Ollama's own port."""
+_PORT: Final = 11434
+"""Of Ollama, for a value without a scheme."""
+DEFAULT_ADDRESS: Final = f"http://127.0.0.1:{_PORT}"
 
 
 def ollama_address(variables: Mapping[str, str]) -> str:
@@ -28,7 +28,7 @@ def ollama_address(variables: Mapping[str, str]) -> str:
     scheme, separator, rest = value.partition("://")
     if not separator:
         scheme, rest = "http", value
-    default = _PORTS.get(scheme) if separator else 11434
+    default = DEFAULT_PORTS.get(scheme) if separator else _PORT
     try:
         parts = urlsplit(f"{scheme}://{rest}")
         port = parts.port or default

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_log = logging.getLogger("broker.embedded")
+_log = logging.getLogger(__name__)
 
 _MIB = 1024 * 1024
 _REMEMBERED = 1_000
@@ -47,27 +47,6 @@ class Limits:
     subscriptions: int = 200
     outgoing_bytes: int = 8 * _MIB
     hub_outgoing_bytes: int = 128 * _MIB
-
-
-class Allowance:
-    """A rate with bursts (token bucket): what was not used in the last seconds may be used at once."""
-
-    def __init__(self, rate: float, burst_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = rate
-        self._most = rate * burst_s
-        self._left = self._most
-        self._clock = clock
-        self._seen = clock()
-
-    def take(self, amount: float) -> bool:
-        """Use an amount up; False, and nothing used, where there is not that much left."""
-        now = self._clock()
-        self._left = min(self._most, self._left + (now - self._seen) * self._rate)
-        self._seen = now
-        if amount > self._left:
-            return False
-        self._left -= amount
-        return True
 
 
 class Refusals:

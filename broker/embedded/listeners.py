@@ -1,7 +1,6 @@
 """Where the embedded broker listens, and with what protocol."""
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +11,7 @@ from typing import Final, Literal, Protocol
 from broker.embedded.peer import CHUNK, Peer, StreamPeer
 from broker.embedded.websocket import WebSocketPeer
 from bus.ports import accept, listen
+from contracts.addresses import BROKER_PORTS, is_loopback
 from contracts.errors import ConfigError
 from identity.certificates import own_names
 
@@ -35,7 +35,7 @@ class Listener:
     """
 
     host: str = "127.0.0.1"
-    port: int = 1883
+    port: int = BROKER_PORTS["mqtt"]
     transport: Literal["tcp", "websocket"] = "tcp"
     tls: ssl.SSLContext | None = None
     insecure: bool = False
@@ -47,7 +47,7 @@ class Listener:
         Raises:
             ConfigError: If other machines could come, TLS is missing, and nobody said that this is meant.
         """
-        if self.tls is None and not self.insecure and not _is_loopback(self.host):
+        if self.tls is None and not self.insecure and not is_loopback(self.host):
             raise ConfigError(
                 f"listening on {self.host} without TLS would show every token to the network",
                 hint="Use --lan, which makes certificates, or say that it is meant: --insecure-lan.",
@@ -112,10 +112,3 @@ async def _accept(
         client, address = await accept(sock)
         peer = make_peer(client, address)
         tasks.create_task(server.serve(peer), name=f"serve {peer.address}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -11,7 +11,7 @@ from typing import Final
 from broker.embedded.topics import TopicTree
 from identity.files import make_private_directory
 
-_log = logging.getLogger("broker.embedded")
+_log = logging.getLogger(__name__)
 
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS retained"

@@ -28,7 +28,7 @@ from broker.embedded.frames import (
     is_filter,
     read_connect,
 )
-from broker.embedded.limits import Allowance, Limits, Refusals
+from broker.embedded.limits import Limits, Refusals
 from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
 from broker.embedded.plugins import Gate, Login, TokenLogin
 from broker.embedded.retained import Retained, RetainedStore
@@ -37,8 +37,9 @@ from broker.embedded.topics import TopicTree
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
 from contracts.presence import Revocation
+from contracts.rates import TokenBucket
 
-_log = logging.getLogger("broker.embedded")
+_log = logging.getLogger(__name__)
 
 _ACCEPTED: Final = 0
 _WRONG_VERSION: Final = 1
@@ -77,7 +78,7 @@ class StrictBroker(Broker):
         self._store = retained
         self._tasks = tasks
         self._filters: TopicTree[dict[Connection, Subscription]] = TopicTree()
-        self._allowances: dict[str, tuple[Allowance, Allowance]] = {}
+        self._allowances: dict[str, tuple[TokenBucket, TokenBucket]] = {}
         self._peers: set[Peer] = set()
         self._strangers = 0
         self._idle = asyncio.Event()
@@ -193,8 +194,8 @@ class StrictBroker(Broker):
             # Of the principal, not of its connection: coming again must not make it new.
             limits = self._limits
             self._allowances[login.name] = (
-                Allowance(limits.messages_per_s, limits.burst_s),
-                Allowance(limits.bytes_per_s, limits.burst_s),
+                _bucket(limits.messages_per_s, limits.burst_s),
+                _bucket(limits.bytes_per_s, limits.burst_s),
             )
         peer.write(_connack(_ACCEPTED))
         return connection
@@ -416,3 +417,8 @@ def _retained(connection: Connection, publication: Publication) -> Retained:
         publication.qos,
         login.name,
     )
+
+
+def _bucket(per_second: float, burst_s: float) -> TokenBucket:
+    """Make a bucket in which what was not used in the last ``burst_s`` seconds may be used at once."""
+    return TokenBucket(burst=per_second * burst_s, per_second=per_second)

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from contracts.addresses import BROKER_PORTS, is_loopback
 from contracts.errors import ConfigError
 
 __all__ = ["CertificateFiles", "MosquittoConfig", "MosquittoListener", "render"]
@@ -63,7 +64,7 @@ class MosquittoListener:
     """
 
     host: str = "127.0.0.1"
-    port: int = 1883
+    port: int = BROKER_PORTS["mqtt"]
     transport: Literal["tcp", "websocket"] = "tcp"
     tls: CertificateFiles | None = None
     insecure: bool = False
@@ -71,10 +72,7 @@ class MosquittoListener:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 @dataclass(frozen=True)

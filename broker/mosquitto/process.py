@@ -20,6 +20,7 @@ from broker.mosquitto.logins import admin_login
 from broker.mosquitto.provisioning import provision
 from broker.mosquitto.security_file import keep_admin
 from bus.ports import listen
+from contracts.backoff import Backoff
 from contracts.errors import ConfigError
 from identity.files import make_private_directory, write_private
 from identity.keys import KeyPair
@@ -199,7 +200,7 @@ class RunningMosquitto:
 
     async def run(self) -> None:
         """Keep it running until cancelled, then end it politely; but not if it never listened."""
-        loop, failures = asyncio.get_running_loop(), 0
+        loop, backoff = asyncio.get_running_loop(), Backoff(_BACKOFF_S, _BACKOFF_MAX_S, jitter=0)
         while True:
             began = loop.time()
             await self._live()
@@ -209,8 +210,9 @@ class RunningMosquitto:
             if self._told_to_end:
                 self._told_to_end = False
                 continue
-            failures = 1 if loop.time() - began > _HEALTHY_S else failures + 1
-            delay = min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_MAX_S)
+            if loop.time() - began > _HEALTHY_S:
+                backoff.reset()
+            delay = backoff.next()
             _logger.warning("Mosquitto ended and is started again in %.1f s: %s", delay, self._cause())
             await asyncio.sleep(delay)
 

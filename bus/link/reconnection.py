@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -10,10 +9,11 @@ from bus.link.connection import Answer, Connection, Login, Protocol, Verdict
 from bus.link.drivers import make_driver
 from bus.link.message import Message
 from bus.link.settings import Address, LinkSettings, parse_addresses
+from contracts.backoff import Backoff, jittered
 from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
 from identity.certificates import client_context
 
-_logger = logging.getLogger("bus.link")
+_logger = logging.getLogger(__name__)
 
 
 class Reconnection:
@@ -93,20 +93,16 @@ class Reconnection:
 
     async def run(self) -> None:
         """Connect, again and again, until cancelled."""
-        failures = 0
+        backoff = Backoff(self.settings.backoff_s, self.settings.backoff_max_s)
         while True:
             await self._wanted.wait()
             self._hurry.clear()
             settings = self.settings
             errors = await self._round(settings, self._addresses)
             if not errors:
-                failures = 0
-            elif all(isinstance(error, LoginRefused) for error in errors):
-                await self._rest(settings.refused_s)
-                continue
-            delay = min(settings.backoff_s * 2**failures, settings.backoff_max_s)
-            failures = min(failures + 1, 16)
-            await self._rest(delay)
+                backoff.reset()
+            refused = errors and all(isinstance(error, LoginRefused) for error in errors)
+            await self._rest(jittered(settings.refused_s) if refused else backoff.next())
 
     async def _round(self, settings: LinkSettings, addresses: tuple[Address, ...]) -> list[LinkError]:
         """Try each address until one lets in, and stay there while it lasts.
@@ -131,9 +127,8 @@ class Reconnection:
 
     async def _rest(self, seconds: float) -> None:
         """Wait before the next attempt, unless somebody is in a hurry."""
-        jittered = seconds * random.uniform(0.5, 1.0)  # noqa: S311
         with suppress(TimeoutError):
-            async with asyncio.timeout(jittered):
+            async with asyncio.timeout(seconds):
                 await self._hurry.wait()
 
     async def _connect(self, settings: LinkSettings, address: Address) -> Answer:
@@ -180,7 +175,7 @@ class Reconnection:
     async def _login(self, settings: LinkSettings, address: Address) -> Login:
         password = settings.password() if callable(settings.password) else settings.password
         context = None
-        if address.tls:
+        if address.scheme == "mqtts":
             ca = settings.ca() if callable(settings.ca) else settings.ca
             # The system's authorities are read from many files.
             context = await asyncio.to_thread(client_context, ca)

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from pydantic import SecretStr
 
 from bus.link.drivers import DriverName
+from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError
 
 Password = SecretStr | Callable[[], SecretStr]
 Trust = str | Callable[[], str | None] | None
-
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +53,9 @@ class Address(NamedTuple):
     """One URL of a broker, taken apart."""
 
     url: str
+    scheme: str
     host: str
     port: int
-    tls: bool
 
 
 def parse_addresses(urls: tuple[str, ...]) -> tuple[Address, ...]:
@@ -68,20 +66,4 @@ def parse_addresses(urls: tuple[str, ...]) -> tuple[Address, ...]:
     """
     if isinstance(urls, str) or not urls:
         raise ConfigError("no address of a broker is known", hint="Give one, as mqtt://host:1883.")
-    return tuple(_parsed(url) for url in urls)
-
-
-def _parsed(url: str) -> Address:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        parts, host, port = urlsplit(""), None, None
-    if parts.scheme not in _PORTS or not host or parts.username or parts.path.strip("/"):
-        # Shown without a login that somebody wrote into it.
-        shown = f"{url.partition('://')[0]}://…" if "@" in url else url
-        raise ConfigError(
-            f"{shown!r} is not the address of a broker",
-            hint="Write it as mqtt://host:1883, or with TLS as mqtts://host:8883; a login stands elsewhere.",
-        )
-    return Address(url, host, port or _PORTS[parts.scheme], parts.scheme == "mqtts")
+    return tuple(Address(url, *broker_endpoint(url)) for url in urls)

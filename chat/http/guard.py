@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chat.http.errors import error_response
+from contracts.addresses import endpoint
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -127,11 +127,5 @@ def _host(header: str) -> str | None:
 
 def _place(origin: str) -> tuple[str, str, int] | None:
     """Give scheme, host and port of an origin; None for what is none, such as ``null``."""
-    try:
-        parts = urlsplit(origin)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
-        return None
-    if parts.hostname is None or port is None:
-        return None
-    return parts.scheme.replace("ws", "http", 1), parts.hostname, port
+    found = endpoint(origin)
+    return None if found is None else (found.scheme.replace("ws", "http", 1), found.host, found.port)

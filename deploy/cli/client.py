@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError, Forbidden, NotFound, StrawberryError, Unauthorized
 from deploy.home.directory import Home
 from identity.files import is_held
@@ -21,7 +22,6 @@ _HUB_ELSEWHERE = (
     "It runs on another machine. 'strawberry chat' needs the spoke here: 'strawberry spoke run'; "
     "for all else name the hub with --hub URL."
 )
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWER_TIMEOUT_S = 900.0
 """As long as the hub lets a turn take."""
 
@@ -67,7 +67,7 @@ class HubClient:
         """
         target = _running_hub(home) if url is None else _checked(url)
         token = os.environ.get("STRAWBERRY_TOKEN", "")
-        if not token and (url is None or urlsplit(url).hostname in _LOOPBACK):
+        if not token and (url is None or is_loopback(host_of(url))):
             # The owner's token is for this machine's hub; another address must never see it.
             token = _read(home.token_file)
         if not token:

@@ -2,9 +2,10 @@
 
 import argparse
 from dataclasses import dataclass
-from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from typing import Any, Final
+from urllib.parse import quote
 
+from contracts.addresses import Endpoint, broker_endpoint, endpoint
 from deploy.cli.client import HubClient
 from deploy.cli.output import Output
 from deploy.home.broker_registry import running_broker
@@ -12,7 +13,6 @@ from deploy.home.directory import Home
 
 _CLIENTS: Final = "/api/clients"
 _COLUMNS: Final = ("name", "chat", "created_at", "expires_at")
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 
 
 def login(options: argparse.Namespace) -> None:
@@ -30,9 +30,9 @@ def login(options: argparse.Namespace) -> None:
         text=_Login(
             name=answer["username"],
             password=answer["password"],
-            address=_Address.of(answer["brokers"][0]),
-            websocket=None if websocket is None else _Address.of(websocket),
-            beside=_Address.of(running.urls[0]) if running is not None else None,
+            address=broker_endpoint(answer["brokers"][0]),
+            websocket=None if websocket is None else endpoint(websocket),
+            beside=broker_endpoint(running.urls[0]) if running is not None else None,
             ca_file=str(ca) if ca.exists() else "ca.pem (from 'strawberry certs' where the hub is)",
             prefix=answer["prefix"],
             chat=options.chat,
@@ -58,30 +58,14 @@ def logout(options: argparse.Namespace) -> None:
 
 
 @dataclass(frozen=True)
-class _Address:
-    scheme: str
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, url: str) -> Self:
-        parts = urlsplit(url)
-        return cls(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])
-
-    @property
-    def secure(self) -> bool:
-        return self.scheme in ("mqtts", "wss")
-
-
-@dataclass(frozen=True)
 class _Login:
     """A login as a person is told of it, once."""
 
     name: str
     password: str
-    address: _Address
-    websocket: _Address | None
-    beside: _Address | None
+    address: Endpoint
+    websocket: Endpoint | None
+    beside: Endpoint | None
     ca_file: str
     prefix: str
     chat: bool

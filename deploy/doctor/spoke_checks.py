@@ -5,8 +5,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
+from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
@@ -20,7 +20,6 @@ _PATIENCE_S: Final = 10.0
 _DAY_S: Final = 86_400
 _SKEW_S: Final = 5.0
 """What a call may be off; the spoke knows better only once the hub has told it the time."""
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 _INVITE: Final = "Where the hub is: 'strawberry devices invite {device}'; then do here what is printed there."
 
 
@@ -117,9 +116,9 @@ async def _broker(enrolment: Enrolment) -> Check:
 
 
 async def _connect(url: str, ca: str | None) -> None:
-    parts = urlsplit(url)
-    context = client_context(ca) if parts.scheme == "mqtts" else None
-    _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS[parts.scheme], ssl=context)
+    scheme, host, port = broker_endpoint(url)
+    context = client_context(ca) if scheme == "mqtts" else None
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()

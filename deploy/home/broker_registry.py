@@ -6,18 +6,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
+from contracts.addresses import Endpoint, broker_endpoint, is_loopback
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from identity.certificates import own_names
 from identity.files import is_held, write_private
 
 OurKind = Literal["embedded", "mosquitto"]
-
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = F
     write_private(home.provisioned_file, json.dumps(kept, indent=2).encode())
 
 
-def is_loopback(url: str) -> bool:
+def is_local(url: str) -> bool:
     """Whether an address is one of this machine alone."""
     return _endpoint(url)[1] == "loopback"
 
@@ -141,17 +138,11 @@ def refuse_login_in(url: str) -> None:
         )
 
 
-def _endpoint(url: str) -> tuple[str, str, int]:
+def _endpoint(url: str) -> Endpoint:
     """Take an address apart into scheme, host and port, so that two ways to write one are equal."""
     refuse_login_in(url)
-    try:
-        parts = urlsplit(url)
-        scheme, host, port = parts.scheme, (parts.hostname or "").lower(), parts.port
-    except ValueError:
-        scheme, host, port = "", "", None
-    if scheme not in _PORTS or not host:
-        raise ConfigError(f"{url!r} is not the address of a broker", hint="Write it as mqtt://host:1883.")
-    return scheme, "loopback" if host in _LOOPBACK else host, port or _PORTS[scheme]
+    found = broker_endpoint(url)
+    return found._replace(host="loopback") if is_loopback(found.host) else found
 
 
 def _read(path: Path) -> dict[str, Any] | None:

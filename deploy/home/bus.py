@@ -5,11 +5,11 @@ import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
+from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError
 from contracts.joining import Login
-from deploy.home.broker_registry import OurBroker, by_number, find_ours, is_loopback, refuse_readable
+from deploy.home.broker_registry import OurBroker, by_number, find_ours, is_local, refuse_readable
 from deploy.home.directory import Home
 from deploy.settings.settings import HomeBrokerTable, read_broker, read_home_broker, read_variable
 from hub_agent.settings import BusSettings, HomeLinkSettings
@@ -21,7 +21,6 @@ _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
 _WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
 _LOOK_S: Final = 2.0
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 
 
 async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings:
@@ -57,7 +56,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             addresses=addresses,
         )
     url = by_number(url)
-    if not is_loopback(url) or await _listens(url):
+    if not is_local(url) or await _listens(url):
         raise _foreign(url)
     # Nobody is there yet: the embedded broker of this home may come, and nobody else is spoken to.
     return _own(home, url, OurBroker("embedded", urls=(url,)), addresses)
@@ -99,10 +98,10 @@ def _foreign(url: str) -> ConfigError:
 
 async def _listens(url: str) -> bool:
     """Whether somebody accepts connections there; nothing is sent."""
-    parts = urlsplit(url)
+    _, host, port = broker_endpoint(url)
     try:
         async with asyncio.timeout(_LOOK_S):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS[parts.scheme])
+            _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError):
         return False
     writer.close()

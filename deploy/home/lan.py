@@ -28,7 +28,6 @@ Exposure = Literal["loopback", "tls", "insecure"]
 ANY: Final = "0.0.0.0"  # noqa: S104 - only where a person asked for it by --lan or --insecure-lan
 """All addresses of this machine."""
 
-LOOPBACK: Final = "127.0.0.1"
 
 _BRIDGES: Final = ("docker", "br-", "podman", "cni", "virbr", "lxcbr", "lxdbr", "vethernet")
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
+from contracts.addresses import BROKER_PORTS, LOOPBACK
 from deploy.home.broker_registry import OurBroker, OurKind, announced
 from deploy.home.directory import Home
-from deploy.home.lan import ANY, LOOPBACK, Lan, LanOptions, enter_lan
+from deploy.home.lan import ANY, Lan, LanOptions, enter_lan
 from deploy.home.running import Ready, chosen_by, forever, unheard
 from hub_registry.access.accounts import Accounts
 from hub_registry.storage.store import open_store
@@ -27,8 +28,8 @@ class BrokerPorts:
         websocket: None for no such listener.
     """
 
-    mqtt: int = 1883
-    mqtts: int = 8883
+    mqtt: int = BROKER_PORTS["mqtt"]
+    mqtts: int = BROKER_PORTS["mqtts"]
     websocket: int | None = None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agent_core.models.entries import SETTINGS_FILE, Models
 from bus.ports import listen
-from deploy.home.broker_registry import is_loopback
+from deploy.home.broker_registry import is_local
 from deploy.home.bus import choose_bus, choose_home_link
 from deploy.home.directory import Home
 from deploy.home.lan import Lan, LanOptions, enter_lan
@@ -79,7 +79,7 @@ async def enter_hub(
         hub = await stack.enter_async_context(open_hub(settings))
     for line in _describe(hub, lan):
         say(line)
-    if lan is not None and all(map(is_loopback, bus.addresses or (bus.url,))):
+    if lan is not None and all(map(is_local, bus.addresses or (bus.url,))):
         say("  note     the broker is not open to other machines: start it with --lan, or say in [broker] of")
         say(f"           {home.directory / SETTINGS_FILE} under which addresses they reach it")
     for line in describe_models(models):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from contracts.backoff import Backoff
 from contracts.errors import StrawberryError
 from deploy.cli.client import HubClient
 from deploy.home.directory import Home
@@ -61,14 +62,16 @@ async def first_sight(home: Home, hub_url: str) -> str:
 async def _keep(home: Home, hub_url: str, *, insecure: bool) -> None:
     """Run it, and run it again when it ends by itself."""
     shortest, longest = _RESTART_S
-    wait = shortest
+    backoff = Backoff(shortest, longest, jitter=0)
     while True:
         started = time.monotonic()
         try:
             ended = f"code {await _run(home, hub_url, insecure=insecure)}"
         except (StrawberryError, OSError) as error:
             ended = str(error)
-        wait = shortest if time.monotonic() - started > longest else min(wait * 2, longest)
+        if time.monotonic() - started > longest:
+            backoff.reset()
+        wait = backoff.next()
         _log.warning("the local spoke ended (%s); starting it again in %.0f s", ended, wait)
         await asyncio.sleep(wait)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from contracts.errors import ConfigError
-from deploy.home.broker_registry import is_loopback
+from deploy.home.broker_registry import is_local
 from deploy.home.bus import choose_bus
 from deploy.home.directory import Home
 from deploy.home.lan import Lan, enter_lan
@@ -97,7 +97,7 @@ _KINDS = {
 
 def _must_be_accepted(url: str) -> bool:
     """Whether a spoke uses the address only where that was spelled out; for a broker of our own it was."""
-    return url.startswith("mqtt://") and not is_loopback(url)
+    return url.startswith("mqtt://") and not is_local(url)
 
 
 async def _first_sight(home: Home, hub_url: str) -> str:

@@ -29,10 +29,10 @@ from contracts.errors import (
     TooManyRequests,
 )
 from contracts.events import TurnError
+from contracts.rates import TokenBucket
 from hub_agent.bus.bus_replies import Replies, is_last, told
 from hub_agent.chat.incoming import Chat, Incoming
 from hub_registry.access.bearer import Bearer
-from hub_registry.rates import TokenBucket
 from hub_registry.registry import Registry
 from identity.envelope import Seal, unseal
 from identity.ids import uuid7

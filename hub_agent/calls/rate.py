@@ -1,11 +1,10 @@
 """How often each user may ask."""
 
 import time
-from collections import OrderedDict
 from typing import Final
 
 from contracts.errors import TooManyRequests
-from hub_registry.rates import Clock, TokenBucket
+from contracts.rates import Clock, TokenBuckets
 
 _MOST_USERS: Final = 10_000
 
@@ -32,9 +31,7 @@ class RateLimit:
 
     def __init__(self, *, per_minute: float, burst: int, clock: Clock = time.monotonic) -> None:
         self._per_second = per_minute / 60
-        self._burst = burst
-        self._clock = clock
-        self._users: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._users = TokenBuckets(burst=burst, per_second=self._per_second, most=_MOST_USERS, clock=clock)
 
     def spend(self, user: str) -> None:
         """Count one request of a user.
@@ -42,12 +39,5 @@ class RateLimit:
         Raises:
             Throttled: If there were too many.
         """
-        bucket = self._users.get(user)
-        if bucket is None:
-            bucket = TokenBucket(burst=self._burst, per_second=self._per_second, clock=self._clock)
-            self._users[user] = bucket
-        self._users.move_to_end(user)
-        if len(self._users) > _MOST_USERS:
-            self._users.popitem(last=False)
-        if not bucket.take():
+        if not self._users.take(user):
             raise Throttled(retry_after_s=max(1, round(1 / self._per_second)))

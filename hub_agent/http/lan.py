@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
 
 from bus.ports import listen
+from contracts.addresses import bracketed, is_loopback
 from contracts.errors import ConfigError
 from hub_agent.advertising import primary_address
 from hub_agent.settings import LanSettings
 from identity.certificates import ServerCertificate
-
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +52,8 @@ class Lan:
         if ip_address(host).is_unspecified:
             found = (primary_address(), *certified, *self._settings.names)
             usable = [each for each in found if each and (not self._shown or each in certified)]
-            host = next((each for each in usable if each not in _LOOPBACK), host)
-        shown = f"[{host}]" if ":" in host else host
-        return f"{'https' if self._shown else 'http'}://{shown}:{self.port}"
+            host = next((each for each in usable if not is_loopback(each)), host)
+        return f"{'https' if self._shown else 'http'}://{bracketed(host)}:{self.port}"
 
     def names(self) -> frozenset[str]:
         """Give the host names by which this machine may be called, in small letters."""

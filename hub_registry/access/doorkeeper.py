@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from broker.door import BusLogin, Door
 from contracts.access import Principal
+from contracts.backoff import Backoff
 from contracts.errors import Disconnected, LinkError, StrawberryError
 from contracts.presence import Revocation
 from hub_registry.access.tokens import TokenAuthority
@@ -115,22 +116,22 @@ class Doorkeeper:
             await asyncio.sleep(_LOOK_S)
 
     async def _set_right(self) -> None:
-        delay, told = _AGAIN_S, ""
+        backoff, told = Backoff(_AGAIN_S, _AGAIN_MAX_S, jitter=0), ""
         while True:
             await self._in_doubt.wait()
-            await asyncio.sleep(delay)
+            await asyncio.sleep(backoff.next())
             if not self._in_doubt.is_set():
+                backoff.reset()
                 continue  # a connect has done it meanwhile
             try:
                 await self.settle()
             except SQLAlchemyError as error:
                 _log.error("the broker is told later who may log in, the database cannot be read: %s", error)
-                delay = min(2 * delay, _AGAIN_MAX_S)
             except StrawberryError as error:
                 # Once is enough: somebody has to do something about it, and it is tried every minute.
                 if not isinstance(error, Disconnected) and error.message != told:
                     _log.error("the broker does not agree on who may log in: %s. %s", error, error.hint)
                     told = error.message
-                delay = min(2 * delay, _AGAIN_MAX_S)
             else:
-                delay, told = _AGAIN_S, ""
+                backoff.reset()
+                told = ""

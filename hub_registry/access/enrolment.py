@@ -12,10 +12,10 @@ from sqlmodel import Session, col, delete
 
 from contracts.claims import DEVICE_SCOPES
 from contracts.errors import TooManyRequests, Unauthorized
+from contracts.rates import SourceLimit
 from hub_registry.access.token_rows import revoke_rows
 from hub_registry.access.tokens import TokenAuthority, TokenRequest
 from hub_registry.devices.devices import Device, device_of, require_device
-from hub_registry.rates import SourceLimit
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, EnrolmentRow, RegistrationRow, SkillRow, TokenRow, now
 from identity.keys import PublicKey

@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 from contracts.errors import Conflict, InvalidMessage, NotFound, TooManyRequests
 from contracts.joining import JoinAsked, JoinRequest, join_fingerprint
+from contracts.rates import Clock, SourceLimit
 from hub_registry.access.enrolment import Enrolment, Joined
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Change, Device, Devices
-from hub_registry.rates import Clock, SourceLimit
 from hub_registry.settings import JoiningBounds
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey

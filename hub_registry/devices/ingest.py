@@ -13,11 +13,11 @@ from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.names import HUB_SKILLS
 from contracts.presence import DeviceStatus, Heartbeat
+from contracts.rates import Clock, TokenBucket, TokenBuckets
 from contracts.registration import Registration
 from hub_registry.devices.directory import Directory, Entry, Problem, RegisteredSkill
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, State
-from hub_registry.rates import Clock, TokenBucket
 from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import unseal
@@ -67,7 +67,7 @@ class Ingest:
         self._suspect = suspect
         self._clock = clock
         self._senders: dict[str, _Sender] = {}
-        self._complaints: dict[str, TokenBucket] = {}
+        self._complaints = TokenBuckets(burst=_COMPLAINTS, per_second=_COMPLAINTS_PER_S, clock=clock)
         self._listeners: list[OnPresence] = []
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
@@ -109,7 +109,6 @@ class Ingest:
         """Tell the listeners that a device is gone because it was revoked or removed."""
         high = entry.presence.high
         self._senders.pop(entry.id, None)
-        self._complaints.pop(entry.id, None)
         change = PresenceChange(entry.id, State.OFFLINE, high.epoch, high.connection)
         for listener in tuple(self._listeners):
             listener(change)
@@ -281,13 +280,7 @@ class Ingest:
         """Log that something of a device was refused, and show it to its owner."""
         entry = self._directory.get(device)
         # All strangers share one place, or they could fill the memory with names.
-        place = device if entry else ""
-        bucket = self._complaints.get(place)
-        if bucket is None:
-            bucket = self._complaints[place] = TokenBucket(
-                burst=_COMPLAINTS, per_second=_COMPLAINTS_PER_S, clock=self._clock
-            )
-        if not bucket.take():
+        if not self._complaints.take(device if entry else ""):
             return
         _log.warning("refused a message on %.200r: %s", topic, reason)
         if entry is not None:

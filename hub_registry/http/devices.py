@@ -2,10 +2,10 @@
 
 import shlex
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request
 
+from contracts.addresses import host_of, is_loopback
 from contracts.wire import Timestamp, rfc3339
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.devices import Change
@@ -13,7 +13,6 @@ from hub_registry.devices.directory import Entry
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
 
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _RUN: Final = ("strawberry", "spoke", "run")
 
 
@@ -115,7 +114,7 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
             expires_at=invitation.expires_at,
             hub_key=key,
             command=shlex.join([*_RUN, "--hub", url, "--hub-key", key, *_spelled_out(url)]),
-            reachable=urlsplit(url).hostname not in _LOOPBACK,
+            reachable=not is_loopback(host_of(url)),
         )
 
     @router.patch("/api/devices/{name}", dependencies=[admin])
@@ -142,15 +141,14 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
 
 def _address(request: Request, for_others: str | None) -> str:
     """Give where a device finds the hub: where the request came in, unless only this machine does there."""
-    if for_others is not None and request.url.hostname in _LOOPBACK:
+    if for_others is not None and is_loopback(request.url.hostname):
         return for_others
     return str(request.base_url).rstrip("/")
 
 
 def _spelled_out(url: str) -> list[str]:
     """Without TLS a device refuses to join over the network, unless it is told to."""
-    parts = urlsplit(url)
-    return ["--insecure"] if parts.scheme == "http" and parts.hostname not in _LOOPBACK else []
+    return ["--insecure"] if url.startswith("http://") and not is_loopback(host_of(url)) else []
 
 
 def _device(entry: Entry) -> DeviceAnswer:

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Final
 
+from contracts.backoff import Backoff
 from contracts.errors import ConfigError, InvalidMessage, StrawberryError
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubRefused, HubUnreachable, HubUntrusted
@@ -94,15 +94,15 @@ class Reach:
             return await find_hub(self._enrolment(), timeout_s=max(2 * limit_s, 1))
 
     async def _try(self) -> None:
-        wait = self._settings.retry_s
+        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            await asyncio.sleep(backoff.next())
             try:
                 await self._found(self._settings.check_s)
             except _COST_NOTHING:
                 break
             except (TimeoutError, HubUnreachable):
-                wait = min(2 * wait, self._settings.retry_max_s)
+                continue
             else:
                 _LOG.info("the hub answers again")
                 break

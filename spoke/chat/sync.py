@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Final, Protocol
 
 from pydantic import ValidationError
 
+from contracts.backoff import Backoff
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.history import SyncAnswer, SyncRequest
 from spoke.chat.history import History
@@ -134,7 +134,7 @@ class HistorySync:
     async def run(self) -> None:
         """Sync again and again until cancelled; a hub that is away is not an error."""
         settings, wait_s, told = self._settings, 0.0, ""
-        retry_s = settings.retry_s
+        backoff = Backoff(settings.retry_s, settings.retry_max_s)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -146,7 +146,7 @@ class HistorySync:
                 if error.message != told:
                     _LOG.info("the history is not synced yet: %s", error)
                 told = error.message
-                wait_s = retry_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-                retry_s = min(retry_s * 2, settings.retry_max_s)
+                wait_s = backoff.next()
             else:
-                wait_s, retry_s, told = settings.every_s, settings.retry_s, ""
+                backoff.reset()
+                wait_s, told = settings.every_s, ""

@@ -1,30 +1,12 @@
 """Addresses of a hub and its brokers, and which of them a device may send its token to."""
 
-import ipaddress
 from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
+from contracts.addresses import BROKER_PORTS, host_of, is_loopback
+
 _PLAIN: Final = ("http", "mqtt")
-_BROKER: Final = ("mqtt", "mqtts")
-
-
-def host_of(url: str) -> str:
-    """Give the host of an address in lower case; empty where there is none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this very machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_readable(url: str) -> bool:
@@ -54,7 +36,7 @@ def usable_brokers(
     usable = [
         url
         for url in offered
-        if urlsplit(url).scheme in _BROKER
+        if urlsplit(url).scheme in BROKER_PORTS
         and host_of(url)
         and (hosts is None or host_of(url) in hosts)
         and (readable or not is_readable(url))

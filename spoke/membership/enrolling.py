@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import random
 from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
+from contracts.backoff import Backoff
 from contracts.errors import InvalidMessage, StrawberryError, Unauthorized
 from contracts.joining import EnrolAnswer
 from identity.keys import PublicKey
@@ -40,7 +40,7 @@ async def enrol(
         Unauthorized: If the hub refuses the token.
         InvalidMessage: If the answer is not one of a hub.
     """
-    delay = settings.retry_s
+    backoff = Backoff(settings.retry_s, settings.retry_max_s)
     while True:
         try:
             hub = await meet(url, hub_key=settings.hub_key, insecure=settings.insecure)
@@ -52,9 +52,9 @@ async def enrol(
             raise
         except HubUnreachable as error:
             reason = error.message
+        delay = backoff.next()
         _LOG.warning("cannot join yet: %s; trying again in %.0f s", reason, delay)
-        await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-        delay = min(delay * 2, settings.retry_max_s)
+        await asyncio.sleep(delay)
     if answer.status != 200:
         raise refusal(hub.http.url, answer, hint=_NEW_TOKEN)
     set_clock(clock, answer)

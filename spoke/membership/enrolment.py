@@ -6,6 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
+from contracts.addresses import host_of, is_loopback
 from contracts.claims import Claims
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
 from contracts.joining import Bus, DeviceBus, EnrolAnswer
@@ -13,7 +14,7 @@ from contracts.names import DeviceId
 from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
-from spoke.membership.addresses import has_tls, host_of, is_loopback, usable_brokers
+from spoke.membership.addresses import has_tls, usable_brokers
 from spoke.membership.trust import Hub
 
 FILE_NAME: Final = "enrolment.json"

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
+from contracts.backoff import Backoff
 from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
 from contracts.joining import JoinAsked, JoinPoll, JoinRequest, JoinState, join_fingerprint
 from contracts.wire import Part
@@ -185,12 +185,12 @@ class _Joining:
                 await asyncio.sleep(self._settings.retry_max_s)
 
     async def _ask(self, hub: Hub) -> JoinAsked:
-        delay = self._settings.retry_s
+        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
             answer = await hub.http.post(_JOIN, self._request.model_dump(mode="json"))
             if answer.status not in TRY_LATER:
                 break
-            delay = answer.retry_after_s or min(delay * 2, self._settings.retry_max_s)
+            delay = answer.retry_after_s or backoff.next()
             _LOG.warning("the hub gives no code yet: %s; trying again in %.0f s", answer.error[0], delay)
             await asyncio.sleep(delay)
         set_clock(self._clock, answer)
@@ -200,21 +200,23 @@ class _Joining:
 
     async def _decision(self, hub: Hub, asked: JoinAsked, ends_at: float) -> Enrolment:
         interval = delay = min(max(asked.interval_s, _SHORTEST_S), _LONGEST_S)
+        backoff = Backoff(2 * interval, _LONGEST_S, jitter=0)
         poll = JoinPoll(secret=asked.secret).model_dump(mode="json")
         while time.monotonic() < ends_at:
-            await asyncio.sleep(min(delay * random.uniform(1.0, 1.1), _LONGEST_S))  # noqa: S311 - no secret
+            await asyncio.sleep(min(delay, _LONGEST_S))
             try:
                 answer = await hub.http.post(_POLL, poll)
             except HubUntrusted:
                 raise
             except HubUnreachable as error:
                 _LOG.info("waiting for the hub: %s", error)
-                delay *= 2
+                delay = backoff.next()
                 continue
             if answer.status in TRY_LATER:
-                delay = answer.retry_after_s or delay * 2
+                delay = answer.retry_after_s or backoff.next()
                 continue
             delay = interval
+            backoff.reset()
             if answer.status in (401, 403, 404, 410):
                 if time.monotonic() >= ends_at:
                     break

@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings
+from contracts.backoff import Backoff, jittered
 from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.joining import Bus
 from spoke.membership.enrolment import FILE_NAME, Enrolment
@@ -62,12 +63,12 @@ class Membership:
         self._link: Link | None = None
         self._asking = asyncio.Lock()
         self._ask_from = 0.0
-        self._ask_delay = settings.retry_s
-        self._refresh_from = time.monotonic() + _jittered(settings.refresh_s)
+        self._ask_backoff = Backoff(settings.retry_s, settings.retry_max_s)
+        self._refresh_from = time.monotonic() + jittered(settings.refresh_s)
         self._told = ""
         self._renew_at = self._due()
         self._renew_from = 0.0
-        self._renew_delay = settings.retry_s
+        self._renew_backoff = Backoff(settings.retry_s, _RENEW_MAX_S)
         self._refusal: LoginRefused | None = None
         self._is_refused = False
         self._turn = 0
@@ -173,10 +174,9 @@ class Membership:
             return
         except StrawberryError as error:
             _LOG.warning("the device token is not renewed yet: %s", error)
-            self._renew_from = time.monotonic() + _jittered(self._renew_delay)
-            self._renew_delay = min(self._renew_delay * 2, _RENEW_MAX_S)
+            self._renew_from = time.monotonic() + self._renew_backoff.next()
             return
-        self._renew_delay = self._settings.retry_s
+        self._renew_backoff.reset()
         # Whatever the clocks say: no token is renewed in less than a tenth of its life.
         claims = self.enrolment.claims(self.enrolment.bearers[0])
         self._renew_from = time.monotonic() + (claims.exp - claims.iat) / 10
@@ -211,9 +211,9 @@ class Membership:
             _LOG.info("the hub lets %s in again", self.enrolment.device)
         before, self.problem, self._told = self.enrolment, None, ""
         was_rejected, self._is_rejected, self._is_confirmed = self._is_rejected, False, True
-        self._ask_delay = self._settings.retry_s
-        self._ask_from = time.monotonic() + _jittered(self._settings.retry_max_s)
-        self._refresh_from = time.monotonic() + _jittered(self._settings.refresh_s)
+        self._ask_backoff.reset()
+        self._ask_from = time.monotonic() + jittered(self._settings.retry_max_s)
+        self._refresh_from = time.monotonic() + jittered(self._settings.refresh_s)
         self._keep(found)
         link = self._link
         if link is None:
@@ -229,7 +229,7 @@ class Membership:
 
     def _rejected(self, error: Unauthorized) -> None:
         self._is_confirmed = True
-        self._ask_from = time.monotonic() + _jittered(self._settings.rejected_s)
+        self._ask_from = time.monotonic() + jittered(self._settings.rejected_s)
         if self._is_rejected:
             return
         self._is_rejected = True
@@ -241,8 +241,7 @@ class Membership:
             self._link.pause()
 
     def _unanswered(self, error: StrawberryError) -> None:
-        self._ask_from = time.monotonic() + _jittered(self._ask_delay)
-        self._ask_delay = min(self._ask_delay * 2, self._settings.retry_max_s)
+        self._ask_from = time.monotonic() + self._ask_backoff.next()
         if self._is_refused and self.problem is None:
             self.problem = (
                 f"the broker does not let {self.enrolment.device} in, and the hub cannot be asked why: "
@@ -277,7 +276,3 @@ def _way(enrolment: Enrolment) -> Bus:
 
 def _secret(text: str | None) -> SecretStr | None:
     return SecretStr(text) if text is not None else None
-
-
-def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

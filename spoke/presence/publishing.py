@@ -12,6 +12,7 @@ from bus.link import Link, Message
 from contracts import topics
 from contracts.errors import Disconnected
 from contracts.presence import Emitted, State
+from contracts.rates import TokenBucket
 from contracts.wire import Json
 from spoke.settings import PublishingBounds
 
@@ -97,20 +98,15 @@ class SkillOutlet:
         self._link = link
         forget = link.on_connected(self._send_all_again)
         try:
-            allowance, refilled = float(self._bounds.burst), time.monotonic()
+            pace = TokenBucket(burst=self._bounds.burst, per_second=self._bounds.rate)
             while True:
                 message = self._next()
                 if message is None:
                     await self._woken.wait()
                     self._woken.clear()
                     continue
-                present = time.monotonic()
-                refill = (present - refilled) * self._bounds.rate
-                allowance, refilled = min(self._bounds.burst, allowance + refill), present
-                if allowance < 1:
-                    await asyncio.sleep((1 - allowance) / self._bounds.rate)
-                    allowance, refilled = 1.0, time.monotonic()
-                allowance -= 1
+                if wait_s := pace.reserve():
+                    await asyncio.sleep(wait_s)
                 await self._send(link, message)
         finally:
             forget()

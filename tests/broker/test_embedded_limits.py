@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.embedded.limits import Allowance, Limits, Refusals
+from broker.embedded.limits import Limits, Refusals
 from broker.embedded.peer import StreamPeer
 from bus.ports import listen
 from contracts.rpc import Accepted
@@ -314,16 +314,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def test_an_allowance_fills_up_again_and_never_beyond_its_burst() -> None:
-    clock = Clock()
-    allowance = Allowance(10, 2, clock=clock)
-    assert [allowance.take(each) for each in (15, 6, 5, 1)] == [True, False, True, False]
-    clock.now += 0.5
-    assert [allowance.take(each) for each in (6, 5)] == [False, True]
-    clock.now += 1000
-    assert [allowance.take(each) for each in (21, 20)] == [False, True]
 
 
 def test_a_refusal_is_told_once_in_a_while_with_the_number_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home.broker_registry import OurBroker, announced, find_ours, is_loopback, keep_provisioned
+from deploy.home.broker_registry import OurBroker, announced, find_ours, is_local, keep_provisioned
 from deploy.home.directory import Home
 from identity.files import is_held, only_one
 
@@ -74,12 +74,12 @@ def test_a_damaged_file_is_told_and_trusts_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1883", "mqtt://", "mqtt://host:port", "127.0.0.1:1883"])
 def test_what_is_no_address_of_a_broker_is_told(url: str) -> None:
     with pytest.raises(ConfigError, match="is not the address of a broker"):
-        is_loopback(url)
+        is_local(url)
 
 
 def test_a_login_in_an_address_is_refused_and_not_shown() -> None:
     with pytest.raises(ConfigError, match="a login does not belong") as refused:
-        is_loopback("mqtt://anna:pass-word@127.0.0.1:1883")
+        is_local("mqtt://anna:pass-word@127.0.0.1:1883")
     assert "pass-word" not in refused.value.message + refused.value.hint
 
 

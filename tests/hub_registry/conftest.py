@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from contracts.rates import SourceLimit
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.enrolment import Enrolment
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Devices
-from hub_registry.rates import SourceLimit
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store

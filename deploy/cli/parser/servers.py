@@ -2,6 +2,7 @@
 
 import argparse
 
+from contracts.addresses import BROKER_PORTS
 from deploy.cli.parser.shared import Commands, Parents, add_actions, add_port, port
 
 TRUST = (
@@ -22,7 +23,7 @@ def add(commands: Commands, parents: Parents) -> None:
 def add_broker_run(actions: Commands, parents: Parents) -> None:
     """Add ``broker run``."""
     run = actions.add_parser("run", parents=[parents.common], help="run the embedded broker alone")
-    add_port(run, "--mqtt-port", 1883)
+    add_port(run, "--mqtt-port", BROKER_PORTS["mqtt"])
     _add_lan(run)
     _add_bus_listeners(run)
     run.set_defaults(run="deploy.cli.serve:run_broker")
@@ -49,7 +50,7 @@ def add_up_options(up: argparse.ArgumentParser) -> None:
     )
     up.add_argument("--trust-broker", action="store_true", help=TRUST)
     add_port(up, "--http-port", 8321)
-    add_port(up, "--mqtt-port", 1883)
+    add_port(up, "--mqtt-port", BROKER_PORTS["mqtt"])
     _add_lan(up)
     add_port(up, "--https-port", 8443, what="with --lan")
     _add_bus_listeners(up)
@@ -90,7 +91,7 @@ def _add_lan(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bus_listeners(parser: argparse.ArgumentParser) -> None:
-    add_port(parser, "--mqtts-port", 8883, what="with --lan")
+    add_port(parser, "--mqtts-port", BROKER_PORTS["mqtts"], what="with --lan")
     parser.add_argument(
         "--ws-port", type=port, metavar="N", help="speak MQTT over WebSocket, too; 0 for any free port"
     )

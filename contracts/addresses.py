@@ -1,0 +1,78 @@
+"""Addresses of hubs and brokers: the default port of each scheme, and which hosts are this machine."""
+
+from collections.abc import Container
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from contracts.errors import ConfigError
+
+LOOPBACK: Final = "127.0.0.1"
+
+BROKER_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+"""Default ports of MQTT, without TLS and with it."""
+
+DEFAULT_PORTS: Final = {**BROKER_PORTS, "http": 80, "https": 443, "ws": 80, "wss": 443}
+"""The port that an address without one means, by its scheme."""
+
+
+class Endpoint(NamedTuple):
+    """Scheme, host and port of an address; two ways to write one are equal."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is one with TLS."""
+        return self.scheme in ("mqtts", "https", "wss")
+
+
+def endpoint(url: str) -> Endpoint | None:
+    """Return scheme, host in lower case, and port; None if there is no host or the scheme is foreign."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return Endpoint(parts.scheme, host, port) if host and port and parts.scheme in DEFAULT_PORTS else None
+
+
+def broker_endpoint(url: str, *, schemes: Container[str] = BROKER_PORTS) -> Endpoint:
+    """Return scheme, host and port of the address of a broker.
+
+    Raises:
+        ConfigError: If it is none, or has a path or a login in it, which is not shown.
+    """
+    found = endpoint(url)
+    if found is None or found.scheme not in schemes or "@" in url or urlsplit(url).path.strip("/"):
+        shown = f"{url.partition('://')[0]}://…" if "@" in url else url
+        raise ConfigError(
+            f"{shown!r} is not the address of a broker",
+            hint="Write it as mqtt://host:1883, or with TLS as mqtts://host:8883; a login stands elsewhere.",
+        )
+    return found
+
+
+def host_of(url: str) -> str:
+    """Return the host of an address in lower case; empty where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether a host name or IP address means this very machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it is written in a URL: an IPv6 address stands in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,99 @@
+"""Rate limits: token buckets, one or many by key, and a count of failures by source."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+"""Seconds that never run backwards."""
+
+
+class TokenBucket:
+    """Allows bursts of a size, and a steady rate in the long run."""
+
+    def __init__(self, *, burst: float, per_second: float, clock: Clock = time.monotonic) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._clock = clock
+        self._level = burst
+        self._at = clock()
+
+    def take(self, amount: float = 1.0) -> bool:
+        """Take an amount if there is that much left; otherwise take nothing."""
+        self._fill()
+        if self._level < amount:
+            return False
+        self._level -= amount
+        return True
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none left at present."""
+        self._fill()
+        return self._level < 1
+
+    def reserve(self) -> float:
+        """Take one in advance and return the seconds to wait before it may be used; 0 if it was there."""
+        self._fill()
+        self._level -= 1
+        return max(0.0, -self._level / self._per_second)
+
+    def _fill(self) -> None:
+        present = self._clock()
+        self._level = min(self._burst, self._level + (present - self._at) * self._per_second)
+        self._at = present
+
+
+class TokenBuckets:
+    """One bucket for each key; the least recently used is forgotten when there are too many.
+
+    Args:
+        most: Keys that are remembered.
+    """
+
+    def __init__(
+        self, *, burst: float, per_second: float, most: int = 1_000, clock: Clock = time.monotonic
+    ) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._most = most
+        self._clock = clock
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def take(self, key: str) -> bool:
+        """Take one from the bucket of a key, if there is one left."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = TokenBucket(burst=self._burst, per_second=self._per_second, clock=self._clock)
+            self._buckets[key] = bucket
+            if len(self._buckets) > self._most:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        return bucket.take()
+
+    def is_empty(self, key: str) -> bool:
+        """Return whether nothing is left for a key at present."""
+        bucket = self._buckets.get(key)
+        return bucket is not None and bucket.empty
+
+
+class SourceLimit:
+    """Counts failures, or what costs something, by source and in all, and says when it is enough.
+
+    Args:
+        per_minute: How many one source may have in a minute; all together ten times as many.
+    """
+
+    def __init__(self, *, per_minute: int, clock: Clock = time.monotonic) -> None:
+        self._sources = TokenBuckets(burst=per_minute, per_second=per_minute / 60, clock=clock)
+        # Somebody with many addresses must not have many times as much.
+        self._all = TokenBucket(burst=10 * per_minute, per_second=per_minute / 6, clock=clock)
+
+    def exceeded(self, source: str) -> bool:
+        """Return whether this source, or all together, have had too many to go on now."""
+        return self._all.empty or self._sources.is_empty(source)
+
+    def count(self, source: str) -> None:
+        """Count one."""
+        self._sources.take(source)
+        self._all.take()
