@@ -21,7 +21,7 @@ from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.service import RegistryService
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.storage.tables import SkillRow
+from hub_registry.storage.tables import RegistrationRow
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
@@ -76,8 +76,8 @@ async def _registering(directory: Path, bus: Bus, effort: Effort) -> Row:
 
 
 async def _stored(registry: Registry) -> int:
-    return await registry.store.read(
-        lambda session: session.exec(select(func.count()).select_from(SkillRow)).one()
+    return METHODS * await registry.store.read(
+        lambda session: session.exec(select(func.count()).select_from(RegistrationRow)).one()
     )
 
 

@@ -131,7 +131,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         authority = TokenAuthority(store, hub_id=hub_id, key=key)
         await authority.load()
         directory = Directory()
-        await read_back(store, directory)
+        await read_back(store, directory, hub_id=hub_id)
         search = SkillSearch(directory, expiry_s=settings.skill_expiry_s)
         journal = Journal(store)
         enrolment = Enrolment(

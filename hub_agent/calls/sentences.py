@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from agent_core.search.catalogue import Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
-from hub_registry.devices.directory import HUB_KEY, Directory, Entry, Found, RegisteredSkill
+from hub_registry.devices.directory import HUB_KEY, Directory, Entry, Found
+from hub_registry.devices.registrations import RegisteredSkill
 from hub_registry.devices.targets import of_any, on_device
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from hub_registry.access.token_rows import revoke_rows
 from hub_registry.access.tokens import TokenAuthority, TokenRequest
 from hub_registry.devices.devices import Device, device_of, require_device
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import DeviceRow, EnrolmentRow, RegistrationRow, SkillRow, TokenRow, now
+from hub_registry.storage.tables import DeviceRow, EnrolmentRow, RegistrationRow, TokenRow, now
 from identity.keys import PublicKey
 
 _MAX_TOKEN = 200
@@ -185,8 +185,7 @@ def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:
     if row.key_id == key.kid:
         return
     # What the old key signed counts no longer: neither its registrations nor its epochs.
-    for table in (SkillRow, RegistrationRow):
-        session.exec(delete(table).where(col(table.device_id) == row.id))
+    session.exec(delete(RegistrationRow).where(col(RegistrationRow.device_id) == row.id))
     row.public_key, row.key_id = key.jwk(), key.kid
     row.epoch = row.connection = row.seq = 0
     row.ended = False

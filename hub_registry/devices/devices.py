@@ -17,7 +17,6 @@ from hub_registry.storage.tables import (
     EnrolmentRow,
     RegistrationRow,
     RetiredDeviceRow,
-    SkillRow,
     now,
 )
 from identity.keys import PublicKey
@@ -185,7 +184,7 @@ class Devices:
 
         def work(session: Session) -> None:
             row = require_device(session, device)
-            for table in (SkillRow, RegistrationRow, EnrolmentRow):
+            for table in (RegistrationRow, EnrolmentRow):
                 session.exec(delete(table).where(col(table.device_id) == device))
             session.delete(row)
             session.add(RetiredDeviceRow(id=device, retired_at=now()))

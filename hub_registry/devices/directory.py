@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from agent_core.search.nearest import suggestion
-from agent_core.skills.foreign_schema import check_schema
-from contracts.errors import CallError, ErrorCode, InvalidMessage
-from contracts.registration import Method, Registration
+from contracts.errors import CallError, ErrorCode
+from contracts.registration import Method
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence
+from hub_registry.devices.registrations import RegisteredSkill
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
@@ -19,48 +19,6 @@ HUB_KEY = "hub"
 
 _PROBLEMS = 20
 _DAY_H = 24
-
-
-@dataclass(frozen=True)
-class RegisteredSkill:
-    """One skill of one device, as its signed registration says.
-
-    Attributes:
-        digest: SHA-256 of the registration's payload.
-        methods: By name, in the order of the registration.
-    """
-
-    registration: Registration
-    digest: str
-    methods: Mapping[str, Method]
-
-    @classmethod
-    def of(cls, registration: Registration, digest: str) -> "RegisteredSkill":
-        """Check what the types of a registration leave open, and index its methods.
-
-        Raises:
-            InvalidMessage: A method is there twice, or a schema is malformed.
-        """
-        for method in registration.methods:
-            try:
-                check_schema(method.parameters)
-                if method.result is not None:
-                    check_schema(method.result)
-            except ValueError as error:
-                raise InvalidMessage(f"{registration.skill}.{method.name}: {error}") from None
-        if len({method.name for method in registration.methods}) != len(registration.methods):
-            raise InvalidMessage(f"{registration.skill} registers a method twice")
-        return cls(registration, digest, {method.name: method for method in registration.methods})
-
-    @property
-    def name(self) -> str:
-        """The name of the class."""
-        return self.registration.skill
-
-    @property
-    def device_agnostic(self) -> bool:
-        """Whether any device that has the skill serves as well as another."""
-        return self.registration.device_agnostic
 
 
 @dataclass(frozen=True)

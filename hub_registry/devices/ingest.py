@@ -11,13 +11,12 @@ from typing import Final
 from bus.link import Message
 from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
-from contracts.names import HUB_SKILLS
 from contracts.presence import DeviceStatus, Heartbeat
 from contracts.rates import Clock, TokenBucket, TokenBuckets
-from contracts.registration import Registration
-from hub_registry.devices.directory import Directory, Entry, Problem, RegisteredSkill
+from hub_registry.devices.directory import Directory, Entry, Problem
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, State
+from hub_registry.devices.registrations import RegisteredSkill, read_registration
 from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import unseal
@@ -237,7 +236,9 @@ class Ingest:
         known = entry.skills.get(name)
         if known is not None and known.digest == digest:
             return
-        skill = self._parse(name, digest, message, sender.key)
+        skill = read_registration(
+            message.payload, hub_id=self._hub_id, device=entry.id, skill=name, key=sender.key
+        )
         if entry.listed is not None and entry.listed.get(name) == digest:
             self._admit(entry, sender, skill)
             return
@@ -245,16 +246,6 @@ class Ingest:
         sender.waiting[digest] = skill
         if len(sender.waiting) > 2 * self._bounds.skills:
             sender.waiting.popitem(last=False)
-
-    def _parse(self, name: str, digest: str, message: Message, key: PublicKey) -> RegisteredSkill:
-        document = unseal(self._hub_id, message.topic, message.payload, key)
-        registration = topics.SKILL.parse(document)
-        assert isinstance(registration, Registration)
-        if registration.skill != name:
-            raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {name!r}")
-        if name in HUB_SKILLS:
-            raise InvalidMessage(f"the name {name} is reserved for the hub's own skill")
-        return RegisteredSkill.of(registration, digest)
 
     def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
         others = sum(len(other.methods) for other in entry.skills.values() if other.name != skill.name)
@@ -266,7 +257,7 @@ class Ingest:
             )
             return
         self._directory.put_skill(entry.id, skill)
-        self._journal.skill(entry.id, sender.key.kid, skill, entry.last_heartbeat or now())
+        self._journal.skill(entry.id, sender.key.kid, skill)
 
     def _announce(self, entry: Entry) -> None:
         high = entry.presence.high

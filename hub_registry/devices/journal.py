@@ -4,37 +4,29 @@ Writes are gathered, so that a thousand devices are a few commits.
 """
 
 import logging
-from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy import bindparam, insert, tuple_, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, delete, select
 
 from contracts.errors import InvalidMessage
-from contracts.registration import Method, MethodFlags, Registration
-from hub_registry.devices.devices import Device, device_of
-from hub_registry.devices.directory import Directory, RegisteredSkill
+from hub_registry.devices.devices import device_of
+from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import HighWater
+from hub_registry.devices.registrations import RegisteredSkill, read_registration
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import DeviceRow, RegistrationRow, SkillRow
+from hub_registry.storage.tables import DeviceRow, RegistrationRow
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Admitted:
-    key_id: str
-    skill: RegisteredSkill
-    at: datetime
-
-
 @dataclass
 class _Batch:
-    skills: dict[tuple[str, str], _Admitted | None] = field(default_factory=dict)
+    skills: dict[tuple[str, str], RegistrationRow | None] = field(default_factory=dict)
     high: dict[str, tuple[str, HighWater]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -52,9 +44,11 @@ class Journal:
         self._batch = _Batch()
         self._alive: dict[str, datetime] = {}
 
-    def skill(self, device: str, key_id: str, skill: RegisteredSkill, at: datetime) -> None:
+    def skill(self, device: str, key_id: str, skill: RegisteredSkill) -> None:
         """Note a skill that now counts, signed with this key."""
-        self._batch.skills[device, skill.name] = _Admitted(key_id, skill, at)
+        self._batch.skills[device, skill.name] = RegistrationRow(
+            device_id=device, skill=skill.name, key_id=key_id, payload=skill.payload.decode()
+        )
 
     def skill_gone(self, device: str, skill: str) -> None:
         """Note a skill that no longer counts."""
@@ -97,33 +91,18 @@ class Journal:
 def _write(session: Session, batch: _Batch) -> None:
     keys = dict(session.exec(select(DeviceRow.id, DeviceRow.key_id)).all())
     connection = session.connection()
-    # A device that was removed or has a new key since then is not what this is about any more.
-    admitted = {
-        place: found
-        for place, found in batch.skills.items()
-        if found is not None and keys.get(place[0]) == found.key_id
-    }
-    replaced = [{"d": device, "c": name} for device, name in batch.skills]
+    replaced = [{"d": device, "s": skill} for device, skill in batch.skills]
     if replaced:
-        for table in (SkillRow, RegistrationRow):
-            connection.execute(
-                delete(table).where(
-                    col(table.device_id) == bindparam("d"), col(table.class_name) == bindparam("c")
-                ),
-                replaced,
-            )
-    if admitted:
-        connection.execute(
-            insert(RegistrationRow),
-            [_registration_values(device, found.skill) for (device, _), found in admitted.items()],
+        gone = delete(RegistrationRow).where(
+            col(RegistrationRow.device_id) == bindparam("d"), col(RegistrationRow.skill) == bindparam("s")
         )
-        methods = [
-            row
-            for (device, _), found in admitted.items()
-            for row in _method_values(device, found.skill, found.at)
-        ]
-        if methods:
-            connection.execute(insert(SkillRow), methods)
+        connection.execute(gone, replaced)
+    # A device that was removed or has a new key since then is not what this is about any more.
+    admitted = [
+        row.model_dump() for row in batch.skills.values() if row and keys.get(row.device_id) == row.key_id
+    ]
+    if admitted:
+        connection.execute(insert(RegistrationRow), admitted)
     for device, (key_id, high) in batch.high.items():
         connection.execute(_raise_high_water(device, key_id, high))
 
@@ -142,107 +121,29 @@ def _raise_high_water(device: str, key_id: str, high: HighWater) -> Any:
 
 
 def _write_alive(session: Session, alive: dict[str, datetime]) -> None:
-    values = [{"d": device, "at": at} for device, at in alive.items()]
-    connection = session.connection()
-    connection.execute(
-        update(DeviceRow).where(col(DeviceRow.id) == bindparam("d")).values(last_seen=bindparam("at")),
-        values,
-    )
-    connection.execute(
-        update(SkillRow)
-        .where(col(SkillRow.device_id) == bindparam("d"))
-        .values(last_heartbeat=bindparam("at")),
-        values,
-    )
+    seen = update(DeviceRow).where(col(DeviceRow.id) == bindparam("d")).values(last_seen=bindparam("at"))
+    session.connection().execute(seen, [{"d": device, "at": at} for device, at in alive.items()])
 
 
-def _registration_values(device: str, skill: RegisteredSkill) -> dict[str, Any]:
-    return {
-        "device_id": device,
-        "class_name": skill.name,
-        "docstring": skill.registration.doc,
-        "area": skill.registration.area,
-        "digest": skill.digest,
-    }
+async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
+    """Put every device with its skills into the directory; whether it is online is unknown as yet."""
 
+    def stored(session: Session) -> tuple[Sequence[DeviceRow], Sequence[RegistrationRow]]:
+        return session.exec(select(DeviceRow)).all(), session.exec(select(RegistrationRow)).all()
 
-def _method_values(device: str, skill: RegisteredSkill, at: datetime) -> list[dict[str, Any]]:
-    return [
-        {
-            "device_id": device,
-            "class_name": skill.name,
-            "function_name": method.name,
-            "position": position,
-            "signature": method.signature,
-            "docstring": method.doc,
-            "device_agnostic": skill.device_agnostic,
-            "last_heartbeat": at,
-            "parameters": method.parameters,
-            "positional": method.positional,
-            "result": method.result,
-            "flags": method.flags.model_dump(),
-            "timeout_ms": method.timeout_ms,
-            "progress": method.progress,
-            "sentences": method.sentences,
-        }
-        for position, method in enumerate(skill.methods.values())
-    ]
-
-
-@dataclass(frozen=True)
-class _Stored:
-    device: Device
-    high: HighWater
-    skills: list[RegisteredSkill]
-
-
-async def read_back(store: Store, directory: Directory) -> None:
-    """Put every device with its skills into the directory; whether it is there is unknown as yet."""
-    for stored in await store.read(_stored):
-        directory.put(stored.device, stored.high)
-        for skill in stored.skills:
-            directory.put_skill(stored.device.id, skill)
-
-
-def _stored(session: Session) -> list[_Stored]:
-    methods: defaultdict[tuple[str, str], list[SkillRow]] = defaultdict(list)
-    for method in session.exec(select(SkillRow).order_by(col(SkillRow.position))):
-        methods[method.device_id, method.class_name].append(method)
-    skills: defaultdict[str, list[RegisteredSkill]] = defaultdict(list)
-    for row in session.exec(select(RegistrationRow)):
+    devices, registrations = await store.read(stored)
+    for row in devices:
+        directory.put(device_of(row), HighWater(row.epoch, row.connection, row.seq, ended=row.ended))
+    for found in registrations:
+        entry = directory.get(found.device_id)
+        key = entry.device.public_key if entry else None
+        if key is None:
+            continue
         try:
-            skills[row.device_id].append(_skill(row, methods[row.device_id, row.class_name]))
-        except (InvalidMessage, ValidationError) as error:
-            _log.warning("skipped the stored %s of %s: %s", row.class_name, row.device_id, error)
-    return [
-        _Stored(
-            device_of(row), HighWater(row.epoch, row.connection, row.seq, ended=row.ended), skills[row.id]
-        )
-        for row in session.exec(select(DeviceRow))
-    ]
-
-
-def _skill(row: RegistrationRow, methods: list[SkillRow]) -> RegisteredSkill:
-    registration = Registration(
-        skill=row.class_name,
-        doc=row.docstring,
-        device_agnostic=any(method.device_agnostic for method in methods),
-        area=row.area,
-        methods=[_method(method) for method in methods],
-    )
-    return RegisteredSkill.of(registration, row.digest)
-
-
-def _method(row: SkillRow) -> Method:
-    return Method(
-        name=row.function_name,
-        signature=row.signature,
-        doc=row.docstring,
-        parameters=row.parameters,
-        positional=row.positional,
-        result=row.result,
-        flags=MethodFlags.model_validate(row.flags),
-        timeout_ms=row.timeout_ms,
-        progress=row.progress,
-        sentences=row.sentences,
-    )
+            skill = read_registration(
+                found.payload.encode(), hub_id=hub_id, device=found.device_id, skill=found.skill, key=key
+            )
+        except InvalidMessage as error:
+            _log.warning("skipped the stored %s of %s: %s", found.skill, found.device_id, error)
+        else:
+            directory.put_skill(found.device_id, skill)

@@ -136,40 +136,17 @@ class EnrolmentRow(Table, table=True):
 
 
 class RegistrationRow(Table, table=True):
-    """A skill of a device: what its methods have in common.
+    """A skill of a device: the payload that the device signed with the key ``key_id``.
 
-    ``digest`` is the SHA-256 of the registration's payload, as the device's manifest lists it.
+    It is parsed and checked when it is read, as it was when it came from the bus.
     """
 
     __tablename__ = "registration"
 
     device_id: str = Field(primary_key=True, foreign_key="device.id")
-    class_name: str = Field(primary_key=True)
-    docstring: str
-    area: str | None = None
-    digest: str
-
-
-class SkillRow(Table, table=True):
-    """One method of one skill on one device."""
-
-    __tablename__ = "skill"
-
-    device_id: str = Field(primary_key=True, foreign_key="device.id")
-    class_name: str = Field(primary_key=True)
-    function_name: str = Field(primary_key=True)
-    position: int
-    signature: str
-    docstring: str
-    device_agnostic: bool
-    last_heartbeat: datetime = Field(sa_type=Moment)
-    parameters: Json = Field(sa_column=Column(JSON, nullable=False))
-    positional: Json = Field(sa_column=Column(JSON, nullable=False))
-    result: Json = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
-    flags: Json = Field(sa_column=Column(JSON, nullable=False))
-    timeout_ms: int
-    progress: bool
-    sentences: Json = Field(sa_column=Column(JSON, nullable=False))
+    skill: str = Field(primary_key=True)
+    key_id: str
+    payload: str
 
 
 class AuditRow(Table, table=True):

@@ -172,9 +172,9 @@ def test_late_wills_and_replayed_statuses_and_registrations_change_nothing(
     assert pc.journal() == ["here"]
 
 
-def _stored_methods(house: House) -> int:
+def _stored_skills(house: House) -> int:
     with contextlib.closing(sqlite3.connect(house.home / "hub" / "hub.db")) as database:
-        return int(database.execute("SELECT count(*) FROM skill").fetchone()[0])
+        return int(database.execute("SELECT count(*) FROM registration").fetchone()[0])
 
 
 def test_a_retained_online_that_nobody_confirms_counts_as_offline(
@@ -185,7 +185,7 @@ def test_a_retained_online_that_nobody_confirms_counts_as_offline(
     with overhear(house) as bus:
         online = bus.wait(topics.STATUS.build(device=pc.id), state="online")
     # The hub writes what it learns in batches; one that dies earlier learns it again from the spoke.
-    wait_for(lambda: _stored_methods(house), what="the skills to be in the database")
+    wait_for(lambda: _stored_skills(house), what="the skills to be in the database")
     # Hub, broker and spoke die together: no will is left, only what says that the device is there.
     house.kill("hub")
     mosquitto.kill()

@@ -6,7 +6,8 @@ from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, Registration
 from hub_registry.devices.devices import Device
-from hub_registry.devices.directory import Directory, RegisteredSkill
+from hub_registry.devices.directory import Directory
+from hub_registry.devices.registrations import RegisteredSkill
 from hub_registry.devices.search import SkillSearch
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair

@@ -7,11 +7,11 @@ from sqlmodel import select
 
 from contracts import topics
 from contracts.errors import NotFound
-from contracts.registration import Method, Registration
+from contracts.registration import Method, MethodFlags, Registration
 from hub_registry.devices.presence import State
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.storage.tables import DeviceRow, RegistrationRow, SkillRow, now
+from hub_registry.storage.tables import DeviceRow, RegistrationRow
 from identity.envelope import Seal, unseal
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import open_hub
@@ -20,8 +20,12 @@ from tests.hub_registry.spokes import FakeSpoke, eventually, registration
 
 async def rows(hub) -> set[tuple[str, str, str]]:
     def work(session):
-        found = session.exec(select(SkillRow)).all()
-        return {(row.device_id, row.class_name, row.function_name) for row in found}
+        found = session.exec(select(RegistrationRow)).all()
+        return {
+            (row.device_id, row.skill, method["name"])
+            for row in found
+            for method in json.loads(row.payload)["methods"]
+        }
 
     return await hub.registry.store.read(work)
 
@@ -415,32 +419,60 @@ async def test_a_counter_that_no_database_holds_is_refused_and_the_hub_goes_on(h
     await stored(hub, {("tv", "MediaSkill", "set_volume")})
 
 
-async def test_what_an_older_hub_stored_of_a_bad_registration_does_not_stop_the_next_start(tmp_path, hub_key):
+FULL = Registration(
+    skill="MediaSkill",
+    doc="Plays music.",
+    device_agnostic=True,
+    area="Kitchen",
+    methods=[
+        Method(
+            name="set_volume",
+            signature="set_volume(level: int = 30) -> bool",
+            doc="Set the volume.",
+            parameters={"type": "object", "properties": {"level": {"type": "integer"}}},
+            positional=["level"],
+            result={"type": "boolean"},
+            flags=MethodFlags(**dict.fromkeys(MethodFlags.model_fields, True)),
+            timeout_ms=1_234,
+            progress=True,
+            sentences={"en": ["set the volume to {level}"]},
+        )
+    ],
+)
+
+
+async def test_every_field_of_the_contract_survives_a_restart(tmp_path, mosquitto, hub_key):
+    for part in (FULL, FULL.methods[0], FULL.methods[0].flags):
+        defaults = {name: field.default for name, field in type(part).model_fields.items()}
+        same = {name for name, value in part if value == defaults[name]} - {"kind", "v"}
+        assert not same, "give each field of the contract a value here that is not its default"
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
+        spoke = await hub.joined("TV")
+        await spoke.online(FULL)
+        await stored(hub, {("tv", "MediaSkill", "set_volume")})
+    settings = RegistrySettings(database=tmp_path / "hub" / "hub.db")
+    async with open_registry(settings, key=hub_key) as registry:
+        assert registry.directory.get("tv").skills["MediaSkill"].registration == FULL
+
+
+@pytest.mark.parametrize("change", ["parameters", "signature"])
+async def test_a_stored_registration_that_does_not_hold_is_skipped_at_the_next_start(
+    tmp_path, hub_key, change
+):
     settings = RegistrySettings(database=tmp_path / "hub.db")
     async with open_registry(settings, key=hub_key) as registry:
         device = await registry.add_device("TV", owner=registry.admin.id)
-        await registry.store.write(lambda session: session.add_all(bad_rows(device.id)))
+        key = KeyPair.generate()
+        await registry.enrol((await registry.invite(device.id)).token, key.public.jwk())
+        document = registration().model_dump_json().encode()
+        if change == "parameters":
+            document = document.replace(b'"properties":{"level":{"type":"integer"}}', b'"properties":[1,2]')
+        signer = key if change == "parameters" else KeyPair.generate()
+        payload = Seal(registry.hub_id, signer).sign(
+            topics.SKILL.build(device="tv", skill="MediaSkill"), document
+        )
+        row = RegistrationRow(device_id="tv", skill="MediaSkill", key_id=key.kid, payload=payload.decode())
+        await registry.store.write(lambda session: session.add(row))
     async with open_registry(settings, key=hub_key) as registry:
         assert registry.directory.get("tv").skills == {}
         assert registry.search.search("").results == []
-
-
-def bad_rows(device: str) -> list[RegistrationRow | SkillRow]:
-    method = SkillRow(
-        device_id=device,
-        class_name="MediaSkill",
-        function_name="play",
-        position=0,
-        signature="play()",
-        docstring="",
-        device_agnostic=False,
-        last_heartbeat=now(),
-        parameters={"properties": [1, 2]},
-        positional=[],
-        flags={},
-        timeout_ms=1,
-        progress=False,
-        sentences={},
-    )
-    row = RegistrationRow(device_id=device, class_name="MediaSkill", docstring="", digest="0" * 64)
-    return [row, method]

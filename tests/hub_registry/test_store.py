@@ -65,23 +65,6 @@ def differences(path: Path) -> list[object]:
     return found
 
 
-async def test_the_skill_table_has_the_columns_of_the_data_contract(database: Path):
-    async with open_store(database):
-        pass
-    with sqlite3.connect(database) as connection:
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(skill)")}
-    connection.close()
-    assert columns >= {
-        "device_id",
-        "class_name",
-        "function_name",
-        "signature",
-        "docstring",
-        "device_agnostic",
-        "last_heartbeat",
-    }
-
-
 @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 async def test_only_the_owner_may_read_the_database_and_its_journal(database: Path):
     async with open_store(database) as store:

@@ -7,7 +7,8 @@ from contracts.presence import DeviceStatus
 from contracts.registration import Method, MethodFlags, Registration
 from hub_registry.devices import targets
 from hub_registry.devices.devices import Device
-from hub_registry.devices.directory import Directory, RegisteredSkill
+from hub_registry.devices.directory import Directory
+from hub_registry.devices.registrations import RegisteredSkill
 from identity.keys import KeyPair
 
 
