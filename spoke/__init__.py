@@ -1,4 +1,4 @@
-"""A device of the house, and what authors of skills need: ``from spoke import Skill, skill_method``."""
+"""A device of the home, and the base of skills: ``from spoke import Skill, skill_method``."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ __all__ = ["Skill", "SkillCancelled", "skill_method"]
 
 
 def __getattr__(name: str) -> Any:
-    # On demand, so that commands which only look into this package start without the framework.
+    # Imported on demand, so that commands that only need the package start without the framework.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("agent_core.skills.skill"), name)

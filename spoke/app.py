@@ -1,4 +1,4 @@
-"""A spoke, put together: it joins, loads its skills, and serves the hub's calls until it is stopped."""
+"""A running spoke: joins its hub, loads its skills, and serves calls until it is stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -14,11 +14,10 @@ from identity.envelope import Seal
 from identity.files import only_one
 from spoke.membership.joining import join
 from spoke.membership.membership import Membership
-from spoke.presence.clock import HubClock
-from spoke.presence.hubs import HubPresence
+from spoke.presence.clock import HubClock, next_epoch
+from spoke.presence.hub_status import HubPresence
 from spoke.presence.presence import Presence
 from spoke.presence.publishing import SkillOutlet
-from spoke.presence.starts import next_epoch
 from spoke.presence.status import OwnStatus, manifest_of, sealed_registrations
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
@@ -33,7 +32,7 @@ class Spoke:
         epoch: Of this start.
         skills: Names of the skills that it offers.
         problems: What could not be loaded; everything else was.
-        url: Where it is talked to on this machine; None where it is not.
+        url: Address of its chat API on this machine; None if it has none.
     """
 
     device: str
@@ -52,11 +51,11 @@ class Spoke:
 
     @property
     def problem(self) -> str | None:
-        """Why it is not let in, with what to do about it; None where nothing is known."""
+        """Why it has no access, with what to do about it; None if no problem is known."""
         return self._membership.problem
 
     async def announced(self) -> None:
-        """Wait until it has told the hub of itself and its skills for the first time."""
+        """Wait until status and skills have been published for the first time."""
         await self._presence.announced.wait()
 
 
@@ -64,9 +63,9 @@ class Spoke:
 async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None) -> AsyncIterator[Spoke]:
     """Run a spoke for as long as the context is open.
 
-    Entering waits for the hub where the device has not joined yet, and a few seconds for the broker; a
-    spoke that has joined is entered without either and goes on trying. Leaving takes no more calls, lets
-    the running ones end, and says that the spoke goes.
+    A device that has not joined yet waits for the hub; one that has waits a few seconds for the broker
+    and then keeps trying in the background. Leaving refuses new calls, lets running ones end, and
+    publishes that the spoke is offline.
 
     Args:
         token: An enrolment token; needed where the device has not joined yet.
@@ -110,7 +109,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             status=status,
             registrations=registrations,
             hubs=hubs,
-            is_wanted=membership.is_wanted,
+            is_enrolled=membership.is_enrolled,
             settings=settings,
         )
         responder = Responder(
@@ -127,7 +126,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         # Before the link connects, so that one SUBSCRIBE carries everything.
         await stack.enter_async_context(responder)
         # It already looks on while the link waits for the broker: the first login may be refused.
-        await stack.enter_async_context(_running({"stay let in": membership.run(link)}))
+        await stack.enter_async_context(_running({"membership": membership.run(link)}))
         await stack.enter_async_context(link)
         stack.push_async_callback(presence.leave)
         await stack.enter_async_context(

@@ -1,4 +1,4 @@
-"""What can be set about a spoke; frozen, and passed in by whoever starts it."""
+"""Settings of a spoke: frozen, and passed in where it is started."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,12 +17,12 @@ class _Settings(BaseModel):
 
 
 class PublishingBounds(_Settings):
-    """What the skills of one spoke may publish by ``state`` and ``emit``, all together.
+    """Limits on what all skills of a spoke together publish with ``state`` and ``emit``.
 
     Attributes:
         states: Different values; the hub refuses a device that fills the broker with retained topics.
         waiting_events: Events that wait to be sent; the next one is dropped.
-        rate: Messages a second in the long run.
+        rate: Messages per second on average.
         burst: Messages at once.
     """
 
@@ -65,29 +65,29 @@ class SpokeSettings(_Settings):
 
     Attributes:
         home: The data directory; the spoke keeps its own files in ``spoke`` below it.
-        hub_url: Address of the hub, with its base path if it has one; None for the one that was joined.
+        hub_url: Address of the hub, with its base path if it has one; None for the hub already joined.
         hub_key: Fingerprint that the hub's key must have; None trusts the first answer.
-        insecure: Whether the hub and its broker may be spoken to over connections that others can read.
+        insecure: Whether unencrypted connections to a hub and broker on another machine are allowed.
         skills: Folders with the user's skills.
         samples: Whether the sample skills are offered too.
-        version: Of the software, told with each status.
+        version: Version of the software, published with each status.
         heartbeat_s: Seconds between two heartbeats.
         hub_wait_s: How long the first status waits for the hub's, which it then answers.
-        republish_within_s: How long publishing again for a new session of the hub may wait, by
-            chance, so that a thousand spokes do not all speak in the same moment.
-        reclaim_s: Seconds between two answers to false messages in this device's name, at least.
-        broker_wait_s: How long starting waits for the broker; after it the spoke goes on trying.
+        republish_within_s: Upper bound of the random delay before republishing for a new session of the
+            hub, so that a thousand spokes do not publish in the same moment.
+        reclaim_s: Least seconds between two corrections of a false status.
+        broker_wait_s: How long the start waits for the broker before it goes on without.
         stop_grace_s: How long running calls may take to end when the spoke stops.
-        retry_s: Wait after the hub could not be reached over HTTP; doubles up to ``retry_max_s``.
-        refused_s: Wait before logging in again after the broker refused it.
-        look_s: Seconds between two looks at whether the device is still let in and its token lasts.
-        away_s: How long no broker may answer before the hub is asked where the bus is now.
-        rejected_s: Wait before asking a hub again that has said that it lets this device in no more.
+        retry_s: Delay after the hub could not be reached over HTTP; doubles up to ``retry_max_s``.
+        refused_s: Delay before logging in again after the broker refused it.
+        check_s: Seconds between two checks of the login and the token's lifetime.
+        away_s: How long no broker may answer before the hub is asked for the bus again.
+        rejected_s: Delay before asking a hub again that has refused this device.
         refresh_s: How old the device's names and the bus addresses may be before the hub is asked again.
-        chat: The way in for those who talk to it on its own machine; None for none.
-        models: What answers while the hub is away, as ``agent_core.models.entries.choose`` gives them.
-        gateway: How they are asked.
-        limits: When a turn of theirs is stopped.
+        chat: The chat API on its own machine; None for none.
+        models: Models that answer while the hub is away, as ``agent_core.models.entries.choose`` gives them.
+        gateway: How the models are asked.
+        limits: Limits of their turns.
         household: Language, time zone and units.
     """
 
@@ -107,7 +107,7 @@ class SpokeSettings(_Settings):
     retry_s: Annotated[float, Field(gt=0)] = 1
     retry_max_s: Annotated[float, Field(gt=0)] = 30
     refused_s: Annotated[float, Field(gt=0)] = 30
-    look_s: Annotated[float, Field(gt=0)] = 1
+    check_s: Annotated[float, Field(gt=0)] = 1
     away_s: Annotated[float, Field(ge=0)] = 60
     rejected_s: Annotated[float, Field(gt=0)] = 600
     refresh_s: Annotated[float, Field(gt=0)] = 300

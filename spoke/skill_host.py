@@ -1,4 +1,4 @@
-"""The skills of this device: loaded, told to the hub, and run for it."""
+"""The skills of this device: loads them, registers them, runs their calls."""
 
 import asyncio
 import hashlib
@@ -28,11 +28,7 @@ _SAMPLES: Final = Path(__file__).parent / "samples"
 
 
 class SkillHost:
-    """Runs skills for the hub. As a context it sets them up and closes them.
-
-    Attributes:
-        problems: What could not be loaded or set up; everything else was.
-    """
+    """Runs calls of skills. As a context manager it sets the skills up and closes them."""
 
     def __init__(
         self,
@@ -52,13 +48,13 @@ class SkillHost:
 
     @classmethod
     async def load(cls, settings: SpokeSettings, *, device: str, sink: SkillSink) -> Self:
-        """Load the skills that the settings name; what is broken is logged, and the others go on."""
+        """Load the skills in the folders of the settings; a broken one is logged and skipped."""
         directories = [*([_SAMPLES] if settings.samples else []), *settings.skills]
 
         def make_context(skill: str) -> SkillContext:
             return SkillContext(data_dir=settings.directory / "data" / skill, sink=sink)
 
-        # Importing runs the authors' code, which may take its time.
+        # Importing runs the authors' code, which may be slow.
         found = await asyncio.to_thread(load_skills, directories, make_context=make_context)
         return cls(found.skills, found.problems, device=device, settings=settings.runner)
 
@@ -77,16 +73,16 @@ class SkillHost:
 
     @property
     def problems(self) -> list[LoadProblem]:
-        """What could not be loaded or set up; everything else was."""
+        """The skills that could not be loaded or set up."""
         return [*self._loading_problems, *self._runner.problems]
 
     @property
     def registrations(self) -> list[Registration]:
-        """What is told to the hub; known once the context is entered."""
+        """The registrations to publish; complete once the context is entered."""
         return [skill.registration for skill in self._runner.skills.values()]
 
     def admit(self, call: Call, skill: str, method: str) -> None:
-        """Refuse a call that must not run, whoever signed it.
+        """Check whether a call may run, whoever signed it.
 
         Raises:
             CallError: ``busy`` while the spoke stops, ``unknown_skill``, ``refused`` for an actor without
@@ -99,24 +95,24 @@ class SkillHost:
         if call.actor.read_only and not flags.read_only:
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{path} changes something, and {call.actor.user} may only look",
-                hint="Somebody with full rights has to ask for it.",
+                f"{call.actor.user} has read-only access; {path} modifies state",
+                hint="Ask a user with full access.",
                 device=self._device,
             )
         if flags.confirm and not call.confirmed:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
-                f"{path} runs only when a person confirmed it",
-                hint="Call it where somebody can be asked.",
+                f"{path} needs a confirmation",
+                hint="Call it from 'strawberry chat' or 'strawberry call', which ask you.",
                 device=self._device,
             )
 
     async def execute(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
-        """Run a call and leave one line about it in the audit log.
+        """Run a call and write one line to the audit log.
 
         Raises:
             CallError: Where there is no result.
-            StillRunning: The call was cancelled, and its method did not stop for it.
+            StillRunning: The call was cancelled, and its method did not stop.
         """
         began = time.monotonic()
         outcome = "stopped"
@@ -140,13 +136,13 @@ class SkillHost:
             self._record(call, f"{skill}.{method}", outcome, took_s=time.monotonic() - began)
 
     async def stop(self, *, grace_s: float) -> None:
-        """Take no more calls, and give those that run this long to end."""
+        """Refuse new calls, and give running ones this long to end."""
         self._is_stopping = True
         try:
             async with asyncio.timeout(grace_s):
                 await self._idle.wait()
         except TimeoutError:
-            _LOG.warning("%d calls still ran after %.0f s and are stopped", self._running, grace_s)
+            _LOG.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
 
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
         try:
@@ -156,7 +152,7 @@ class SkillHost:
         except NotCancelled as unfinished:
             if unfinished.is_running:
                 raise StillRunning(f"{skill}.{method}") from None
-            # A cancel that came too late: the hub is told what really happened.
+            # The cancel came too late: report what really happened.
             return unfinished.result()
 
     def _record(self, call: Call, path: str, outcome: str, *, took_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Addresses of a hub and its brokers, and which of them a device may send its token to."""
+"""Addresses of a hub and its brokers, and which of them may receive the device token."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -10,27 +10,27 @@ _PLAIN: Final = ("http", "mqtt")
 
 
 def is_readable(url: str) -> bool:
-    """Whether others could read on the way what is sent there: no TLS, and another machine."""
+    """Whether a connection there is unencrypted and leaves this machine."""
     return urlsplit(url).scheme in _PLAIN and not is_loopback(host_of(url))
 
 
 def has_tls(urls: Iterable[str]) -> bool:
-    """Whether one of the addresses of brokers is one with TLS."""
+    """Whether any of these broker addresses uses TLS."""
     return any(urlsplit(url).scheme == "mqtts" for url in urls)
 
 
 def usable_brokers(
     offered: Iterable[str], *, hub: str, hosts: Collection[str] | None, readable: bool
 ) -> tuple[str, ...]:
-    """Give those of the offered addresses that may be used, in their order.
+    """Return the offered addresses that are safe to use, in their order.
 
-    Loopback is where the hub is, too, and then comes first; on any other machine, somebody else's broker
-    would be sent the token.
+    A loopback address counts only if the hub is on this machine, and then comes first; otherwise a foreign
+    broker on this machine would receive the token.
 
     Args:
         hub: Address of the hub.
-        hosts: Only on these; None for any.
-        readable: Whether the connection may be one that others can read.
+        hosts: The only hosts allowed; None for any.
+        readable: Whether unencrypted connections are allowed.
     """
     beside_hub = is_loopback(host_of(hub))
     usable = [

@@ -1,6 +1,6 @@
-"""Hubs that announce themselves in the local network (zeroconf): suggestions, which nobody need believe.
+"""Discovery of hubs on the local network (zeroconf). Its results are suggestions and prove nothing.
 
-Only looking for a hub needs this module, and the library with it; a spoke that runs does not load it.
+Only ``strawberry spoke join`` without an address loads this module and its library.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from contracts import discovery
 from contracts.errors import ConfigError
 
 _LISTEN_S: Final = 3.0
-"""Hubs answer within a second; a busy wireless network drops a question now and then."""
+"""Hubs answer within a second; a busy wireless network drops a query now and then."""
 
 _ANSWER_MS: Final = 2_000
-"""How long one hub may take to say where it is, after it was heard of."""
+"""Limit for one hub to answer with its address."""
 
 _MAX_SUGGESTIONS: Final = 64
-"""More hubs than this in one network are somebody's joke."""
+"""Upper bound, because anything on the network can announce hubs."""
 
 
 @dataclass(frozen=True, order=True)
 class Suggestion:
-    """A hub that says it is there. None of it is proven.
+    """An announced hub. Nothing of it is verified.
 
     Attributes:
-        name: What it calls itself.
-        url: Where it says that it is.
-        hub_id: Its id.
-        key: Fingerprint of its key, to be compared; empty where it names none.
+        name: Announced name.
+        url: Announced address.
+        hub_id: Announced id.
+        key: Announced fingerprint of its key; empty if there is none.
     """
 
     name: str
@@ -43,17 +43,17 @@ class Suggestion:
 async def look_around(
     *, listen_s: float = _LISTEN_S, interfaces: list[str] | InterfaceChoice = InterfaceChoice.All
 ) -> list[Suggestion]:
-    """Listen for hubs in the network.
+    """Listen for hubs on the network.
 
     Args:
-        listen_s: How long.
-        interfaces: On which; by their addresses.
+        listen_s: Seconds to listen.
+        interfaces: Addresses of the interfaces to use.
 
     Returns:
-        Each hub once, by name.
+        Each hub once, sorted by name.
 
     Raises:
-        ConfigError: If the network cannot be listened to.
+        ConfigError: If the network cannot be used.
     """
     heard: dict[str, None] = {}
 
@@ -71,13 +71,13 @@ async def look_around(
             await asyncio.gather(*(info.async_request(network.zeroconf, _ANSWER_MS) for info in infos))
     except OSError as error:
         raise ConfigError(
-            f"cannot look for hubs in the network: {error.strerror or error}", hint="Give the hub's address."
+            f"cannot look for hubs on the network: {error.strerror or error}", hint="Add the hub's address."
         ) from None
     return sorted({found for info in infos if (found := _suggestion(info)) is not None})
 
 
 def _named(name: str) -> AsyncServiceInfo | None:
-    """Give what is to be asked about a name; None for one that no hub can have."""
+    """Return the query for a name; None for a name that no hub can have."""
     try:
         return AsyncServiceInfo(discovery.SERVICE, name)
     except Error:
@@ -85,7 +85,7 @@ def _named(name: str) -> AsyncServiceInfo | None:
 
 
 def _suggestion(info: AsyncServiceInfo) -> Suggestion | None:
-    """Read what a hub says; None where it says no address."""
+    """Read an announcement; return None if it has no address."""
     # A certificate is for the machine's addresses, too, and not every system looks up `.local` names.
     addresses = info.parsed_addresses(IPVersion.V4Only) or [
         f"[{address}]" for address in info.parsed_addresses(IPVersion.V6Only) if "%" not in address

@@ -1,4 +1,4 @@
-"""What a spoke knows of the hub that it has joined: kept owner-only in ``spoke/enrolment.json``."""
+"""The enrolment of a device, in the owner-only file ``spoke/enrolment.json``."""
 
 import hashlib
 from pathlib import Path
@@ -22,7 +22,7 @@ KEY_FILE: Final = "key.pem"
 
 
 Secret = Annotated[SecretStr, PlainSerializer(SecretStr.get_secret_value, return_type=str, when_used="json")]
-"""A secret that stands in the file, and in no log."""
+"""A secret: in plain text in the file, masked everywhere else."""
 
 Key = Annotated[
     PublicKey,
@@ -88,7 +88,7 @@ class Enrolment(DeviceBus):
         """
         hub_key = PublicKey.from_jwk(answer.hub_key)
         if (answer.hub_id, hub_key.kid) != (hub.card.hub_id, hub.card.key):
-            raise InvalidMessage(f"what {hub.http.url} answers is of another hub than it says it is")
+            raise InvalidMessage(f"the enrolment from {hub.http.url} is of another hub than it says it is")
         _check_token(answer, hub_key, kid=key.kid, now=now)
         brokers = _usable(answer, hub=hub.http.url, hosts=None, tls=False, insecure=insecure)
         if not brokers:
@@ -197,25 +197,25 @@ def _check_token(answer: EnrolAnswer, hub_key: PublicKey, *, kid: str, now: floa
     except Unauthorized as error:
         raise InvalidMessage(f"the hub's answer holds no valid device token: {error.message}") from None
     if claims.sub != answer.device or claims.kind != "device":
-        raise InvalidMessage("the hub's answer names a device that its token is not for")
+        raise InvalidMessage("the hub's token is for another device than its answer")
     if claims.cnf is None or claims.cnf.jkt != kid:
         raise InvalidMessage("the hub's token is not bound to the key of this device")
 
 
 def _usable(bus: Bus, *, hub: str, hosts: set[str] | None, tls: bool, insecure: bool) -> tuple[str, ...]:
-    # The ordinary login of a shared broker crosses as its owner chose; a token never does.
+    # The login of a shared broker may go unencrypted where its owner set it up so; a token never does.
     readable = not tls and (insecure or bus.login is not None)
     return usable_brokers(bus.brokers, hub=hub, hosts=hosts, readable=readable)
 
 
 def _no_broker(bus: Bus) -> ConfigError | InvalidMessage:
     if not bus.brokers:
-        return InvalidMessage("the hub names no broker", hint="Its settings must name one for devices.")
+        return InvalidMessage("the hub has no broker for devices", hint="Set one in the hub's settings.")
     if all(is_loopback(host_of(url)) for url in bus.brokers):
         return ConfigError(
-            "the broker of this hub is not open to other machines", hint="Start it with --lan where it runs."
+            "the broker of this hub accepts no other machines", hint="Start the hub with --lan."
         )
     return ConfigError(
-        f"the hub names only brokers that would be sent the token in clear: {', '.join(bus.brokers)}",
-        hint="Start the hub with --lan, or add --insecure if you accept that.",
+        f"every broker of this hub would receive the token unencrypted: {', '.join(bus.brokers)}",
+        hint="Start the hub with --lan, or add --insecure to allow it.",
     )

@@ -1,36 +1,39 @@
-"""Joining a hub: at the first start by a token or a code, afterwards with what was stored."""
+"""Joining a hub: by an enrolment token at the first start, from the stored enrolment afterwards."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError, StrawberryError, Unauthorized
+from contracts.backoff import Backoff
+from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
+from contracts.joining import EnrolAnswer
 from identity.files import make_private_directory
-from identity.keys import KeyPair
-from spoke.membership.enrolling import enrol
+from identity.keys import KeyPair, PublicKey
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
-from spoke.membership.join_code import JoinCode, join_by_code
-from spoke.membership.refreshing import find_hub, refresh
-from spoke.membership.trust import check_address, check_fingerprint
+from spoke.membership.hub_http import HubAnswer, HubUnreachable, HubUntrusted
+from spoke.membership.refreshing import find_hub, parsed, refresh, set_clock
+from spoke.membership.trust import TRY_LATER, check_address, check_fingerprint, meet
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
-__all__ = ["Identity", "JoinCode", "join", "join_by_code"]
-
 _LOG = logging.getLogger(__name__)
 
+_ENROL: Final = "/api/devices/enrol"
+_NEW_TOKEN: Final = "Create a new one on the hub with 'strawberry devices add NAME'."  # noqa: S105 - a hint
+
 _ASK_S: Final = 3.0
-"""A spoke that has joined works without an answer; it waits for one only this long."""
+"""A spoke that has joined works without the hub's answer, and waits for it only this long."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this device is: its key, and its place in a home.
+    """This device's key and enrolment.
 
     Attributes:
-        is_confirmed: Whether the hub has just said that all of it is as it should be.
+        is_confirmed: Whether the hub has just confirmed the enrolment.
     """
 
     key: KeyPair
@@ -39,18 +42,20 @@ class Identity:
 
 
 async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubClock) -> Identity:
-    """Give this device's identity; enrol first where there is none, or where a new token is given.
+    """Return this device's identity; enrol first if there is none, or if a new token is given.
+
+    While the hub cannot be reached, enrolling is retried for as long as that takes.
 
     Args:
-        token: An enrolment token; only needed for the first start, ignored when it was used already.
+        token: An enrolment token; needed for the first start only, ignored if it was used already.
         clock: Set by the hub's answer.
 
     Raises:
         ConfigError: If a token is needed and none is given, the stored enrolment is for another hub,
-            or the hub's key is not the expected one.
-        HubUntrusted: If the hub's certificate does not hold.
+            or the hub has another key than expected.
+        HubUntrusted: If the hub's certificate is not valid.
         Unauthorized: If the hub refuses the token.
-        InvalidMessage: If the hub's answer is not one of a hub.
+        InvalidMessage: If the server is not a hub.
     """
     directory = make_private_directory(settings.directory)
     path, is_confirmed = directory / FILE_NAME, False
@@ -66,8 +71,8 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
     elif token is None or settings.hub_url is None:
         raise ConfigError(
             f"this device has not joined {settings.hub_url or 'a hub'} yet and has no enrolment token",
-            hint="Run 'strawberry spoke join' here, or 'strawberry devices add NAME' on the hub and the "
-            "command that it prints here.",
+            hint="Run 'strawberry spoke join' here; or run 'strawberry devices add NAME' on the hub, then "
+            "the printed command here.",
         )
     key = KeyPair.load_or_create(directory / KEY_FILE)
     if token is None or (stored is not None and stored.was_invited_by(token)):
@@ -75,15 +80,15 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
         return _identity(key, stored, settings, is_confirmed=is_confirmed)
     url = settings.hub_url or (stored.hub_url if stored else "")
     if stored is not None:
-        # The hub is known from before: whoever answers there must have that key.
+        # The hub is known: what answers at the new address must have the same key.
         settings = settings.model_copy(update={"hub_key": stored.hub_key.kid, "insecure": stored.insecure})
     try:
-        enrolment = await enrol(url, token=token, key=key.public, settings=settings, clock=clock)
+        enrolment = await _enrol(url, token=token, key=key.public, settings=settings, clock=clock)
     except Unauthorized as error:
         if stored is None:
             raise
-        # An old command with its old token, run again: what is stored is as good as before.
-        _LOG.warning("the new enrolment token was not used: %s. Going on as %s", error, stored.device)
+        # An old command with its used token was run again: the stored enrolment is still valid.
+        _LOG.warning("ignoring the enrolment token: %s. Continuing as %s", error, stored.device)
         return _identity(key, stored, settings, is_confirmed=is_confirmed)
     enrolment.save(path)
     _LOG.info("joined %s as %s; the hub's key is %s", url, enrolment.device, enrolment.hub_key.kid)
@@ -94,21 +99,21 @@ def _identity(key: KeyPair, stored: Enrolment, settings: SpokeSettings, *, is_co
     if key.kid != stored.key_id:
         raise ConfigError(
             f"{settings.directory / KEY_FILE} is not the key that joined {stored.hub_url} as {stored.device}",
-            hint="Restore it from a backup, or join again with a new token. Make one on the hub with "
-            "'strawberry devices add NAME'.",
+            hint="Restore it from a backup, or join again with a new token: run "
+            "'strawberry devices add NAME' on the hub.",
         )
     return Identity(key, stored, is_confirmed)
 
 
 def _checked(stored: Enrolment, settings: SpokeSettings) -> Enrolment:
-    """Check what is stored against what is asked for; give it as it is to be used now."""
+    """Check the stored enrolment against the settings; return it with the address to use now."""
     path, url = settings.directory / FILE_NAME, (settings.hub_url or stored.hub_url).rstrip("/")
     if settings.hub_key is not None:
         check_fingerprint(
             settings.hub_key,
             stored.hub_key.kid,
             url=stored.hub_url,
-            hint=f"For another hub, remove {path} and join anew.",
+            hint=f"To join another hub, remove {path} and join again.",
         )
     stored = stored.model_copy(update={"insecure": stored.insecure or settings.insecure})
     check_address(url, insecure=stored.insecure)
@@ -122,10 +127,58 @@ def _checked(stored: Enrolment, settings: SpokeSettings) -> Enrolment:
 
 
 async def _asked(stored: Enrolment, clock: HubClock) -> Enrolment | None:
-    """Take over what the hub says of the bus now; None where it does not say anything."""
+    """Ask the hub for the bus; return None if it does not answer."""
     try:
         hub = await find_hub(stored, timeout_s=_ASK_S)
         return await refresh(stored, hub, clock=clock, timeout_s=_ASK_S)
     except StrawberryError as error:
-        _LOG.info("going on with what is known of the hub: %s", error)
+        _LOG.info("using the stored enrolment: %s", error)
         return None
+
+
+async def _enrol(
+    url: str, *, token: SecretStr, key: PublicKey, settings: SpokeSettings, clock: HubClock
+) -> Enrolment:
+    """Enrol with a hub; retry until it answers. The token is sent only to the verified hub."""
+    backoff = Backoff(settings.retry_s, settings.retry_max_s)
+    while True:
+        try:
+            hub = await meet(url, hub_key=settings.hub_key, insecure=settings.insecure)
+            answer = await hub.http.post(_ENROL, {"token": token.get_secret_value(), "public_key": key.jwk()})
+            if answer.status not in TRY_LATER:
+                break
+            reason = answer.error[0] or f"the hub at {hub.http.url} answered {answer.status}"
+        except HubUntrusted:
+            raise
+        except HubUnreachable as error:
+            reason = error.message
+        delay = backoff.next()
+        _LOG.warning("cannot join yet: %s; retrying in %.0f s", reason, delay)
+        await asyncio.sleep(delay)
+    if answer.status != 200:
+        raise refusal(hub.http.url, answer, hint=_NEW_TOKEN)
+    set_clock(clock, answer)
+    return Enrolment.of(
+        parsed(EnrolAnswer, hub, answer.body),
+        hub=hub,
+        key=key,
+        invitation=token,
+        insecure=settings.insecure,
+        now=clock.now(),
+    )
+
+
+def refusal(url: str, answer: HubAnswer, *, hint: str) -> StrawberryError:
+    """Make the error for an answer that refuses this device.
+
+    Args:
+        hint: What to do if the hub does not say it.
+    """
+    message, told = answer.error
+    if not message:
+        return InvalidMessage(
+            f"{url} is not a Strawberry hub: it answered {answer.status}", hint="Check the address."
+        )
+    if answer.status in (401, 403, 409):
+        return Unauthorized(f"the hub refused this device: {message}", hint=told or hint)
+    return InvalidMessage(f"the hub refused this device: {message}", hint=told)

@@ -1,7 +1,7 @@
-"""Staying let in: the token is renewed, a moved bus is followed, and a device that was locked out says so.
+"""Keeps the device enrolled: renews its token, follows a moved broker, reports revocation.
 
-One task looks at all of it. The hub is asked where the bus is (`refreshing`) at the start until it has
-answered once, when the broker refuses the login, and when no broker answers for long.
+One task does all of it. It asks the hub for the bus (`refreshing`) at the start until the hub has answered
+once, then every few minutes, and when the broker refuses the login or no broker answers for long.
 """
 
 import asyncio
@@ -20,35 +20,34 @@ from contracts.backoff import Backoff, jittered
 from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.joining import Bus
 from spoke.membership.enrolment import FILE_NAME, Enrolment
-from spoke.membership.refreshing import find_hub, refresh
-from spoke.membership.renewal import due_at, renewed
+from spoke.membership.refreshing import due_at, find_hub, refresh, renewed
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
 _LOG = logging.getLogger(__name__)
 
 _USE_S: Final = 5.0
-"""How long the first use of a new token may take: the spoke is off the bus meanwhile."""
+"""Limit for the first use of a new token; the spoke is off the bus meanwhile."""
 
 _RENEW_MAX_S: Final = 3600.0
-"""Longest wait between two tries to renew; the last third of a token's life has many of them."""
+"""Longest wait between two tries to renew; the last third of a token's life has room for many."""
 
-_MEND: Final = (
-    "To let it back in, run 'strawberry devices invite {device}' where the hub is, stop this spoke, and do "
-    "here what is printed there. A device that was removed joins anew with 'strawberry spoke join'"
+_REJOIN: Final = (
+    "To restore access, run 'strawberry devices invite {device}' on the hub, stop this spoke, and run the "
+    "printed command here. A removed device joins again with 'strawberry spoke join'"
 )
 
 
 class Membership:
-    """A device's place in its home, for as long as its spoke runs.
+    """The device's enrolment, kept up to date while its spoke runs.
 
     Args:
-        enrolment: As it was stored.
-        is_confirmed: Whether the hub has just said that it is as it should be.
+        enrolment: The stored enrolment.
+        is_confirmed: Whether the hub has just confirmed it.
 
     Attributes:
-        enrolment: As it is stored now.
-        problem: Why the device is not let in, with what to do about it; None where nothing is known.
+        enrolment: The enrolment as stored now.
+        problem: Why the device has no access, with what to do about it; None if no problem is known.
     """
 
     def __init__(
@@ -75,12 +74,12 @@ class Membership:
         self._away_from: float | None = None
 
     def link_settings(self) -> LinkSettings:
-        """Give how this device reaches the bus and logs in there."""
+        """Return addresses and login of the bus."""
         enrolment = self.enrolment
         device, login = enrolment.device, enrolment.login
         return LinkSettings(
             urls=enrolment.brokers,
-            # Others may be called like a device of ours where a broker is shared with them.
+            # On a shared broker, foreign clients may use the same name as one of our devices.
             client_id=f"strawberry-{device}" if login else device,
             username=login.username if login else device,
             password=_secret(login.password) if login else self._bus_token,
@@ -90,27 +89,27 @@ class Membership:
         )
 
     async def run(self, link: Link) -> None:
-        """Look after it until cancelled."""
+        """Keep the enrolment up to date until cancelled."""
         self._link = link
         while True:
-            self._look(link)
+            self._observe(link)
             if self._must_renew():
                 await self._renew()
             elif self._must_ask() and time.monotonic() >= self._ask_from:
                 await self.ask()
-            await asyncio.sleep(self._settings.look_s)
+            await asyncio.sleep(self._settings.check_s)
 
-    async def is_wanted(self) -> bool:
-        """Whether the hub still lets this device in, as far as can be known.
+    async def is_enrolled(self) -> bool:
+        """Ask whether the hub still accepts this device.
 
-        On a broker of our own, to be on the bus says so. On a shared one the hub is asked.
+        On our own broker, being connected is the proof. On a shared broker the hub is asked.
         """
         if self.enrolment.login is not None:
             await self.ask()
         return not self._is_rejected
 
     async def ask(self) -> None:
-        """Ask the hub where the bus is, with the newest token, and go by what it says."""
+        """Ask the hub for the bus, with the newest token, and apply its answer."""
         async with self._asking:
             try:
                 hub = await find_hub(self.enrolment)
@@ -123,9 +122,7 @@ class Membership:
             else:
                 self._accepted(found)
 
-    # What is to be done
-
-    def _look(self, link: Link) -> None:
+    def _observe(self, link: Link) -> None:
         error = link.last_error
         if link.connected:
             self._is_refused, self._away_from = False, None
@@ -135,7 +132,7 @@ class Membership:
         if self._away_from is None:
             self._away_from = time.monotonic()
         if isinstance(error, LoginRefused) and error is not self._refusal:
-            # The first time with each of two tokens the other one is tried at once.
+            # Of two tokens, the other is tried at once the first time.
             if self.enrolment.renewed is not None:
                 self._turn += 1
                 if not self._is_refused:
@@ -161,10 +158,8 @@ class Membership:
             return float("inf")
         return due_at(claims, chance=random.random())  # noqa: S311 - no secret
 
-    # Renewal
-
     async def _renew(self) -> None:
-        """Get the next token and store it; `ask` then uses it."""
+        """Fetch the next token and store it; `ask` then uses it."""
         try:
             async with self._asking:
                 hub = await find_hub(self.enrolment)
@@ -177,16 +172,16 @@ class Membership:
             self._renew_from = time.monotonic() + self._renew_backoff.next()
             return
         self._renew_backoff.reset()
-        # Whatever the clocks say: no token is renewed in less than a tenth of its life.
+        # Even with a wrong clock, no token is renewed within a tenth of its life.
         claims = self.enrolment.claims(self.enrolment.bearers[0])
         self._renew_from = time.monotonic() + (claims.exp - claims.iat) / 10
         await self.ask()
 
     @contextmanager
     def _off_the_bus(self) -> Iterator[None]:
-        """Leave the bus in good order while the hub changes the password on it.
+        """Disconnect cleanly while the hub changes this device's password on the broker.
 
-        A connection that the broker cuts would publish the Last Will, and open calls would end by it.
+        If the broker cut the connection, it would publish the Last Will and end open calls.
         """
         link = self._link
         if link is None or self.enrolment.renewed is None or self.enrolment.login is not None:
@@ -200,15 +195,13 @@ class Membership:
                 link.resume()
 
     def _bus_token(self) -> SecretStr:
-        """Give the token for the next login: the one that was good last, and in turn what may follow it."""
+        """Return the token for the next login: the last one accepted, alternating with its successor."""
         candidates = self.enrolment.bearers[::-1]
         return candidates[self._turn % len(candidates)]
 
-    # What the hub said
-
     def _accepted(self, found: Enrolment) -> None:
         if self._is_rejected:
-            _LOG.info("the hub lets %s in again", self.enrolment.device)
+            _LOG.info("the hub accepts %s again", self.enrolment.device)
         before, self.problem, self._told = self.enrolment, None, ""
         was_rejected, self._is_rejected, self._is_confirmed = self._is_rejected, False, True
         self._ask_backoff.reset()
@@ -218,13 +211,13 @@ class Membership:
         link = self._link
         if link is None:
             return
-        if _way(found) != _way(before):
+        if _bus_of(found) != _bus_of(before):
             _LOG.info("the bus has moved: %s", ", ".join(found.brokers))
             link.use(self.link_settings())
         if was_rejected:
             link.resume()
         elif self._is_refused:
-            # The hub has just seen the token in use, and the broker may know it only now.
+            # The hub has just accepted the token; the broker may know it only now.
             link.reconnect()
 
     def _rejected(self, error: Unauthorized) -> None:
@@ -234,8 +227,8 @@ class Membership:
             return
         self._is_rejected = True
         device, url = self.enrolment.device, self.enrolment.hub_url
-        mend = _MEND.format(device=device)
-        self.problem = f"the hub {url} no longer lets {device} in: {error.message}. {mend}"
+        rejoin = _REJOIN.format(device=device)
+        self.problem = f"the hub {url} refuses {device}: {error.message}. {rejoin}"
         _LOG.error("%s", self.problem)
         if self._link is not None:
             self._link.pause()
@@ -244,8 +237,8 @@ class Membership:
         self._ask_from = time.monotonic() + self._ask_backoff.next()
         if self._is_refused and self.problem is None:
             self.problem = (
-                f"the broker does not let {self.enrolment.device} in, and the hub cannot be asked why: "
-                f"{error.message}. Both are tried again."
+                f"the broker refuses {self.enrolment.device}, and the hub cannot be asked why: "
+                f"{error.message}. Both are retried."
             )
             _LOG.error("%s", self.problem)
         elif error.message != self._told:
@@ -256,7 +249,7 @@ class Membership:
         before = self.enrolment
         if found == before:
             return
-        # Stored first: what is used is what the next start finds.
+        # Stored before it is used, so that the next start finds the token in use.
         found.save(self._path)
         self.enrolment = found
         if found.token != before.token:
@@ -269,8 +262,8 @@ class Membership:
         return self._settings.directory / FILE_NAME
 
 
-def _way(enrolment: Enrolment) -> Bus:
-    """Give what a link goes by."""
+def _bus_of(enrolment: Enrolment) -> Bus:
+    """Return the part that a link depends on."""
     return Bus(brokers=enrolment.brokers, prefix=enrolment.prefix, login=enrolment.login, ca=enrolment.ca)
 
 

@@ -1,12 +1,18 @@
-"""Asking the hub where the bus is now, and so using the newest token over HTTP."""
+"""Requests of an enrolled device to its hub: where the bus is, and the next device token.
+
+A renewed token is stored beside the old one before it is used. Its first use over HTTP makes the hub change
+the password on the broker; until the hub confirms that, either token may be the valid one.
+"""
 
 import logging
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
+from contracts.claims import Claims
 from contracts.errors import InvalidMessage, Unauthorized
 from contracts.joining import DeviceBus
+from contracts.wire import Part
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.trust import Hub, meet, no_hub
@@ -15,15 +21,25 @@ from spoke.presence.clock import HubClock
 _LOG = logging.getLogger(__name__)
 
 _BUS: Final = "/api/bus"
+_RENEW: Final = "/api/tokens/renew"
+
+_LEFT: Final = 1 / 3
+"""Share of a token's life that is left when it is renewed: months for a token of a year, so that a spoke
+that was off for a season still has a valid one."""
+
+_SPREAD: Final = 1 / 10
+"""Share over which renewals are spread at random: devices that joined together do not all renew together."""
+
+Answer = TypeVar("Answer", bound=Part)
 
 
 async def find_hub(enrolment: Enrolment, *, timeout_s: float = 10.0) -> Hub:
-    """Reach the hub that this device has joined; nothing secret is sent before it is known to be it.
+    """Reach the hub that this device has joined, and verify its key.
 
     Raises:
-        HubUnreachable: If it does not answer now, or its certificate does not hold.
-        ConfigError: If another hub answers, or the address cannot be used safely.
-        InvalidMessage: If what answers is no hub.
+        HubUnreachable: If it does not answer, or its certificate is not valid.
+        ConfigError: If another hub answers, or the address is not safe to use.
+        InvalidMessage: If the server is not a hub.
     """
     hub = await meet(
         enrolment.hub_url, hub_key=enrolment.hub_key.kid, insecure=enrolment.insecure, timeout_s=timeout_s
@@ -34,32 +50,59 @@ async def find_hub(enrolment: Enrolment, *, timeout_s: float = 10.0) -> Hub:
 
 
 async def refresh(enrolment: Enrolment, hub: Hub, *, clock: HubClock, timeout_s: float = 10.0) -> Enrolment:
-    """Take over what the hub says of the bus, and settle on the token that it takes.
+    """Return the enrolment with the hub's current bus and profile, and the token that the hub accepted.
 
     Args:
         clock: Set by the answer.
 
     Raises:
-        Unauthorized: If the hub takes none of the tokens.
-        HubUnreachable: If no answer came; the hub may have seen the newest token in use all the same.
-        InvalidMessage: If the answer is not one of a hub.
+        Unauthorized: If the hub accepts none of the tokens.
+        HubUnreachable: If no answer arrived; the hub may have seen the newest token in use all the same.
+        InvalidMessage: If the server is not a hub.
     """
-    refusal = Unauthorized("the hub takes none of this device's tokens")
+    refusal = Unauthorized("the hub accepts none of this device's tokens")
     for token in enrolment.bearers:
         answer = await hub.http.get(_BUS, bearer=token, timeout_s=timeout_s)
         set_clock(clock, answer)
         if answer.status == 200:
-            return enrolment.settled_on(token).updated(_bus(hub, answer), hub=hub)
+            return enrolment.settled_on(token).updated(parsed(DeviceBus, hub, answer.body), hub=hub)
         refusal = refusal_of(hub, answer)
     raise refusal
 
 
-def refusal_of(hub: Hub, answer: HubAnswer) -> Unauthorized:
-    """Give the hub's reason for refusing a token.
+def due_at(claims: Claims, *, chance: float) -> float:
+    """Return when a token is to be renewed, in seconds since the epoch.
+
+    Args:
+        chance: Between 0 and 1; the greater, the earlier.
+    """
+    return claims.exp - (claims.exp - claims.iat) * (_LEFT + chance * _SPREAD)
+
+
+async def renewed(enrolment: Enrolment, hub: Hub, *, clock: HubClock) -> Enrolment:
+    """Return the enrolment with the token that follows; store it before using it.
 
     Raises:
-        HubUnreachable: If it is none: the hub cannot answer now.
-        InvalidMessage: If it is none: what answers is no hub.
+        Unauthorized: If the hub no longer accepts the present token.
+        HubUnreachable: If no answer arrived; the present token stays valid.
+        InvalidMessage: If the answer is not one of this hub for this device.
+    """
+    answer = await hub.http.post(_RENEW, {}, bearer=enrolment.token)
+    set_clock(clock, answer)
+    if answer.status != 200:
+        raise refusal_of(hub, answer)
+    token = answer.body.get("token") if isinstance(answer.body, dict) else None
+    if not isinstance(token, str):
+        raise InvalidMessage(f"{hub.http.url} is not a Strawberry hub", hint="Check the address.")
+    return enrolment.with_renewed(token, now=clock.now())
+
+
+def refusal_of(hub: Hub, answer: HubAnswer) -> Unauthorized:
+    """Return the hub's reason for refusing a token.
+
+    Raises:
+        HubUnreachable: If the hub cannot answer now.
+        InvalidMessage: If the server is not a hub.
     """
     message, hint = answer.error
     if answer.status not in (401, 403) or not message:
@@ -68,16 +111,19 @@ def refusal_of(hub: Hub, answer: HubAnswer) -> Unauthorized:
 
 
 def set_clock(clock: HubClock, answer: HubAnswer) -> None:
-    """Set the clock by an answer of the hub, and say so where this machine's is wrong."""
+    """Set the clock by an answer of the hub, and warn if this machine's is wrong."""
     moved = clock.set_ahead(answer.clock_ahead_s)
     if moved:
-        _LOG.warning("this machine's clock is %.0f s off the hub's; the hub's is used", -moved)
+        _LOG.warning("this machine's clock is %.0f s off the hub's; using the hub's time", -moved)
 
 
-def _bus(hub: Hub, answer: HubAnswer) -> DeviceBus:
+def parsed(model: type[Answer], hub: Hub, body: object) -> Answer:
+    """Parse the body of an answer.
+
+    Raises:
+        InvalidMessage: If it does not fit the model.
+    """
     try:
-        return DeviceBus.model_validate(answer.body)
+        return model.model_validate(body)
     except ValidationError:
-        raise InvalidMessage(
-            f"{hub.http.url} does not answer as a hub does", hint="Check the address."
-        ) from None
+        raise InvalidMessage(f"{hub.http.url} is not a Strawberry hub", hint="Check the address.") from None

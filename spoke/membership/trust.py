@@ -1,4 +1,4 @@
-"""Which hub answers at an address: known by its key before anything secret is sent there."""
+"""Verification of a hub: its key is checked before anything secret is sent to it."""
 
 import base64
 import binascii
@@ -18,19 +18,22 @@ _LOG = logging.getLogger(__name__)
 WELL_KNOWN: Final = "/.well-known/strawberry"
 
 TRY_LATER: Final = (429, 500, 502, 503, 504)
-"""HTTP statuses of a hub that is there and cannot answer now."""
+"""HTTP statuses of a hub that is up and cannot answer now."""
 
-_WHICH_KEY: Final = "Somebody may be in between, or it is another hub: see what 'devices add' prints there."
+_WHICH_KEY: Final = (
+    "The connection may be intercepted, or this is another hub: compare with what 'strawberry devices add' "
+    "prints on the hub."
+)
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A hub that may be spoken to.
+    """A verified hub.
 
     Attributes:
-        card: What it says of itself; ``key`` is the fingerprint that was expected, if one was.
-        ca: PEM of its certificate authority, signed by its key; None where it has none.
-        http: Over a connection that is checked against that authority, or against the system's.
+        card: Its answer to ``/.well-known/strawberry``; ``key`` is the expected fingerprint, if one was.
+        ca: PEM of its certificate authority, signed by its key; None if it has none.
+        http: Client whose connections are checked against that authority, or against the system's.
     """
 
     card: HubCard
@@ -46,20 +49,20 @@ async def meet(
     compared: bool = False,
     timeout_s: float = 10.0,
 ) -> Hub:
-    """Find out which hub answers, and how its connections are checked from here on.
+    """Fetch the hub's card and verify it.
 
-    With ``https`` and a key that is known, or compared by a person before anything is trusted, the hub
-    vouches for its certificate authority by that key. Otherwise the system's authorities must know it.
+    If the hub's key is known, or a person compares its fingerprint before anything is trusted, that key
+    vouches for the hub's certificate authority. Otherwise the system's authorities must know it.
 
     Args:
-        hub_key: Fingerprint that the hub's key must have; None takes any.
-        insecure: Whether plain ``http`` to another machine was asked for.
-        compared: Whether a person compares the fingerprint of all this with the hub's.
+        hub_key: Fingerprint that the hub's key must have; None accepts any.
+        insecure: Whether plain ``http`` to another machine is allowed.
+        compared: Whether a person compares the fingerprint with the one that the hub shows.
 
     Raises:
-        ConfigError: If the address is none, cannot be used safely, or the hub's key is another one.
-        HubUnreachable: If no hub answers now. `HubUntrusted` if its certificate does not hold.
-        InvalidMessage: If what answers is no hub.
+        ConfigError: If the address is invalid or not safe to use, or the hub has another key.
+        HubUnreachable: If no hub answers now. `HubUntrusted` if its certificate is not valid.
+        InvalidMessage: If the server is not a hub.
     """
     is_by_key = hub_key is not None or compared
     check_address(url, insecure=insecure)
@@ -72,15 +75,15 @@ async def meet(
 
 
 def check_address(url: str, *, insecure: bool) -> None:
-    """See that nobody could read on the way what is sent to a hub, unless that was asked for.
+    """Check that the connection to a hub is encrypted or local, unless ``insecure``.
 
     Raises:
-        ConfigError: If somebody could, or the address is none.
+        ConfigError: If it is not, or the address is invalid.
     """
     if HubHttp(url).is_readable and not insecure:
         raise ConfigError(
-            f"{url} is without TLS: this device's token could be read in the network",
-            hint="Use the hub's https address ('--lan' opens it), or add --insecure if you accept that.",
+            f"{url} is not encrypted: others on the network could read this device's token",
+            hint="Use the hub's https address ('--lan' opens it), or add --insecure to allow it.",
         )
 
 
@@ -95,12 +98,14 @@ def check_fingerprint(expected: str, found: str, *, url: str, hint: str) -> None
 
 
 def no_hub(url: str, answer: HubAnswer) -> HubUnreachable | InvalidMessage:
-    """Make the error for an answer that is not the expected one of a hub."""
+    """Make the error for an answer that no hub gives."""
     message, hint = answer.error
     if answer.status in TRY_LATER:
         return HubUnreachable(message or f"the hub at {url} answered {answer.status}", hint=hint)
     told = f": {message}" if message else ""
-    return InvalidMessage(f"{url} answered {answer.status} and is no hub{told}", hint="Check the address.")
+    return InvalidMessage(
+        f"{url} is not a Strawberry hub: it answered {answer.status}{told}", hint="Check the address."
+    )
 
 
 def _card(url: str, answer: HubAnswer) -> HubCard:
@@ -109,21 +114,23 @@ def _card(url: str, answer: HubAnswer) -> HubCard:
     try:
         card = HubCard.model_validate(answer.body)
     except ValidationError:
-        raise InvalidMessage(f"{url} does not answer as a hub does", hint="Check the address.") from None
+        raise InvalidMessage(f"{url} is not a Strawberry hub", hint="Check the address.") from None
     if card.hub_key and PublicKey.from_jwk(card.hub_key).kid != card.key:
-        raise InvalidMessage(f"the hub {url} shows a key and the fingerprint of another", hint=_WHICH_KEY)
+        raise InvalidMessage(
+            f"the key that the hub {url} sent does not match its fingerprint", hint=_WHICH_KEY
+        )
     return card
 
 
 def _vouched(card: HubCard, *, url: str) -> str | None:
-    """Give the certificate authority of a card, once the hub's key vouches for it."""
+    """Return the certificate authority of a card after checking the hub's signature of it."""
     if card.ca is None:
         return None
     signature = _decoded(card.ca_signature or "")
     document = ca_document(hub_id=card.hub_id, ca=card.ca)
     if not card.hub_key or not PublicKey.from_jwk(card.hub_key).verify(signature, document):
         raise ConfigError(
-            f"the certificate authority that {url} names is not signed by the hub's key", hint=_WHICH_KEY
+            f"the certificate authority of {url} is not signed by the hub's key", hint=_WHICH_KEY
         )
     return card.ca
 

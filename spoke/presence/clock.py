@@ -1,21 +1,30 @@
-"""What time it is for the hub, on a machine whose own clock may be wrong or missing."""
+"""Epochs of a spoke, and the hub's time on a machine whose own clock may be wrong."""
 
+import json
+import logging
+import time
+from pathlib import Path
 from typing import Final
 
 from bus.rpc import EpochClock
+from identity.files import write_private
 
-_DOUBT_S: Final = 2.0
-"""Up to this a difference may come from HTTP's whole seconds and a slow answer, so it says nothing.
-Calls are allowed 5 s of skew; the rest of that stays for the hub."""
+_LOG = logging.getLogger(__name__)
+
+_STATE_FILE: Final = "state.json"
+
+_TOLERANCE_S: Final = 2.0
+"""A smaller difference can come from HTTP's whole seconds and a slow answer, and is ignored.
+Calls are allowed 5 s of skew; the rest of that is left to the hub."""
 
 
 class HubClock(EpochClock):
-    """The hub's time, as its HTTP answers tell it.
+    """The hub's time, from the ``Date`` of its first HTTP answer.
 
-    Only the first answer counts: a clock that could be moved later might let an expired call run.
+    Later answers are ignored: a clock that could be moved might let an expired call run.
 
     Attributes:
-        measured: Whether an answer has come.
+        measured: Whether an answer has arrived.
     """
 
     def __init__(self) -> None:
@@ -24,21 +33,41 @@ class HubClock(EpochClock):
         self._ahead = 0.0
 
     def now(self) -> float:
-        """Seconds since 1970 by the hub's clock."""
+        """Return the seconds since 1970 by the hub's clock."""
         return super().now() + self._ahead
 
     def set_ahead(self, ahead_s: float | None) -> float:
-        """Take in how far the hub's clock is ahead of this machine's.
+        """Set how far the hub's clock is ahead of this machine's.
 
         Args:
-            ahead_s: What an answer told just now; None where it told nothing.
+            ahead_s: As measured from an answer; None where it had no date.
 
         Returns:
-            By how many seconds the clock was moved.
+            The correction in seconds that this call applied; 0 for none.
         """
         if ahead_s is None or self.measured:
             return 0.0
         self.measured = True
-        if abs(ahead_s) > _DOUBT_S:
+        if abs(ahead_s) > _TOLERANCE_S:
             self._ahead = ahead_s
         return self._ahead
+
+
+def next_epoch(directory: Path) -> int:
+    """Return a new epoch, above every earlier one even if the clock was set back.
+
+    It is stored before it is used, so no two starts share one.
+    """
+    epoch = max(_last_epoch(directory / _STATE_FILE) + 1, time.time_ns() // 1_000_000)
+    write_private(directory / _STATE_FILE, json.dumps({"epoch": epoch}).encode())
+    return epoch
+
+
+def _last_epoch(path: Path) -> int:
+    try:
+        return int(json.loads(path.read_bytes())["epoch"])
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError, KeyError, TypeError):
+        _LOG.warning("%s cannot be read; the new epoch comes from the clock alone", path)
+        return 0

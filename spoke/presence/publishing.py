@@ -1,4 +1,4 @@
-"""What skills publish by themselves: values that stay (``state``) and things that happen (``emit``)."""
+"""State and events that skills publish."""
 
 import asyncio
 import logging
@@ -19,15 +19,15 @@ from spoke.settings import PublishingBounds
 _LOG = logging.getLogger(__name__)
 
 _COMPLAIN_EVERY_S = 60.0
-"""A skill that floods is told about once a minute, not once a message."""
+"""A skill that publishes too much is logged once a minute, not once a message."""
 
 
 class SkillOutlet:
-    """Takes what skills publish, from any thread, and sends it at a bounded rate.
+    """Publishes state and events of skills, from any thread, at a bounded rate.
 
-    Of a value only the latest is sent; all are sent again after a reconnect. An event that cannot be
-    sent now is dropped: nobody is told later that something happened. Nothing is sent for a skill that is
-    not offered: one that is gone must not put back on the bus what the hub has cleared there.
+    Only the latest value of a state is sent, and every state again after a reconnect. An event that cannot
+    be sent now is dropped. Nothing is sent for a skill that is not offered, so that a removed skill does
+    not restore topics that the hub has cleared.
     """
 
     def __init__(self, *, device: str, bounds: PublishingBounds) -> None:
@@ -45,9 +45,9 @@ class SkillOutlet:
         self._complaints: dict[tuple[str, str], float] = {}
 
     def serve(self, skills: Iterable[str]) -> None:
-        """Send for these skills only, from now on; what others have published already is forgotten.
+        """Accept only these skills from now on, and drop what others have published.
 
-        Until then it is taken from all: a skill may publish while it is set up, and its set-up may fail.
+        Until then every skill is accepted: it may publish during a set-up that fails later.
         """
         with self._lock:
             self._offered = frozenset(skills)
@@ -58,7 +58,7 @@ class SkillOutlet:
     def publish_state(
         self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
     ) -> None:
-        """Make a value known that stays until the next one."""
+        """Publish a state: a retained value."""
         topic = topics.STATE.build(device=self._device, skill=skill, property=name)
         state = State(value=value, unit=unit, device_class=device_class, at=datetime.now(UTC))
         payload = state.model_dump_json().encode()
@@ -75,7 +75,7 @@ class SkillOutlet:
             self._wake()
 
     def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        """Tell that something happened."""
+        """Publish an event."""
         topic = topics.EVENT.build(device=self._device, name=name)
         event = Emitted(skill=skill, data=payload, at=datetime.now(UTC))
         message = Message(topic, event.model_dump_json().encode(), topics.EVENT.qos)
@@ -94,7 +94,7 @@ class SkillOutlet:
             self._wake()
 
     async def run(self, link: Link) -> None:
-        """Send what waits, until cancelled."""
+        """Send until cancelled."""
         self._link = link
         forget = link.on_connected(self._send_all_again)
         try:
@@ -134,8 +134,8 @@ class SkillOutlet:
         try:
             await link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
         except Disconnected:
-            # A value is sent again once there is a connection; an event is gone.
-            _LOG.info("not sent, the connection is lost: %s", message.topic)
+            # A state is sent again after the reconnect; an event is dropped.
+            _LOG.info("not sent because the connection is lost: %s", message.topic)
 
     async def _send_all_again(self) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a spoke says about itself: its signed status and registrations, and which of them are true."""
+"""Signed status and registrations of a spoke."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -12,11 +12,11 @@ from contracts.registration import Registration
 from identity.envelope import Seal, unseal
 
 _MAX_SAID: Final = 1_024
-"""Statuses whose echo is awaited; what is older is no longer on its way."""
+"""Published statuses that are remembered until the broker echoes them."""
 
 
 class OwnStatus:
-    """Makes the statuses of one epoch in their order, and tells its own from any other.
+    """Signs the statuses of one epoch in order, and recognises its own among those received.
 
     Args:
         manifest: SHA-256 of the registration of every skill there is.
@@ -35,9 +35,9 @@ class OwnStatus:
         self._said: dict[bytes, bool] = {}
 
     def begin(self) -> Message:
-        """Begin the next connection; give its Last Will.
+        """Begin the next connection and return its Last Will.
 
-        No echo of it is awaited: heard while the connection stands, it is false.
+        The will is not remembered as an echo: received while the connection stands, it is false.
         """
         self.connection += 1
         self._seq = 0
@@ -46,23 +46,23 @@ class OwnStatus:
         return self._message("offline")
 
     def online(self, *, hub_session: str | None) -> Message:
-        """Say that the spoke is there, in answer to this session of the hub."""
+        """Return the online status, answering this session of the hub."""
         self._seq += 1
         return self._remembered(self._message("online", hub_session=hub_session))
 
     def offline(self) -> Message:
-        """Say that this connection ends."""
+        """Return the status that ends this connection."""
         self._seq += 1
         return self._remembered(self._message("offline"))
 
     def is_echo(self, payload: bytes) -> bool:
-        """Whether the bus just gives back what was said; a second time it is somebody's replay."""
+        """Whether this is the first echo of a published status; a second one is a replay."""
         return self._said.pop(payload, False)
 
     def is_later(self, payload: bytes) -> bool:
-        """Whether a status carries this device's signature and comes after all that it said.
+        """Whether a status has this device's signature and is newer than all that it published.
 
-        Then somebody else has its key.
+        Another process then has its key.
         """
         try:
             body = unseal(self._seal.hub_id, self.topic, payload, self._seal.key.public)
@@ -92,7 +92,7 @@ class OwnStatus:
 
 
 def sealed_registrations(seal: Seal, device: str, registrations: Iterable[Registration]) -> dict[str, bytes]:
-    """Sign registrations; give the payload of each topic. The same input gives the same bytes."""
+    """Sign registrations; return the payload by topic. The same input gives the same bytes."""
     sealed: dict[str, bytes] = {}
     for registration in registrations:
         topic = topics.SKILL.build(device=device, skill=registration.skill)
@@ -101,7 +101,7 @@ def sealed_registrations(seal: Seal, device: str, registrations: Iterable[Regist
 
 
 def manifest_of(sealed: Mapping[str, bytes]) -> dict[str, str]:
-    """Give the manifest: the SHA-256 of each skill's payload as it is published, signature included."""
+    """Return the manifest: SHA-256 of each skill's payload as published, signature included."""
     manifest: dict[str, str] = {}
     for topic, payload in sealed.items():
         values = topics.SKILL.match(topic)

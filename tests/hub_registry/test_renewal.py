@@ -75,7 +75,9 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
         hub.service.on_presence(follow)
         device = await registry.add_device("Kitchen", owner="admin")
         invitation = await registry.invite(device.id)
-        spoke = SpokeSettings(home=tmp_path / "spoke", hub_url=url, skills=(tmp_path / "skills",), look_s=0.1)
+        spoke = SpokeSettings(
+            home=tmp_path / "spoke", hub_url=url, skills=(tmp_path / "skills",), check_s=0.1
+        )
         await join(spoke, token=SecretStr(invitation.token), clock=HubClock())
         old = await aged(registry, device.id, spoke.directory / "enrolment.json")
         renew, may_renew = registry.authority.renew, asyncio.Event()

@@ -302,7 +302,7 @@ class Place:
             "retry_s": 0.05,
             "retry_max_s": 0.2,
             "refused_s": 0.2,
-            "look_s": 0.02,
+            "check_s": 0.02,
         }
         given = {"home": self.home, "hub_url": url, "skills": (self.skills,)} | quick | changes
         return SpokeSettings.model_validate(given)

@@ -16,7 +16,8 @@ from identity.files import only_one
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubUntrusted
-from spoke.membership.joining import JoinCode, join, join_by_code
+from spoke.membership.join_code import JoinCode, join_by_code
+from spoke.membership.joining import join
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 from tests.spoke.certificates import Authority
@@ -95,7 +96,7 @@ async def test_a_refused_device_is_told_so_and_stores_nothing(
         hub.joining((await screen.code()).code).state = "refused"
         error = await screen.task
     assert isinstance(error, Unauthorized)
-    assert "refused to let this device in" in error.message
+    assert "refused this device" in error.message
     assert "spoke join" in error.hint
     assert not (settings.directory / "enrolment.json").exists()
 
@@ -107,7 +108,7 @@ async def test_a_code_that_nobody_typed_in_time_ends_with_what_to_do(
     async with joining(settings) as screen:
         error = await screen.task
     assert isinstance(error, Unauthorized)
-    assert f"nobody approved the code {screen.codes[0].code} in time" in error.message
+    assert f"the code {screen.codes[0].code} was not approved in time" in error.message
     assert "devices approve" in error.hint
 
 
@@ -241,7 +242,7 @@ async def test_who_has_joined_is_not_let_in_twice_but_who_was_locked_out_is_with
     async with joining(settings) as screen:
         error = await screen.task
     assert isinstance(error, ConfigError)
-    assert f"as {DEVICE} already" in error.message
+    assert f"has already joined {hub.url} as {DEVICE}" in error.message
     hub.revoke(first.token)
     async with joining(settings.model_copy(update={"hub_url": None})) as screen:
         hub.joining((await screen.code()).code).state = "approved"

@@ -95,7 +95,7 @@ async def test_a_revoked_spoke_says_so_once_and_leaves_everybody_in_peace(
             await asyncio.sleep(0.6)
             assert caplog.text.count("refused 127.0.0.1") == refusals
             assert hub.requests.count(BUS) == asked
-    assert caplog.text.count("no longer lets garage_pc in") == 1
+    assert caplog.text.count("refuses garage_pc") == 1
 
 
 async def test_a_spoke_that_is_let_in_again_comes_back_by_itself(
@@ -245,21 +245,3 @@ async def test_a_device_that_was_removed_from_a_shared_broker_puts_nothing_back(
             await wait_for(lambda: kept, "all that the broker keeps")
         left = {message.topic for message in kept if message.retain and message.payload}
         assert left <= {topics.HEARTBEAT.build(device=DEVICE)}
-
-
-async def test_what_others_emptied_on_a_shared_broker_is_said_again(shared: Mosquitto, place: Place) -> None:
-    login = LinkSettings(
-        urls=(shared.url,),
-        client_id="other",
-        username="anna",
-        password=SecretStr("her-password"),
-        topic_prefix="strawberry/",
-    )
-    seen: list[bytes] = []
-    with serving(shared_hub(shared.url)) as hub:
-        async with open_link(login) as link, open_spoke(place.settings(hub), token=hub.invite()) as spoke:
-            await asyncio.wait_for(spoke.announced(), 30)
-            await link.publish(SKILL, b"", retain=True, confirmed=True)
-            await link.subscribe(SKILL, lambda message: seen.append(message.payload))
-            await wait_for(lambda: any(seen), "the registration again")
-            assert spoke.problem is None

@@ -33,7 +33,7 @@ from identity.certificates import Authority, ServerCertificate
 from identity.keys import KeyPair
 from spoke.app import open_spoke
 from spoke.membership.enrolment import Enrolment
-from spoke.membership.joining import JoinCode, join_by_code
+from spoke.membership.join_code import JoinCode, join_by_code
 from spoke.settings import SpokeSettings
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.spokes import aged
@@ -164,7 +164,7 @@ async def test_a_device_joins_by_code_over_tls_and_renews_its_token_without_leav
         assert spoke.problem is None
         # Nobody heard that it was away, so no call of anybody ended by that.
         assert all(change.connected for change in house.hub.changes)
-    with pytest.raises(ConfigError, match=r"has joined .* as garage_pc already"):
+    with pytest.raises(ConfigError, match=r"has already joined .* as garage_pc"):
         await join_by_code(house.settings, name="Garage PC", show=lambda _: None)
 
 
@@ -210,7 +210,7 @@ async def test_a_refused_code_leaves_nothing_on_either_side(house: House) -> Non
     codes: asyncio.Queue[JoinCode] = asyncio.Queue()
 
     async def ask() -> str:
-        with pytest.raises(Exception, match="refused to let this device in") as error:
+        with pytest.raises(Exception, match="refused this device") as error:
             await join_by_code(house.settings, name="Stranger", show=codes.put_nowait)
         return str(error.value)
 

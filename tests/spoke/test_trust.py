@@ -1,6 +1,7 @@
 """Who is given a token: the hub whose key is known, over a connection that only it can hold."""
 
 import asyncio
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError
-from contracts.joining import Bus, Login
+from contracts.errors import ConfigError, InvalidMessage
+from contracts.joining import Bus, Login, ca_document
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubHttp, HubUntrusted
@@ -22,7 +23,7 @@ from spoke.membership.joining import Identity, join
 from spoke.presence.clock import HubClock
 from tests.spoke.certificates import Authority
 from tests.spoke.home import Place, wait_for
-from tests.spoke.hub import BUS, CARD, DEVICE, ENROL, StandInHub, serving
+from tests.spoke.hub import BUS, CARD, DEVICE, ENROL, HUB, StandInHub, serving
 
 BROKER = "mqtts://127.0.0.1:8883"
 
@@ -73,6 +74,28 @@ async def test_an_authority_that_the_hubs_key_did_not_sign_is_given_nothing(
 
     hub.answer = forged  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="not signed by the hub's key"):
+        await joined(hub, place, hub.invite())
+    assert hub.requests == [CARD]
+
+
+async def test_a_card_whose_key_does_not_match_its_fingerprint_is_refused(
+    hub: StandInHub, place: Place
+) -> None:
+    # An impostor names the fingerprint that is expected, and signs its own authority with its own key.
+    genuine, key, authority = hub.answer, KeyPair.generate(), Authority()
+    signed = key.sign(ca_document(hub_id=HUB, ca=authority.pem))
+    forged = {
+        "hub_key": key.public.jwk(),
+        "ca": authority.pem,
+        "ca_signature": base64.urlsafe_b64encode(signed).rstrip(b"=").decode(),
+    }
+
+    def answer(path: str, *given: Any) -> tuple[int, Any]:
+        status, body = genuine(path, *given)
+        return status, body | forged if path == CARD else body
+
+    hub.answer = answer  # type: ignore[method-assign]
+    with pytest.raises(InvalidMessage, match="does not match its fingerprint"):
         await joined(hub, place, hub.invite())
     assert hub.requests == [CARD]
 
@@ -140,7 +163,7 @@ async def test_plain_http_to_another_machine_is_refused_until_it_is_asked_for(pl
     with serving(StandInHub(brokers=["mqtt://127.1:1883"])) as hub:
         # An address of this machine that does not read as one.
         url = hub.url.replace("127.0.0.1", "127.1")
-        with pytest.raises(ConfigError, match="could be read in the network") as error:
+        with pytest.raises(ConfigError, match="is not encrypted") as error:
             await joined(hub, place, hub.invite(), hub_url=url)
         assert "--insecure" in error.value.hint
         assert hub.requests == []
@@ -154,7 +177,7 @@ async def test_a_hub_that_only_has_brokers_without_tls_is_not_joined_over_the_ne
     hub: StandInHub, place: Place
 ) -> None:
     hub.brokers = ["mqtt://hub.local:1883"]
-    with pytest.raises(ConfigError, match=r"sent the token in clear: mqtt://hub\.local:1883"):
+    with pytest.raises(ConfigError, match=r"receive the token unencrypted: mqtt://hub\.local:1883"):
         await joined(hub, place, hub.invite())
     hub.brokers.append("mqtts://hub.local:8883")
     assert (await joined(hub, place, hub.invite())).enrolment.brokers == ("mqtts://hub.local:8883",)

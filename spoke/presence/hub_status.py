@@ -1,4 +1,4 @@
-"""The hub as a spoke sees it: which of its processes are there, and when one is there anew."""
+"""Status of the hub's processes, as a spoke receives it."""
 
 import logging
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ class _Instance:
 
 
 class HubPresence:
-    """What the signed statuses of the hub's processes say, replayed ones left out.
+    """Tracks the signed statuses of the hub's processes and ignores replayed ones.
 
     Attributes:
-        session: The newest session of the hub; None before one was seen.
+        session: The newest session of the hub; None before the first.
     """
 
     def __init__(self, hub_id: str, key: PublicKey) -> None:
@@ -39,17 +39,17 @@ class HubPresence:
 
     @property
     def is_online(self) -> bool:
-        """Whether any process of the hub is there."""
+        """Whether any process of the hub is online."""
         return any(instance.is_online for instance in self._instances.values())
 
     def hear(self, message: Message) -> bool:
-        """Take in a message on a hub status topic.
+        """Handle a message on a hub status topic.
 
         Returns:
-            Whether a session has begun that was not known.
+            Whether it begins a new session.
 
         Raises:
-            InvalidMessage: If the message is not one of this hub.
+            InvalidMessage: If this hub did not sign it.
         """
         values = topics.HUB_STATUS.match(message.topic)
         if values is None or not message.payload:
@@ -63,7 +63,7 @@ class HubPresence:
         known = self._instances.get(name)
         if known is None or status.started_at > known.started_at:
             if known is None and len(self._instances) >= _MAX_INSTANCES:
-                _LOG.warning("the hub has more than %d processes; %s is not followed", _MAX_INSTANCES, name)
+                _LOG.warning("the hub has more than %d processes; ignoring %s", _MAX_INSTANCES, name)
                 return False
             known = self._instances[name] = _Instance(status.started_at)
         elif status.started_at < known.started_at:
