@@ -28,7 +28,6 @@ from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.rate import RateLimit
-from hub_agent.calls.sentences import Sentences
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.conversations import Conversations
 from hub_agent.chat.history import History
@@ -93,8 +92,6 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             open_bus(settings, registry, trail, version=_version(), purgers=purgers)
         )
         manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
-        sentences = Sentences(registry.directory)
-        stack.callback(sentences.close)
         tasks = await stack.enter_async_context(open_tasks())
         turns = Turns(conversations, tasks=tasks, open_per_user=settings.turns.open_per_user)
         connections = Connections(tasks)
@@ -104,7 +101,6 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             settings=settings,
             registry=registry,
             manager=manager,
-            sentences=sentences,
             conversations=conversations,
             turns=turns,
             questions=Questions(),

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from agent_core.search.finder import SkillFinder
 from contracts.joining import EnrolAnswer
 from contracts.rates import SourceLimit
 from hub_registry.access.accounts import Accounts, User
@@ -15,7 +16,6 @@ from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Change, Device, Devices
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.journal import Journal, read_back
-from hub_registry.devices.search import SkillSearch
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
@@ -38,7 +38,7 @@ class Registry:
     accounts: Accounts
     authority: TokenAuthority
     directory: Directory
-    search: SkillSearch
+    search: SkillFinder
     journal: Journal
     devices: Devices
     enrolment: Enrolment
@@ -132,7 +132,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         await authority.load()
         directory = Directory()
         await read_back(store, directory, hub_id=hub_id)
-        search = SkillSearch(directory, expiry_s=settings.skill_expiry_s)
+        search = SkillFinder(directory, expiry_s=settings.skill_expiry_s)
         journal = Journal(store)
         enrolment = Enrolment(
             store,

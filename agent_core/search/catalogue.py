@@ -1,5 +1,6 @@
-"""The skills that one user has: what is found, and the paths by which it is called."""
+"""What a turn sees of the skills: search results, targets of calls, and their paths."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,7 +34,8 @@ class FoundMethod:
         path: How to call it, on the first of the devices.
         devices: Keys of the devices, the current one first.
         more_devices: How many further ones there are.
-        unavailable: Why it cannot be called right now; empty if it can.
+        unavailable: Why no device can serve it right now; empty if one can.
+        offline: By device, why that one cannot be called right now.
     """
 
     path: str
@@ -43,9 +45,10 @@ class FoundMethod:
     flags: MethodFlags = field(default_factory=MethodFlags)
     unavailable: str = ""
     more_devices: int = 0
+    offline: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Json]:
-        """Give it as programs see it."""
+        """Return it as programs see it."""
         *_, skill, name = self.path.split(".")
         made: dict[str, Json] = {
             "path": self.path,
@@ -60,22 +63,33 @@ class FoundMethod:
             made["more_devices"] = self.more_devices
         if self.unavailable:
             made["unavailable"] = self.unavailable
+        elif self.offline:
+            made["offline"] = dict(self.offline)
         return made
 
 
 @dataclass(frozen=True)
 class SearchPage:
-    """The best results and how many there are in all."""
+    """The best results and how many there are in all.
+
+    Attributes:
+        total: Of a word that is almost everywhere, at least so many.
+    """
 
     results: tuple[FoundMethod, ...]
     total: int
+
+    @property
+    def more(self) -> int:
+        """How many further results there are."""
+        return self.total - len(self.results)
 
 
 class Catalogue(Protocol):
     """The skills that one user has, seen from the current device of a turn.
 
     A path is ``devices.<key>.<Skill>.<method>``, ``device.<Skill>.<method>`` for the current device,
-    or either with ``device_manager`` for ``devices``; ``split_path`` takes it apart.
+    or either with ``device_manager`` for ``devices``; ``split_path`` parses it.
     """
 
     async def search(self, query: str) -> SearchPage:
@@ -83,7 +97,9 @@ class Catalogue(Protocol):
         ...
 
     async def describe(self, path: str) -> str:
-        """Give signature, documentation, flags and devices as text; also by ``Skill.method`` or ``method``.
+        """Return signature, documentation, flags and devices as text; also by ``Skill.method`` or ``method``.
+
+        The name of a class gives its documentation and its methods.
 
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
@@ -91,7 +107,7 @@ class Catalogue(Protocol):
         ...
 
     async def describe_skill(self, name: str) -> dict[str, Json]:
-        """Give what a skill is and has, by the name of its class; or ``method_info`` of one method.
+        """Return what a skill is and has, by the name of its class; or ``method_info`` of one method.
 
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
@@ -109,7 +125,7 @@ class Catalogue(Protocol):
 
 @dataclass(frozen=True)
 class CallPath:
-    """A path taken apart.
+    """A parsed path.
 
     Attributes:
         device: Key of the device, None for the current one.
@@ -121,7 +137,7 @@ class CallPath:
 
 
 def split_path(path: str) -> CallPath:
-    """Take a path apart.
+    """Parse a path.
 
     Raises:
         CallError: ``unknown_skill`` if it has no form of a path.
@@ -144,7 +160,7 @@ def raised_flags(flags: MethodFlags) -> list[str]:
 
 
 def describe_target(target: Target, devices: tuple[str, ...] = ()) -> str:
-    """Give the documentation of a method as ``describe_function`` shows it: as Python would have it."""
+    """Return the documentation of a method as ``describe_function`` shows it: as Python would have it."""
     lines = [f"def {target.method.signature}:"]
     if target.method.doc.strip():
         lines += [f"    {line}".rstrip() for line in ('"""', *target.method.doc.strip().splitlines(), '"""')]
@@ -158,7 +174,7 @@ def describe_target(target: Target, devices: tuple[str, ...] = ()) -> str:
 
 
 def method_info(target: Target, devices: tuple[str, ...] = ()) -> dict[str, Json]:
-    """Give the documentation of a method as programs see it."""
+    """Return the documentation of a method as programs see it."""
     return {
         "path": target.path,
         "name": target.method.name,

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from agent_core.search.catalogue import FoundMethod, SearchPage
+from agent_core.search.directory import HUB_KEY
 from agent_core.search.ranking import Ranking
 from agent_core.search.words import name_words, query_words, sentence_words
 from contracts.registration import Method, Registration
-from contracts.wire import Part
 
 MAX_ANSWER_BYTES: Final = 4_096
 """What an answer has by default: a thousand tokens of a model's context at most."""
-
-HUB: Final = "hub"
-"""The virtual device that device-agnostic skills are called on."""
 
 _ENVELOPE_BYTES: Final = 200
 _LONGEST_SIGNATURE: Final = 300
@@ -48,42 +46,6 @@ class IndexedDevice:
     key: str
     words: Collection[str] = ()
     unavailable: str = ""
-
-
-class SearchResult(Part):
-    """A skill method, wherever it is.
-
-    Attributes:
-        path: What to call, on the first of the devices.
-        devices: Keys of the devices that have it, the current one first.
-        more_devices: How many further ones there are.
-        flags: Those that are set, for example ``read_only``.
-        available: Whether the path can be called right now.
-        unavailable: By device, why it cannot be called right now.
-    """
-
-    path: str
-    signature: str
-    summary: str
-    devices: list[str]
-    more_devices: int = 0
-    flags: list[str] = []
-    available: bool = True
-    unavailable: dict[str, str] = {}
-
-
-class SearchAnswer(Part):
-    """What a search found.
-
-    Attributes:
-        results: Best first.
-        more: How many further results there are; of a word that is almost everywhere, at least so many.
-        hint: How to see them; empty if there are none.
-    """
-
-    results: list[SearchResult]
-    more: int = 0
-    hint: str = ""
 
 
 @dataclass
@@ -115,11 +77,11 @@ class SkillIndex:
         self._alphabetical: list[_Entry] | None = None
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._ranking.close()
 
     def set_device(self, device: IndexedDevice) -> None:
-        """Say how a device is called and whether it can be called right now."""
+        """Set the names of a device and whether it can be called right now."""
         known = self._devices.get(device.id)
         if known is not None:
             self._unname(known)
@@ -128,7 +90,7 @@ class SkillIndex:
             self._named.setdefault(word, set()).add(device.id)
 
     def remove_device(self, device_id: str) -> None:
-        """Forget a device and all its skills."""
+        """Remove a device and all its skills."""
         for skill in list(self._keys.get(device_id, ())):
             self.remove_skill(device_id, skill)
         device = self._devices.pop(device_id, None)
@@ -153,7 +115,7 @@ class SkillIndex:
         known[registration.skill] = list(methods)
 
     def remove_skill(self, device_id: str, skill: str) -> None:
-        """Forget one skill of a device; one that is not there is none."""
+        """Remove one skill of a device, if it is there."""
         for key in self._keys.get(device_id, {}).pop(skill, ()):
             self._leave(key, device_id)
 
@@ -164,7 +126,7 @@ class SkillIndex:
         current: str | None = None,
         limit: int | None = None,
         max_bytes: int = MAX_ANSWER_BYTES,
-    ) -> SearchAnswer:
+    ) -> SearchPage:
         """Find methods by any words of a question; an empty one lists them all.
 
         Args:
@@ -181,17 +143,15 @@ class SkillIndex:
         else:
             entries = self._listed(current)
         named = self._named_by(words)
-        results: list[SearchResult] = []
+        results: list[FoundMethod] = []
         room = max_bytes - _ENVELOPE_BYTES
         for entry in entries[:limit]:
             result = self._result(entry, current=current, named=named)
-            room -= len(result.model_dump_json(exclude_defaults=True).encode()) + 1
+            room -= len(json.dumps(result.as_json(), ensure_ascii=False).encode()) + 1
             if room < 0 and results:
                 break
             results.append(result)
-        more = len(entries) - len(results)
-        hint = "search with other words, or describe one path" if more else ""
-        return SearchAnswer(results=results, more=more, hint=hint)
+        return SearchPage(tuple(results), len(entries))
 
     def _ranked(self, words: list[str], current: str | None) -> list[_Entry]:
         named = self._named_by(words)
@@ -221,7 +181,7 @@ class SkillIndex:
         shown = {entry.row for entry in first}
         return first + [entry for entry in self._alphabetical if entry.row not in shown]
 
-    def _result(self, entry: _Entry, *, current: str | None, named: set[str]) -> SearchResult:
+    def _result(self, entry: _Entry, *, current: str | None, named: set[str]) -> FoundMethod:
         seen = [self._devices[device] for device in entry.contracts]
         if len(seen) > 1:
             seen.sort(
@@ -235,21 +195,21 @@ class SkillIndex:
         contract = entry.contracts[seen[0].id]
         keys = [device.key for device in seen[:_MOST_DEVICES]]
         reasons = {device.key: device.unavailable for device in seen[:_MOST_DEVICES] if device.unavailable}
-        is_available = not seen[0].unavailable
+        unavailable = seen[0].unavailable and f"{keys[0]}: {seen[0].unavailable}"
         if entry.is_agnostic:
             # Which device serves is the hub's choice, so the model sees only the hub.
-            is_available = any(not device.unavailable for device in seen)
-            reasons = {} if is_available else {HUB: f"{seen[0].key}: {seen[0].unavailable}"}
-            seen, keys = seen[:1], [HUB]
-        return SearchResult(
+            if any(not device.unavailable for device in seen):
+                unavailable = ""
+            reasons, seen, keys = {}, seen[:1], [HUB_KEY]
+        return FoundMethod(
             path=f"devices.{keys[0]}.{entry.skill}.{entry.method}",
             signature=_shortened(contract.signature, _LONGEST_SIGNATURE),
             summary=_shortened(contract.summary, _LONGEST_SUMMARY),
-            devices=keys,
+            devices=tuple(keys),
             more_devices=len(seen) - len(keys),
-            flags=[name for name, is_set in contract.flags if is_set],
-            available=is_available,
-            unavailable=reasons,
+            flags=contract.flags,
+            unavailable=unavailable,
+            offline=reasons,
         )
 
     def _join(self, key: _Key, device_id: str, registration: Registration, method: Method) -> None:

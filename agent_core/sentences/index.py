@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -111,7 +111,7 @@ class SentenceIndex:
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
 
     def put(self, targets: Iterable[Target]) -> None:
-        """Take the methods of skills; a skill of a device replaces what it had before."""
+        """Add the methods of skills; a skill of a device replaces what it had before."""
         by_owner: dict[_Owner, list[Target]] = defaultdict(list)
         for target in targets:
             by_owner[_owner(target)].append(target)
@@ -125,20 +125,27 @@ class SentenceIndex:
                 self.problems[owner] = tuple(problems)
 
     def remove(self, device: str, skill: str) -> None:
-        """Forget a skill of a device; one that is not known is no error."""
+        """Remove a skill of a device, if it is known."""
         owner = (device, skill)
         self.problems.pop(owner, None)
         for language in self._owners.pop(owner, ()):
             self._languages[language].remove(owner)
 
     def match(
-        self, utterance: str, *, language: str, current: str | None
+        self,
+        utterance: str,
+        *,
+        language: str,
+        current: str | None,
+        is_connected: Callable[[str], bool] = lambda device: True,
     ) -> SentenceCall | SentenceChoice | None:
         """Find the call that an utterance means.
 
         Args:
             language: BCP 47; only its first part counts.
             current: Id of the current device, which wins a tie.
+            is_connected: Whether a device, by its id, can be called right now; one that can wins a tie
+                with those that cannot.
 
         Returns:
             One call, several to choose from, or None where no sentence matches.
@@ -153,11 +160,11 @@ class SentenceIndex:
             for candidate in shorter:
                 calls = [call for call in self._calls(known, candidate) if call.target.device == device]
                 if calls:
-                    return _decide(calls, device)
-        return _decide(self._calls(known, text), current)
+                    return _decide(calls, device, is_connected)
+        return _decide(self._calls(known, text), current, is_connected)
 
     def examples(self, language: str, *, limit: int = 5) -> list[str]:
-        """Give sentences that would work, for an answer where no model is there."""
+        """Return sentences that would work, for an answer where no model is configured."""
         known = self._languages.get(_primary(language))
         if known is None:
             return []
@@ -179,7 +186,7 @@ class SentenceIndex:
                 self._owners.setdefault(_owner(target), set()).add(primary)
 
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
-        """Compile, or give what an equal method of another device compiled to."""
+        """Compile, or return what an equal method of another device compiled to."""
         key = (text, schema)
         if key not in self._compiled:
             if len(self._compiled) >= _MAX_COMPILED:
@@ -191,7 +198,7 @@ class SentenceIndex:
         return self._compiled[key]
 
     def _calls(self, known: _Language, text: str) -> list[SentenceCall]:
-        """All calls that fit best: those whose sentence leaves the least to free slots."""
+        """Return the calls that fit best: those whose sentence leaves the least to free slots."""
         matched: dict[tuple[int, str], dict[str, Json] | None] = {}
         found: list[tuple[int, SentenceCall]] = []
         for entry in known.candidates(text.casefold()):
@@ -206,7 +213,7 @@ class SentenceIndex:
         return [call for free, call in found if free == least]
 
     def _named_device(self, text: str) -> tuple[str, list[str]] | None:
-        """Find a device's name at the end; gives the device and the text without it."""
+        """Find a device's name at the end; return the device and the text without it."""
         folded = text.casefold()
         named = [(name, device) for device, name in self._names.items() if folded.endswith(f" {name}")]
         if not named:
@@ -217,9 +224,12 @@ class SentenceIndex:
         return device, [candidate for candidate in shorter if candidate]
 
 
-def _decide(calls: list[SentenceCall], current: str | None) -> SentenceCall | SentenceChoice | None:
+def _decide(
+    calls: list[SentenceCall], current: str | None, is_connected: Callable[[str], bool]
+) -> SentenceCall | SentenceChoice | None:
     here = [call for call in calls if call.target.device == current]
-    chosen = _distinct(here or calls)
+    connected = [call for call in calls if is_connected(call.target.device)]
+    chosen = _distinct(here or connected or calls)
     if not chosen:
         return None
     return chosen[0] if len(chosen) == 1 else SentenceChoice(tuple(chosen))
@@ -256,7 +266,7 @@ def _either(names: list[str]) -> str:
 
 
 def answer_text(result: Json) -> str:
-    """Say the result of a sentence's call in words."""
+    """Write the result of a sentence's call in words."""
     match result:
         case _ if result is None or result in ("", [], {}):
             return "Done."

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_core.search.catalogue import Target
+from agent_core.search.directory import HUB_KEY, Found
+from agent_core.search.targets import strictest
 from agent_core.skills.arguments import arguments_digest
 from bus.rpc import Caller, CallRequest, call_any
 from contracts.errors import CallError, ErrorCode
@@ -13,8 +15,7 @@ from contracts.rpc import MAX_TTL_MS, Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import AuditTrail
 from hub_registry.access.audit import CallRecord
-from hub_registry.devices.directory import HUB_KEY, Directory, Entry, Found
-from hub_registry.devices.targets import on_any, on_device, strictest
+from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
 from identity.ids import uuid7
 
@@ -22,22 +23,8 @@ _MARGIN_MS: Final = 3_000
 """Beyond a method's own time: the way there and back, so that it is the spoke that says 'timeout'."""
 
 
-@dataclass(frozen=True)
-class Names:
-    """By which names a device may be called.
-
-    Attributes:
-        current: Id of the device that is meant where none is named.
-        only_keys: Whether a device goes by its key alone, as in generated code: a renamed device is
-            then no longer found by an old name that happens to be its id.
-    """
-
-    current: str | None = None
-    only_keys: bool = False
-
-
 class DeviceManager:
-    """Resolves, checks, routes and records the skill calls of the hub.
+    """Checks, routes and records the skill calls of the hub.
 
     Args:
         directory: The devices and their skills.
@@ -49,19 +36,6 @@ class DeviceManager:
         self._directory = directory
         self._caller = caller
         self._trail = trail
-
-    def target(self, device: str | None, skill: str, method: str, names: Names) -> Target:
-        """Find a method; executes nothing.
-
-        Args:
-            device: Name of a device, ``hub`` for whichever serves, None for the current one.
-
-        Raises:
-            CallError: ``unknown_skill`` with the nearest names.
-        """
-        if device == HUB_KEY:
-            return on_any(self._directory, skill, method)
-        return on_device(self._directory.find(self._entry(device, names).id, skill, method))
 
     async def call(
         self,
@@ -136,26 +110,7 @@ class DeviceManager:
         record.device = served.device
         return served.value
 
-    def _entry(self, device: str | None, names: Names) -> Entry:
-        if device is None:
-            if names.current is None:
-                raise CallError(
-                    ErrorCode.UNKNOWN_SKILL,
-                    "this conversation has no current device",
-                    hint="Name one: devices.<key>.<Skill>.<method>(…).",
-                )
-            return self._directory.resolve(names.current)
-        entry = self._directory.resolve(device)
-        if names.only_keys and device != entry.key:
-            raise CallError(
-                ErrorCode.UNKNOWN_SKILL,
-                f"there is no device {device!r}",
-                hint=f"{entry.device.display_name} is devices.{entry.key}",
-                device=device,
-            )
-        return entry
-
-    def _named(self, error: CallError, found: Found) -> CallError:
+    def _named(self, error: CallError, found: Found[Entry]) -> CallError:
         """Say of an error on which device it was and, where that helps, where else the skill is."""
         device = found.entry.device
         message, hint = error.message, error.hint
@@ -173,7 +128,7 @@ class DeviceManager:
         return CallError(error.code, message, hint=hint, device=found.entry.key)
 
 
-def _has(entry: Entry, found: Found) -> bool:
+def _has(entry: Entry, found: Found[Entry]) -> bool:
     skill = entry.skills.get(found.skill.name)
     return skill is not None and found.method.name in skill.methods
 
@@ -207,7 +162,7 @@ class _Record:
         self._id = uuid7()
         self._arguments = dict(arguments)
 
-    def request(self, found: Found, flags: MethodFlags, *, confirmed: bool) -> CallRequest:
+    def request(self, found: Found[Entry], flags: MethodFlags, *, confirmed: bool) -> CallRequest:
         """Make the request to a device."""
         return CallRequest(
             device=found.entry.id,

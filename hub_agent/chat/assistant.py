@@ -10,6 +10,7 @@ from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
 from agent_core.prompt import Household, Presence, context_block, system_prompt
+from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.native_tools import NativeToolset
@@ -24,9 +25,7 @@ from contracts.errors import NoModel
 from contracts.events import TurnEvent
 from contracts.history import hub_writer
 from contracts.rpc import Actor
-from hub_agent.calls.catalogue import HubCatalogue
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
-from hub_agent.calls.sentences import Sentences
 from hub_agent.chat.conversations import Conversations
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -73,7 +72,6 @@ class Assistant:
     settings: HubSettings
     registry: Registry
     manager: DeviceManager
-    sentences: Sentences
     conversations: Conversations
     turns: Turns
     questions: Questions
@@ -89,7 +87,7 @@ class Assistant:
             NotFound: If there is no such agent.
         """
         check_agent(asking.agent)
-        matched = self.sentences.match(
+        matched = self.registry.search.match(
             asking.message, language=self._household(asking.user).language, current=asking.device
         )
         if matched is not None:
@@ -109,9 +107,9 @@ class Assistant:
         )
         return await self.turns.open(request, run)
 
-    def catalogue(self, device: str | None) -> HubCatalogue:
-        """Give the skills as they are seen from a device."""
-        return HubCatalogue(self.registry.directory, self.registry.search, self.manager, device)
+    def catalogue(self, device: str | None) -> DirectoryCatalogue:
+        """Return the skills as they are seen from a device."""
+        return self.registry.search.catalogue(device)
 
     def _say(
         self, asking: Asking, matched: SentenceCall | SentenceChoice, turn: Turn
@@ -163,7 +161,7 @@ class Assistant:
             turn.untrusted = toolset.untrusted
 
     async def _native(
-        self, asking: Asking, history: list[Exchange], catalogue: HubCatalogue, toolset: SkillToolset
+        self, asking: Asking, history: list[Exchange], catalogue: DirectoryCatalogue, toolset: SkillToolset
     ) -> NativeStyle | None:
         """Make what small models get, where one of the models is such."""
         if all(model.entry.tools == "code" for model in self.settings.models.usable):
@@ -212,7 +210,7 @@ class Assistant:
     def _no_model(self, user: User) -> NoModel:
         models = self.settings.models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self.sentences.examples(self._household(user).language)
+        examples = self.registry.search.examples(self._household(user).language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         return NoModel(
             f"there is no model to answer this: {said}", hint=" ".join(filter(None, (works, models.hint)))

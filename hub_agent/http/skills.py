@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from agent_core.search.catalogue import Target
+from agent_core.search.targets import find_target
 from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import SkillCalls
 from agent_core.turn import TurnContext
@@ -21,7 +22,7 @@ from contracts.names import MethodName, SkillName, Token
 from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.calls.confirmations import Act, Slips
-from hub_agent.calls.device_manager import ActingCaller, Names
+from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer, Gate
 from identity.ids import uuid7
@@ -82,7 +83,7 @@ def make_router(direct: Direct) -> APIRouter:
 
     @router.post("/api/skills/call", response_model=None)
     async def call(body: CallBody, request: Request, bearer: Annotated[Bearer, may_call]) -> Response:
-        target = assistant.manager.target(body.device, body.skill, body.method, Names(current=bearer.device))
+        target = find_target(assistant.registry.directory, body.device, body.skill, body.method)
         arguments = check_arguments(target.method, body.args, body.kwargs)
         actor = _actor(bearer)
         act = Act(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from agent_core.search.directory import RegisteredSkill
 from bus.link import Message
 from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
@@ -16,7 +17,7 @@ from contracts.rates import Clock, TokenBucket, TokenBuckets
 from hub_registry.devices.directory import Directory, Entry, Problem
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, State
-from hub_registry.devices.registrations import RegisteredSkill, read_registration
+from hub_registry.devices.registrations import read_registration
 from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import unseal

@@ -13,11 +13,12 @@ from sqlalchemy import bindparam, insert, tuple_, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, delete, select
 
+from agent_core.search.directory import RegisteredSkill
 from contracts.errors import InvalidMessage
 from hub_registry.devices.devices import device_of
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import HighWater
-from hub_registry.devices.registrations import RegisteredSkill, read_registration
+from hub_registry.devices.registrations import read_registration
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, RegistrationRow
 

@@ -82,9 +82,10 @@ class Agent:
             TooManyRequests: If too many are open.
         """
         check_agent(asking.agent)
-        skills, device = self._means.skills, self._means.skills.device
+        skills, device = self._means.skills, self._means.skills.own.id
+        skills.refresh()
         language = self._means.settings.household.language
-        matched = skills.sentences.match(asking.message, language=language, current=device)
+        matched = skills.finder.match(asking.message, language=language, current=device)
         run = partial(self._say, asking, matched) if matched is not None else partial(self._answer, asking)
         request = TurnRequest(
             key=TurnKey(_PERSON, asking.turn),
@@ -124,7 +125,7 @@ class Agent:
             catalogue=self._means.skills,
             caller=self._caller(asking),
             confirmer=self._confirmer(asking),
-            device=self._means.skills.device,
+            device=self._means.skills.own.id,
         )
 
     def _answer(self, asking: Asking, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
@@ -180,14 +181,14 @@ class Agent:
     def _nobody(self, reason: str) -> TurnError:
         settings = self._means.settings
         said = "; ".join(settings.models.problems) or "this device has no model of its own"
-        examples = self._means.skills.sentences.examples(settings.household.language)
+        examples = self._means.skills.finder.examples(settings.household.language)
         works = f"These sentences work all the same: {'; '.join(examples)}." if examples else ""
         hint = " ".join(filter(None, (works, settings.models.hint)))
         return TurnError(code="no_model", message=f"nobody can answer this: {reason}, and {said}", hint=hint)
 
     def _caller(self, asking: Asking) -> OwnCaller:
         means = self._means
-        actor = Actor(user=means.owner, device=means.skills.device, agent=AGENTS[0], turn=asking.turn)
+        actor = Actor(user=means.owner, device=means.skills.own.id, agent=AGENTS[0], turn=asking.turn)
         return OwnCaller(means.host, actor, means.epoch)
 
     def _confirmer(self, asking: Asking) -> TurnConfirmer | None:

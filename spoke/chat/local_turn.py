@@ -99,12 +99,13 @@ class LocalAgent:
             confirmer=confirmer,
             untrusted=any(map(_may_hold_foreign_text, question.history)),
         )
-        own = Presence(self._skills.device, self._skills.name)
+        known = self._skills.own
+        own = Presence(known.key, known.display_name, known.profile.area or "")
         request = TurnRequest(
             turn=question.turn,
             message=question.message,
             system=system_prompt(self._household),
-            history=messages_of(question.history, reader=self._skills.device),
+            history=messages_of(question.history, reader=known.id),
             context=context_block(
                 self._household,
                 datetime.now(UTC),
@@ -112,7 +113,7 @@ class LocalAgent:
                 devices=(own,),
                 notes=question.notes if question.can_act else _NOTHING_CAN_BE_DONE,
             ),
-            device=self._skills.device,
+            device=known.id,
             mode="offline",
         )
         events = run_turn(

@@ -1,143 +1,117 @@
-"""The skills of this device as a turn of its own sees them, and the way by which they are called."""
+"""The skills of this device, found and called without the hub."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from agent_core.search.catalogue import (
-    FoundMethod,
-    SearchPage,
-    Target,
-    describe_target,
-    method_info,
-    raised_flags,
-    split_path,
-)
-from agent_core.search.index import HUB, IndexedDevice, SearchResult, SkillIndex
-from agent_core.search.nearest import suggestion
-from agent_core.sentences.index import SentenceIndex
+from agent_core.search.catalogue import Target
+from agent_core.search.directory import RegisteredSkill, SkillDirectory
+from agent_core.search.finder import DirectoryCatalogue, SkillFinder
 from bus.rpc import StillRunning
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import MethodFlags, Registration
+from contracts.joining import DeviceProfile
+from contracts.registration import Registration
 from contracts.rpc import MAX_TTL_MS, Actor, Call
 from contracts.wire import Json
 from identity.ids import uuid7
 from spoke.skill_host import SkillHost
 
 _INSTANCE: Final = "spoke"
-"""Who calls, in place of a process of the hub."""
+"""Instance that a call names in place of a process of the hub."""
 
 
-class OwnSkills:
+@dataclass(frozen=True)
+class OwnDevice:
+    """This device as its own directory knows it; see ``DeviceEntry``."""
+
+    id: str
+    profile: DeviceProfile
+    skills: Mapping[str, RegisteredSkill]
+    connected: bool = True
+    revoked: bool = False
+    unavailable: str | None = None
+    last_heartbeat: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """The device's name in generated code."""
+        return self.profile.key
+
+    @property
+    def display_name(self) -> str:
+        """The device's name for people."""
+        return self.profile.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Display name and aliases."""
+        return (self.profile.name, *self.profile.aliases)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Area and floor, where they are known."""
+        return tuple(place for place in (self.profile.area, self.profile.floor) if place)
+
+
+class OwnDirectory(SkillDirectory[OwnDevice]):
+    """The directory of a device without its hub: this device alone."""
+
+    routes_agnostic = False
+
+    def put(self, own: OwnDevice) -> None:
+        """Set what is known of this device."""
+        self._entries = {own.id: own}
+        self._by_key = {own.key: own}
+        self.changed(own.id)
+
+    def unknown_device(self, name: str) -> CallError:
+        """Make the error for any other device."""
+        (own,) = self._entries.values()
+        return CallError(
+            ErrorCode.OFFLINE,
+            f"{name} cannot be reached while the hub is away",
+            hint=f"Only this device can be used now: devices.{own.key}.",
+            device=name,
+        )
+
+
+class OwnSkills(DirectoryCatalogue):
     """A ``Catalogue`` over the skills of one device, which is the current one of every turn.
 
     Args:
-        device: Its id, by which it also goes in paths.
-        name: What people call it.
-
-    Attributes:
         device: Its id.
-        name: What people call it.
-        sentences: What can be said without a model.
+        profile: Returns its names as the hub last sent them; without them its id serves.
     """
 
-    def __init__(self, registrations: Iterable[Registration], *, device: str, name: str) -> None:
-        self.device = device
-        self.sentences = SentenceIndex()
-        self.name = name
-        self._skills = {each.skill: each for each in registrations}
-        self._index = SkillIndex()
-        self._index.set_device(IndexedDevice(device, device, (name,)))
-        for registration in self._skills.values():
-            self._index.put_skill(device, registration)
-            self.sentences.put(self._targets(registration))
+    def __init__(
+        self,
+        registrations: Iterable[Registration],
+        *,
+        device: str,
+        profile: Callable[[], DeviceProfile | None],
+    ) -> None:
+        self._directory = OwnDirectory()
+        super().__init__(SkillFinder(self._directory), device)
+        self._profile = profile
+        skills = {
+            each.skill: RegisteredSkill(each, "", {method.name: method for method in each.methods})
+            for each in registrations
+        }
+        self.own = OwnDevice(device, profile() or _profile_of(device), skills)
+        self._directory.put(self.own)
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._index.close()
+        """Free the memory."""
+        self.finder.close()
 
-    async def search(self, query: str) -> SearchPage:
-        """See ``agent_core.search.catalogue.Catalogue``."""
-        answer = self._index.search(query, current=self.device)
-        return SearchPage(tuple(map(_found, answer.results)), len(answer.results) + answer.more)
-
-    async def resolve(self, path: str) -> Target:
-        """See ``agent_core.search.catalogue.Catalogue``."""
-        parts = split_path(path)
-        if parts.device not in (None, self.device, HUB):
-            raise CallError(
-                ErrorCode.OFFLINE,
-                f"{parts.device} cannot be reached while the hub is away",
-                hint=f"Only this device can be used now: devices.{self.device}.",
-                device=parts.device,
-            )
-        return self._target(parts.skill, parts.method)
-
-    async def describe(self, path: str) -> str:
-        """See ``agent_core.search.catalogue.Catalogue``."""
-        return describe_target(await self._named(path), (self.device,))
-
-    async def describe_skill(self, name: str) -> dict[str, Json]:
-        """See ``agent_core.search.catalogue.Catalogue``."""
-        registration = self._skills.get(name)
-        if registration is None:
-            return method_info(await self._named(name), (self.device,))
-        return {
-            "name": name,
-            "docstring": registration.doc,
-            "devices": [self.device],
-            "functions": [
-                {
-                    "name": target.method.name,
-                    "path": target.path,
-                    "signature": target.method.signature,
-                    "summary": target.method.summary,
-                    "flags": raised_flags(target.method.flags),
-                }
-                for target in self._targets(registration)
-            ],
-        }
-
-    async def _named(self, name: str) -> Target:
-        """Find a method by its path, by ``Skill.method``, or by its name alone."""
-        match name.strip().partition("(")[0].split("."):
-            case [skill, method] if skill in self._skills:
-                return self._target(skill, method)
-            case [method]:
-                known: defaultdict[str, list[Target]] = defaultdict(list)
-                for registration in self._skills.values():
-                    for target in self._targets(registration):
-                        known[target.method.name].append(target)
-                if method not in known:
-                    raise _unknown(f"{method[:200]!r}", suggestion(method[:200], known))
-                return known[method][0]
-            case parts:
-                return await self.resolve(".".join(parts))
-
-    def _target(self, skill: str, method: str) -> Target:
-        registration = self._skills.get(skill)
-        if registration is None:
-            raise _unknown(f"a skill {skill[:200]!r}", suggestion(skill[:200], self._skills))
-        targets = {target.method.name: target for target in self._targets(registration)}
-        if method not in targets:
-            raise _unknown(f"{skill}.{method[:200]}", suggestion(method[:200], targets))
-        return targets[method]
-
-    def _targets(self, registration: Registration) -> list[Target]:
-        key = HUB if registration.device_agnostic else self.device
-        return [
-            Target(
-                f"devices.{key}.{registration.skill}.{method.name}",
-                self.device,
-                self.name,
-                registration.skill,
-                method,
-            )
-            for method in registration.methods
-        ]
+    def refresh(self) -> None:
+        """Take over the names that the hub has given the device since the last call."""
+        profile = self._profile()
+        if profile is not None and profile != self.own.profile:
+            self.own = replace(self.own, profile=profile)
+            self._directory.put(self.own)
 
 
 @dataclass(frozen=True)
@@ -185,15 +159,6 @@ class OwnCaller:
         return result
 
 
-def _unknown(what: str, hint: str) -> CallError:
-    return CallError(ErrorCode.UNKNOWN_SKILL, f"this device does not have {what}", hint=hint)
-
-
-def _found(result: SearchResult) -> FoundMethod:
-    return FoundMethod(
-        path=result.path,
-        signature=result.signature,
-        summary=result.summary,
-        devices=tuple(result.devices),
-        flags=MethodFlags.model_validate(dict.fromkeys(result.flags, True)),
-    )
+def _profile_of(device: str) -> DeviceProfile:
+    """Make a profile of an id: people call ``kitchen_pc`` the kitchen pc."""
+    return DeviceProfile(name=device.replace("_", " "), key=device)

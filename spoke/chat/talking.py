@@ -115,7 +115,9 @@ async def _open_agent(talk: Talk, chat: ChatSettings, loaded: "list[Agent]") -> 
         )
         closing = stack.enter_context(ExitStack())
         tasks = await stack.enter_async_context(open_tasks())
-        skills = OwnSkills(talk.host.registrations, device=talk.device, name=_spoken(talk.device))
+        skills = OwnSkills(
+            talk.host.registrations, device=talk.device, profile=lambda: talk.enrolment().profile
+        )
         closing.callback(skills.close)
         sync = HistorySync(history, HubSyncClient(talk.enrolment))
         ledger = SpokeLedger(history, wrote=sync.wake)
@@ -152,8 +154,3 @@ async def _open_agent(talk: Talk, chat: ChatSettings, loaded: "list[Agent]") -> 
         loaded.append(agent)
         stack.callback(loaded.remove, agent)
         yield agent
-
-
-def _spoken(device: str) -> str:
-    """Make a name of an id: people call ``kitchen_pc`` the kitchen pc."""
-    return device.replace("_", " ")

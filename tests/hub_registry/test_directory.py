@@ -2,13 +2,14 @@ from datetime import timedelta
 
 import pytest
 
+from agent_core.search.directory import RegisteredSkill
+from agent_core.search.finder import SkillFinder
+from agent_core.sentences.index import SentenceCall, SentenceChoice
 from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, Registration
 from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
-from hub_registry.devices.registrations import RegisteredSkill
-from hub_registry.devices.search import SkillSearch
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair
 
@@ -32,7 +33,7 @@ def device(name: str, key: str, **changes) -> Device:
 
 
 def skill(
-    name="MediaSkill", *methods: str, agnostic=False, doc="Plays music.\n\nAnd more."
+    name="MediaSkill", *methods: str, agnostic=False, doc="Plays music.\n\nAnd more.", sentences=None
 ) -> RegisteredSkill:
     registration = Registration(
         skill=name,
@@ -43,6 +44,7 @@ def skill(
                 signature=f"{method}(level: int = 30) -> None",
                 doc=doc,
                 parameters={"type": "object", "properties": {"level": {"type": "integer"}}},
+                sentences=sentences or {},
             )
             for method in methods or ("set_volume",)
         ],
@@ -167,9 +169,31 @@ def test_a_revoked_device_has_no_key_to_trust_and_takes_no_calls(home):
     assert home.directory.resolve("tv").unavailable == "revoked"
 
 
+def test_of_several_devices_the_only_one_online_is_taken(home, search):
+    for key in ("tv", "kitchen_radio"):
+        home.directory.put_skill(key, skill(sentences={"en": ["play some music"]}))
+    said = search.match("play some music", language="en", current=None)
+    assert isinstance(said, SentenceCall)
+    assert said.target.device == "tv"
+    home.add("Speaker", "speaker", online=True)
+    home.directory.put_skill("speaker", skill(sentences={"en": ["play some music"]}))
+    assert isinstance(search.match("play some music", language="en", current=None), SentenceChoice)
+    named = search.match("play some music on the kitchen radio", language="en", current=None)
+    assert isinstance(named, SentenceCall)
+    assert named.target.device == "kitchen_radio"
+
+
+def test_a_revoked_device_is_neither_found_nor_understood(home, search):
+    home.directory.put_skill("tv", skill(sentences={"en": ["play some music"]}))
+    known = home.directory.resolve("tv").device
+    home.directory.put(Device(**{**vars(known), "revoked": True}))
+    assert search.search("volume").results == ()
+    assert search.match("play some music", language="en", current=None) is None
+
+
 @pytest.fixture
 def search(home):
-    made = SkillSearch(home.directory, expiry_s=60)
+    made = SkillFinder(home.directory, expiry_s=60)
     yield made
     made.close()
 
@@ -178,27 +202,27 @@ def test_search_follows_the_directory(home, search):
     home.directory.put_skill("tv", skill())
     assert [found.path for found in search.search("volume").results] == ["devices.tv.MediaSkill.set_volume"]
     home.directory.drop_skill("tv", "MediaSkill")
-    assert search.search("volume").results == []
+    assert search.search("volume").results == ()
     home.directory.put_skill("tv", skill())
     home.directory.drop("tv")
-    assert search.search("volume").results == []
+    assert search.search("volume").results == ()
 
 
 def test_the_same_skill_on_two_devices_is_found_once_with_the_current_device_first(home, search):
     for key in ("tv", "kitchen_radio"):
         home.directory.put_skill(key, skill())
     (found,) = search.search("volume", current="kitchen_radio").results
-    assert found.devices == ["kitchen_radio", "tv"]
-    assert found.unavailable == {"kitchen_radio": "offline"}
+    assert found.devices == ("kitchen_radio", "tv")
+    assert found.unavailable == "kitchen_radio: offline"
 
 
 def test_an_offline_device_stays_in_the_search_until_its_skills_expire(home, search):
     home.directory.put_skill("kitchen_radio", skill())
     (found,) = search.search("volume").results
-    assert not found.available
+    assert found.unavailable == "kitchen_radio: offline"
     home.directory.resolve("kitchen_radio").last_heartbeat = now() - timedelta(seconds=61)
     search.expire()
-    assert search.search("volume").results == []
+    assert search.search("volume").results == ()
 
 
 def test_skills_that_expired_come_back_with_a_sign_of_life(home, search):

@@ -1,6 +1,6 @@
 import pytest
 
-from hub_registry.devices.registrations import RegisteredSkill
+from agent_core.search.directory import RegisteredSkill
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair
 from tests.hub_registry.spokes import registration

@@ -147,7 +147,7 @@ async def test_an_offline_device_keeps_its_rows_and_its_place_in_the_search(hub)
     await spoke.status("offline")
     await eventually(lambda: hub.state(spoke) is State.OFFLINE)
     (found,) = hub.registry.search.search("volume").results
-    assert (found.available, found.unavailable) == (False, {"tv": "offline"})
+    assert (found.unavailable, found.offline) == ("tv: offline", {"tv": "offline"})
     assert await rows(hub) == {("tv", "MediaSkill", "set_volume")}
 
 
@@ -282,7 +282,7 @@ async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmati
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         await eventually(lambda: hub.state(spoke) is State.UNCONFIRMED)
         assert hub.skills(spoke) == {"MediaSkill"}
-        assert hub.registry.search.search("volume").results[0].available
+        assert hub.registry.search.search("volume").results[0].unavailable == ""
         again = FakeSpoke(
             hub.outside, hub_id=hub.registry.hub_id, device="tv", key=spoke.key, epoch=spoke.epoch
         )
@@ -475,4 +475,4 @@ async def test_a_stored_registration_that_does_not_hold_is_skipped_at_the_next_s
         await registry.store.write(lambda session: session.add(row))
     async with open_registry(settings, key=hub_key) as registry:
         assert registry.directory.get("tv").skills == {}
-        assert registry.search.search("").results == []
+        assert registry.search.search("").results == ()

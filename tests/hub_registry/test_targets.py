@@ -2,13 +2,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from agent_core.search import targets
+from agent_core.search.directory import RegisteredSkill
 from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, MethodFlags, Registration
-from hub_registry.devices import targets
 from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
-from hub_registry.devices.registrations import RegisteredSkill
 from identity.keys import KeyPair
 
 
@@ -101,6 +101,28 @@ def test_what_any_device_serves_is_on_the_hub_and_as_strict_as_the_strictest(hom
     found = targets.find_named(home, "MediaSkill.set_volume", current="radio")
     assert found.path == "devices.hub.MediaSkill.set_volume"
     assert found.method.flags == MethodFlags(confirm=True, untrusted_output=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "devices"),
+    [
+        ("MediaSkill", "radio", "radio, tv"),
+        ("device.MediaSkill", "tv", "tv"),
+        ("devices.tv.MediaSkill", "tv", "tv"),
+    ],
+)
+def test_a_class_is_described_with_its_methods(home, name, key, devices):
+    for each in ("radio", "tv"):
+        home.put_skill(each, skill())
+    assert targets.describe(home, name, current="tv" if name.startswith("device.") else None) == (
+        'class MediaSkill:\n    """\n    Music.\n    """\n'
+        "    def set_volume(level: int = 30) -> None: ...  # Plays music.\n"
+        f"# path: devices.{key}.MediaSkill\n"
+        f"# devices: {devices}"
+    )
+    with pytest.raises(CallError, match="MediaSkil") as refused:
+        targets.describe(home, "MediaSkil")
+    assert "MediaSkill" in refused.value.hint
 
 
 def test_a_skill_is_told_as_a_whole(home):

@@ -1,0 +1,333 @@
+"""Devices and their skills, in memory: lookups by name that hub and spoke share."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Generic, Protocol, TypeVar
+
+from agent_core.search.nearest import suggestion
+from agent_core.skills.foreign_schema import check_schema
+from contracts.errors import CallError, ErrorCode, InvalidMessage
+from contracts.registration import Method, Registration
+
+HUB_KEY: Final = "hub"
+"""Key of the virtual device on which device-agnostic skills are called."""
+
+_DAY_H: Final = 24
+
+
+@dataclass(frozen=True)
+class RegisteredSkill:
+    """One skill of one device, as its registration says.
+
+    Attributes:
+        digest: SHA-256 of the payload, as the device's manifest lists it.
+        methods: By name, in the order of the registration.
+        payload: What the device signed; this is what the database keeps.
+    """
+
+    registration: Registration
+    digest: str
+    methods: Mapping[str, Method]
+    payload: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, registration: Registration, digest: str, payload: bytes = b"") -> "RegisteredSkill":
+        """Check what the types of a registration leave open, and index its methods.
+
+        Raises:
+            InvalidMessage: A method is there twice, or a schema is malformed.
+        """
+        for method in registration.methods:
+            try:
+                check_schema(method.parameters)
+                if method.result is not None:
+                    check_schema(method.result)
+            except ValueError as error:
+                raise InvalidMessage(f"{registration.skill}.{method.name}: {error}") from None
+        if len({method.name for method in registration.methods}) != len(registration.methods):
+            raise InvalidMessage(f"{registration.skill} registers a method twice")
+        return cls(registration, digest, {method.name: method for method in registration.methods}, payload)
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self.registration.skill
+
+    @property
+    def device_agnostic(self) -> bool:
+        """Whether any device that has the skill serves as well as another."""
+        return self.registration.device_agnostic
+
+
+class DeviceEntry(Protocol):
+    """A device as the directory needs to know it."""
+
+    @property
+    def id(self) -> str:
+        """The device's id."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """The device's name in generated code."""
+        ...
+
+    @property
+    def display_name(self) -> str:
+        """The device's name for people."""
+        ...
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Display name and aliases."""
+        ...
+
+    @property
+    def places(self) -> Iterable[str]:
+        """Area and floor, where they are known."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls may be sent to it."""
+        ...
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why its skills cannot be called, None where they can."""
+        ...
+
+    @property
+    def revoked(self) -> bool:
+        """Whether it was locked out; its skills are then in no search."""
+        ...
+
+    @property
+    def last_heartbeat(self) -> datetime | None:
+        """The last live sign of life, None before the first."""
+        ...
+
+    @property
+    def skills(self) -> Mapping[str, RegisteredSkill]:
+        """What it can do, by class name."""
+        ...
+
+
+E = TypeVar("E", bound=DeviceEntry)
+
+
+@dataclass(frozen=True)
+class Found(Generic[E]):
+    """A method on a device."""
+
+    entry: E
+    skill: RegisteredSkill
+    method: Method
+
+
+class SkillDirectory(Generic[E]):
+    """Devices with what they can do.
+
+    Attributes:
+        routes_agnostic: Whether the caller chooses the device of a device-agnostic call.
+    """
+
+    routes_agnostic = True
+
+    def __init__(self) -> None:
+        self._entries: dict[str, E] = {}
+        self._by_key: dict[str, E] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call a function with the id of each device that changes; returns its undoing."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def changed(self, device: str) -> None:
+        """Tell the listeners that something about a device is different."""
+        for listener in tuple(self._listeners):
+            listener(device)
+
+    def get(self, device: str) -> E | None:
+        """Return the device with this id."""
+        return self._entries.get(device)
+
+    def entries(self) -> list[E]:
+        """List all devices, in the order of their keys."""
+        return sorted(self._entries.values(), key=lambda entry: entry.key)
+
+    def resolve(self, name: str) -> E:
+        """Find a device by key, id, display name or alias.
+
+        Raises:
+            CallError: ``unknown_skill``, with the nearest names.
+        """
+        named = self._by_key.get(name) or self._entries.get(name)
+        if named is not None:
+            return named
+        folded = name.strip().casefold()
+        for entry in self._entries.values():
+            if any(folded == each.casefold() for each in entry.names):
+                return entry
+        raise self.unknown_device(name)
+
+    def by_key(self, key: str) -> E:
+        """Find a device by its key alone, as generated code names it.
+
+        A renamed device is then not found by an old name that happens to be its id.
+
+        Raises:
+            CallError: ``unknown_skill``, with the key where it is known by another name.
+        """
+        entry = self._by_key.get(key) or self.resolve(key)
+        if entry.key == key:
+            return entry
+        raise CallError(
+            ErrorCode.UNKNOWN_SKILL,
+            f"there is no device {key!r}",
+            hint=f"{entry.display_name} is devices.{entry.key}",
+            device=key,
+        )
+
+    def unknown_device(self, name: str) -> CallError:
+        """Make the error for a name that no device has."""
+        return CallError(
+            ErrorCode.UNKNOWN_SKILL,
+            f"there is no device {name!r}",
+            hint=suggestion(name, [entry.key for entry in self._entries.values()]),
+            device=name,
+        )
+
+    def find(self, device: str, skill: str, method: str) -> Found[E]:
+        """Find a method on a device that is named by key, id, display name or alias.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        return self.find_on(self.resolve(device), skill, method)
+
+    def find_on(self, entry: E, skill: str, method: str) -> Found[E]:
+        """Find a method on this device.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        owned = entry.skills.get(skill)
+        if owned is None:
+            elsewhere = self._keys_with(skill, method, besides=entry)
+            hint = f"it is on {elsewhere}" if elsewhere else suggestion(skill, entry.skills)
+            raise CallError(
+                ErrorCode.UNKNOWN_SKILL,
+                f"{entry.display_name} has no skill {skill[:200]!r}",
+                hint=hint,
+                device=entry.key,
+            )
+        found = owned.methods.get(method)
+        if found is None:
+            raise CallError(
+                ErrorCode.UNKNOWN_SKILL,
+                f"{owned.name} on {entry.key} has no function {method[:200]!r}",
+                hint=suggestion(method, owned.methods),
+                device=entry.key,
+            )
+        return Found(entry, owned, found)
+
+    def find_connected(self, device: str, skill: str, method: str) -> Found[E]:
+        """Find a method on a device that is connected.
+
+        Raises:
+            CallError: ``unknown_skill``, or ``offline`` with where else the skill is.
+        """
+        found = self.find(device, skill, method)
+        reason = found.entry.unavailable
+        if reason is not None:
+            elsewhere = self._keys_with(skill, method, besides=found.entry, connected=True)
+            seen = found.entry.last_heartbeat
+            raise CallError(
+                ErrorCode.OFFLINE,
+                f"{found.entry.display_name} is {reason}" + (f", last seen {_ago(seen)}" if seen else ""),
+                hint=f"{skill}.{method} is also on {elsewhere}" if elsewhere else "",
+                device=found.entry.key,
+            )
+        return found
+
+    def agnostic(self, skill: str, method: str) -> list[Found[E]]:
+        """List the devices that have a device-agnostic method, connected or not; at least one.
+
+        Raises:
+            CallError: ``unknown_skill`` with the nearest names.
+        """
+        offered = [
+            Found(entry, owned, owned.methods[method])
+            for entry in self.entries()
+            if (owned := entry.skills.get(skill)) and owned.device_agnostic and method in owned.methods
+        ]
+        if not offered:
+            raise self._unknown_agnostic(skill, method)
+        return offered
+
+    def candidates(self, skill: str, method: str) -> list[Found[E]]:
+        """List the connected devices that serve a device-agnostic method, most recent heartbeat first.
+
+        Raises:
+            CallError: ``unknown_skill`` where no device has such a method that is device-agnostic,
+                ``offline`` where none of those that have it is connected.
+        """
+        offered = self.agnostic(skill, method)
+        there = [found for found in offered if found.entry.connected]
+        if not there:
+            names = ", ".join(sorted(found.entry.key for found in offered))
+            raise CallError(
+                ErrorCode.OFFLINE, f"every device with {skill} is offline: {names}", device=HUB_KEY
+            )
+        return sorted(there, key=_by_heartbeat, reverse=True)
+
+    def _unknown_agnostic(self, skill: str, method: str) -> CallError:
+        agnostic = [
+            owned
+            for entry in self._entries.values()
+            for owned in entry.skills.values()
+            if owned.device_agnostic
+        ]
+        same = [owned for owned in agnostic if owned.name == skill]
+        if same:
+            hint = suggestion(method, {name for owned in same for name in owned.methods})
+            return CallError(
+                ErrorCode.UNKNOWN_SKILL, f"{skill} has no function {method!r}", hint=hint, device=HUB_KEY
+            )
+        elsewhere = self._keys_with(skill, method)
+        return CallError(
+            ErrorCode.UNKNOWN_SKILL,
+            f"no device offers {skill!r} to be run on any device",
+            hint=f"name one: it is on {elsewhere}"
+            if elsewhere
+            else suggestion(skill, {owned.name for owned in agnostic}),
+            device=HUB_KEY,
+        )
+
+    def _keys_with(
+        self, skill: str, method: str, *, besides: E | None = None, connected: bool = False
+    ) -> str:
+        having: Iterable[E] = (
+            entry
+            for entry in self.entries()
+            if entry is not besides and skill in entry.skills and method in entry.skills[skill].methods
+        )
+        return ", ".join(entry.key for entry in having if entry.connected or not connected)
+
+
+def _by_heartbeat(found: Found[E]) -> float:
+    moment = found.entry.last_heartbeat
+    return moment.timestamp() if moment else 0.0
+
+
+def _ago(moment: datetime) -> str:
+    passed = datetime.now(UTC) - moment
+    if passed < timedelta(minutes=2):
+        return f"{max(0, int(passed.total_seconds()))} seconds ago"
+    if passed < timedelta(hours=2):
+        return f"{int(passed.total_seconds() // 60)} minutes ago"
+    hours = int(passed.total_seconds() // 3600)
+    return f"{hours} hours ago" if hours < 2 * _DAY_H else f"{hours // _DAY_H} days ago"
