@@ -22,7 +22,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +45,6 @@ def install() -> None:
     """Fork the ``strawberry`` commands that this process starts; without Linux, leave them as they are."""
     if sys.platform != "linux":
         return
-    # A forked command becomes a child of this process, so that `subprocess` can wait for it as for any other.
-    assert ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     start: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(start)
     client = _Client()
@@ -101,8 +100,9 @@ class _Client:
         with self._lock:
             if self._socket is None:
                 self._socket = self._start()
-            socket.send_fds(self._socket, [json.dumps(order).encode()], streams)
-            return int(self._socket.recv(32))
+            with _adopting():
+                socket.send_fds(self._socket, [json.dumps(order).encode()], streams)
+                return int(self._socket.recv(32))
 
     @staticmethod
     def _start() -> socket.socket:
@@ -117,6 +117,20 @@ class _Client:
             server.wait()
 
         return ours
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Become the parent of what is orphaned below, so that `subprocess` can wait for a forked command.
+
+    Only as long as the block lasts: other orphans of a test belong to the system, which reaps them.
+    """
+    set_option = ctypes.CDLL(None).prctl
+    assert set_option(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    try:
+        yield
+    finally:
+        set_option(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 # -- in the server ------------------------------------------------------------------------------------

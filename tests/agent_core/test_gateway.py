@@ -377,6 +377,7 @@ def test_importing_the_agent_loads_no_gateway_library() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_interpreter_ends_well_after_tensorzero(serve: Serve) -> None:
     server = serve(lambda _: Says(text="ok"))
     code = f"""

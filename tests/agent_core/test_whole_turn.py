@@ -161,6 +161,7 @@ async def test_a_skill_error_is_an_exception_that_the_model_sees_and_handles(
     assert lamp.levels == []
 
 
+@pytest.mark.slow
 async def test_the_sandbox_clock_stands_still_while_a_person_is_asked(
     serve: Serve, gateway_to: OpenGateway, pool: Pool
 ) -> None:

@@ -67,6 +67,7 @@ async def will_of_a_silent_client(house: House) -> bool:
         return False
 
 
+@pytest.mark.slow
 async def test_a_client_that_falls_silent_is_disconnected_with_its_will(stock: House, ours: House) -> None:
     assert await asyncio.gather(will_of_a_silent_client(stock), will_of_a_silent_client(ours)) == [
         False,
@@ -91,6 +92,7 @@ async def delivery_after_a_false_login(house: House) -> bool:
         return False
 
 
+@pytest.mark.slow
 async def test_a_false_login_does_not_disturb_the_one_whose_name_it_uses(stock: House, ours: House) -> None:
     assert await asyncio.gather(delivery_after_a_false_login(stock), delivery_after_a_false_login(ours)) == [
         False,
@@ -119,6 +121,7 @@ async def older_connection_ends(house: House) -> bool:
     return await older.ended(within_s=house.patience_s)
 
 
+@pytest.mark.slow
 async def test_a_client_that_comes_again_takes_the_place_of_its_older_connection(
     stock: House, ours: House
 ) -> None:
@@ -148,6 +151,7 @@ async def waits_for_a_login_for_ever(house: House) -> bool:
     return not ended
 
 
+@pytest.mark.slow
 async def test_a_connection_without_a_login_ends(stock: House, tmp_path: Path) -> None:
     async with embedded_house(tmp_path / "ours", limits=Limits(connect_timeout_s=0.5)) as ours:
         assert await asyncio.gather(waits_for_a_login_for_ever(stock), waits_for_a_login_for_ever(ours)) == [

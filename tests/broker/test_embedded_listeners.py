@@ -168,6 +168,7 @@ async def test_a_broker_that_stops_waits_for_no_handshake(tmp_path: Path, way: W
     assert await raw.ended()
 
 
+@pytest.mark.slow
 async def test_the_silent_are_disconnected_and_their_will_is_told(place: Place) -> None:
     hub = await place.client("main", "hub")
     await hub.subscribe("devices/#")
@@ -490,6 +491,7 @@ async def test_a_stranger_may_not_fill_the_memory_with_one_frame(tmp_path: Path)
         assert await wire.ended()
 
 
+@pytest.mark.slow
 async def test_who_pings_without_end_and_reads_no_answer_is_held_back(web: Place) -> None:
     wire = await web.log_in("pc")
     assert wire.web is not None

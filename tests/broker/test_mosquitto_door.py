@@ -199,6 +199,7 @@ async def test_an_expired_login_is_not_let_in_by_settling(world: World) -> None:
     assert not await world.gets_in("lamp_pi")
 
 
+@pytest.mark.slow
 async def test_a_hundred_and_fifty_devices_are_settled_in_a_few_messages(world: World) -> None:
     logins = [login(Principal("device", f"device_{number}"), "t" * 600) for number in range(150)]
     await world.door.settle(logins, NOTHING)

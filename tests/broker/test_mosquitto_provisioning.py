@@ -166,6 +166,7 @@ async def test_a_login_that_may_not_use_dynamic_security_is_told_so(house: House
             await provision(house.url, Login(username=name, password=name), hub_id="home-1", key=KEY)
 
 
+@pytest.mark.slow
 async def test_a_mosquitto_without_the_plugin_is_told_from_one_that_is_down(mosquitto: Mosquitto) -> None:
     with pytest.raises(LinkError, match="control topic") as refused:
         await provision(mosquitto.url, ADMIN, hub_id="home-1", key=KEY)

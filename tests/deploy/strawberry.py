@@ -2,10 +2,9 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "deploy.cli.main"]
+from tests.forkserver import COMMAND
 
 
 def environment_of(home: Path, **variables: str) -> dict[str, str]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.strawberry import COMMAND, environment_of, run
+from tests.deploy.strawberry import environment_of, run
+from tests.forkserver import COMMAND
 
 SKILL = {"kind": "skill", "state": "called", "path": "devices.hall.LampSkill.turn_on"}
 FINAL = {"kind": "final", "answer": "It is on.", "mode": "online"}

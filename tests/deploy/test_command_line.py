@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 
 from bus.ports import listen
 from identity.files import only_one
+from tests.forkserver import COMMAND
 
 NOBODY = "mqtt://127.0.0.1:9"
 """Where no broker listens; on the usual port one may."""
-COMMAND = [sys.executable, "-m", "deploy.cli.main"]
 
 
 @pytest.fixture
@@ -24,10 +23,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def run(
-    environment: dict[str, str], *words: str, shell: str = '"$@"', text: str | None = None
+    environment: dict[str, str], *words: str, shell: str = "", text: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        ["/bin/sh", "-c", shell, "sh", *COMMAND, *words],
+        [*(("/bin/sh", "-c", shell, "sh") if shell else ()), *COMMAND, *words],
         env=environment,
         input=text,
         capture_output=True,

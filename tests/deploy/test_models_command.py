@@ -8,7 +8,8 @@ import pytest
 
 from agent_core.models.ollama import PullStep
 from deploy.cli.progress import Progress, duration_text, size_text
-from tests.deploy.strawberry import COMMAND, environment_of, run
+from tests.deploy.strawberry import environment_of, run
+from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel
 from tests.model_server.ollama import FakeModel, FakeOllama
 

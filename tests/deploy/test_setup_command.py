@@ -15,7 +15,8 @@ from agent_core.models.entries import ModelEntry, read_entries, read_keys
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.settings.setup import unused_name, write_entry, write_key
-from tests.deploy.strawberry import COMMAND, environment_of, run
+from tests.deploy.strawberry import environment_of, run
+from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
 

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ import pytest
 
 from deploy.logs.logs import RedactingFormatter
 from deploy.logs.terminal import visible
+from tests.forkserver import COMMAND
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\u202eevil"
 OBEYED = "\x1b\x07\x9b\r\u202e"
@@ -51,7 +51,7 @@ def hub() -> Iterator[str]:
 
 def run(hub: str, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.cli.main", *words, "--hub", hub],
+        [*COMMAND, *words, "--hub", hub],
         env={**os.environ, "STRAWBERRY_TOKEN": "any", "PYTHONUTF8": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

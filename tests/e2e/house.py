@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -23,11 +22,11 @@ from contracts.errors import ConfigError
 from deploy.cli.client import HubClient
 from deploy.home.broker_registry import running_broker
 from deploy.home.directory import Home
+from tests.forkserver import COMMAND
 from tests.ports import free_port
 
 Seen = TypeVar("Seen")
 
-CALLABLE = [sys.executable, "-m", "deploy.cli.main"]
 PATIENCE_S = 60.0
 """How long a process may take on a busy machine before a test gives up; never what is asserted."""
 
@@ -128,7 +127,7 @@ class House:
     http_port: int = field(default_factory=free_port)
     mqtt_port: int = field(default_factory=free_port)
     broker_url: str = ""
-    program: Sequence[str] = tuple(CALLABLE)
+    program: Sequence[str] = tuple(COMMAND)
     commands: dict[str, Callable[[], None]] = field(default_factory=dict)
     hub_flags: tuple[str, ...] = ()
 
@@ -352,7 +351,7 @@ class House:
     def cli(self, *arguments: str, given: str = "", **extra: str) -> "subprocess.CompletedProcess[str]":
         """Run a ``strawberry`` command to its end."""
         return subprocess.run(
-            [*CALLABLE, *arguments],
+            [*COMMAND, *arguments],
             env=self.environment(self.home, extra),
             input=given,
             capture_output=True,
@@ -371,7 +370,7 @@ class House:
     def begin(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a ``strawberry`` command and go on at once."""
         process = subprocess.Popen(
-            [*CALLABLE, *arguments],
+            [*COMMAND, *arguments],
             env=self.environment(self.home),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

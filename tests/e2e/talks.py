@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
-from tests.e2e.house import CALLABLE, PATIENCE_S, House, Spoke
+from tests.e2e.house import PATIENCE_S, House, Spoke
+from tests.forkserver import COMMAND
 from tests.model_server import Says, ScriptedModel, SeenRequest, calls
 
 WAITING_SKILL: Final = '''
@@ -77,7 +78,7 @@ class Talk:
     def begin(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start ``strawberry chat`` on the spoke's machine."""
         process = subprocess.Popen(
-            [*CALLABLE, "chat", *arguments],
+            [*COMMAND, "chat", *arguments],
             env=self.house.environment(self.spoke.home, {"PYTHONUNBUFFERED": "1"}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -15,6 +15,8 @@ from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
+pytestmark = pytest.mark.slow
+
 HOUSE_PASSWORD = "an ordinary password of this house"
 
 

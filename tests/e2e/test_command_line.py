@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.house import CALLABLE, PATIENCE_S, House, runs, wait_for
+from tests.e2e.house import PATIENCE_S, House, runs, wait_for
 from tests.e2e.talks import Talk, notices, own_model
+from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
 from tests.ports import free_port
 
@@ -80,6 +81,7 @@ def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
         wait_for(lambda: not any(map(runs, children)), what="the children to end")
 
 
+@pytest.mark.slow
 def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoked_one_is_not(
     up: House,
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoke
         assert "is locked out: after 'strawberry devices remove" in house.log("up")
 
 
+@pytest.mark.slow
 def test_killing_up_leaves_no_orphan(up: House) -> None:
     with up as house:
         _start_up(house)
@@ -121,7 +124,7 @@ def _children(pid: int) -> list[psutil.Process]:
 
 def test_a_busy_port_names_its_owner_and_the_way_out(house: House, tmp_path: Path) -> None:
     done = subprocess.run(
-        [*CALLABLE, "up", "--http-port", str(house.http_port), "--mqtt-port", str(free_port()), "--no-spoke"],
+        [*COMMAND, "up", "--http-port", str(house.http_port), "--mqtt-port", str(free_port()), "--no-spoke"],
         env=house.environment(tmp_path / "second", {}),
         capture_output=True,
         text=True,
@@ -383,7 +386,7 @@ def test_every_command_explains_itself() -> None:
         ["doctor"],
     ):
         done = subprocess.run(
-            [*CALLABLE, *words, "--help"], capture_output=True, text=True, env=environment, check=False
+            [*COMMAND, *words, "--help"], capture_output=True, text=True, env=environment, check=False
         )
         assert done.returncode == 0
         assert done.stdout.startswith("usage: strawberry")

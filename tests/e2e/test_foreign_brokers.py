@@ -53,6 +53,7 @@ def test_one_on_another_machine_is_refused_even_while_it_is_away(home: House) ->
     assert "was not set up by Strawberry" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_embedded_broker_is_waited_for_and_nobody_who_stands_in_its_place_is_spoken_to(
     home: House,
 ) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from contracts import topics
 from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
 from contracts.registration import Registration
@@ -138,6 +140,7 @@ def test_a_call_from_before_a_restart_does_not_run_after_it(
     assert pc.journal() == ["once", "last"]
 
 
+@pytest.mark.slow
 def test_late_wills_and_replayed_statuses_and_registrations_change_nothing(
     foreign_house: House, journal: dict[str, str]
 ) -> None:
@@ -177,6 +180,7 @@ def _stored_skills(house: House) -> int:
         return int(database.execute("SELECT count(*) FROM registration").fetchone()[0])
 
 
+@pytest.mark.slow
 def test_a_retained_online_that_nobody_confirms_counts_as_offline(
     foreign_house: House, journal: dict[str, str], mosquitto: Mosquitto
 ) -> None:

@@ -3,8 +3,12 @@
 import json
 import subprocess
 
+import pytest
+
 from tests.e2e.house import House, wait_for
 from tests.model_server import Says, ScriptedModel, SeenRequest, calls
+
+pytestmark = pytest.mark.slow
 
 
 def _outcome(process: "subprocess.Popen[str]") -> tuple[int, str]:

@@ -15,7 +15,8 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from identity.certificates import own_names
-from tests.e2e.house import CALLABLE, PATIENCE_S, House, wait_for
+from tests.e2e.house import PATIENCE_S, House, wait_for
+from tests.forkserver import COMMAND
 from tests.ports import free_port
 
 JOURNAL = {
@@ -180,6 +181,7 @@ def test_the_certificate_is_checked_against_the_authority_of_the_home_and_no_oth
         urllib.request.urlopen(f"http://{_own_address()}:{home.http_port}/api/health", timeout=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
 def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
     home: House, broker: str
@@ -192,7 +194,7 @@ def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
         word.rstrip(",") for word in home.log("up").split() if word.startswith(f"http://{_own_address()}:")
     )
     careful = subprocess.run(
-        [*CALLABLE, "spoke", "join", url],
+        [*COMMAND, "spoke", "join", url],
         env=home.environment(home.directory / "careful"),
         capture_output=True,
         text=True,

@@ -4,6 +4,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.bus import overhear
 from tests.e2e.house import House, wait_for
 from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
@@ -110,6 +112,7 @@ def test_an_offline_device_is_named_at_once_with_where_else_the_skill_is(
     assert pi.journal() == []
 
 
+@pytest.mark.slow
 def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
     any_house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
     assert other.journal() == ["anywhere once"]
 
 
+@pytest.mark.slow
 def test_a_call_that_was_started_never_runs_on_another_device(
     house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:

@@ -19,6 +19,8 @@ from tests.e2e.talks import WAITING_SKILL, Talk, acts, answer_of, notices, own_m
 from tests.e2e.wire import CANCEL, CHAT, Wire
 from tests.model_server import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 
+pytestmark = pytest.mark.slow
+
 BEGUN = "A long answer begins, "
 BLOWS = (signal.SIGKILL, signal.SIGSTOP)
 

@@ -16,6 +16,8 @@ from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
 from tests.requirements import require
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> Iterator[House]:

@@ -78,6 +78,7 @@ def test_a_revoked_device_loses_the_bus_its_stream_and_what_it_had_begun(
     assert house.json("call", worker.id, "JournalSkill.write", "text=after") == "wrote after"
 
 
+@pytest.mark.slow
 def test_a_revoked_device_comes_back_by_a_new_invitation_with_the_key_that_it_had(
     lived_in: House, journal: dict[str, str]
 ) -> None:

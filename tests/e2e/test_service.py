@@ -11,6 +11,8 @@ import pytest
 from tests.deploy.manager import Heard
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 
+pytestmark = pytest.mark.slow
+
 _WATCHDOG_S = 1.5
 _OFTEN = 3
 """Beats in one watchdog's time."""

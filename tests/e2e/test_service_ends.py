@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e.house import House, wait_for
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 HEAVY = {
     *("deno", "sandbox_host", "tensorzero", "ollama", "httpx", "hub_agent", "hub_registry"),

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.house import CALLABLE, House, Spoke, wait_for
+from tests.e2e.house import House, Spoke, wait_for
 from tests.e2e.own_systemd import OwnSystemd, own_systemd
+from tests.forkserver import COMMAND
+
+pytestmark = pytest.mark.slow
 
 _ROOT = Path(__file__).parents[2]
 _WATCHDOG_S = 10
@@ -40,7 +43,7 @@ class Service:
         return f"strawberry-{self.kind}"
 
     def strawberry(self, *words: str) -> str:
-        done = self.machine.run(*CALLABLE, *words, STRAWBERRY_HOME=str(self.home), PYTHONPATH=str(_ROOT))
+        done = self.machine.run(*COMMAND, *words, STRAWBERRY_HOME=str(self.home), PYTHONPATH=str(_ROOT))
         # Some say with 1 that something does not run; what they print is complete.
         assert done.returncode == 0 or (done.returncode == 1 and done.stdout), done.stderr
         return done.stdout

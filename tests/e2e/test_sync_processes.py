@@ -19,6 +19,8 @@ from tests.e2e.wire import SYNC, Wire
 from tests.model_server import Says, ScriptedModel
 from tests.spoke.talk import SPOKEN_JOURNAL
 
+pytestmark = pytest.mark.slow
+
 Side = Literal["hub", "spoke"]
 
 LONG: Final = " ".join(["word"] * 5_900)

@@ -89,6 +89,7 @@ async def test_the_person_is_told_what_a_shared_broker_does_not_protect(
     assert any("shared with others" in line and "reading along" in line for line in warned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OWN)
 async def test_nothing_is_sent_to_a_broker_that_is_not_known_as_ours(tmp_path: Path, kind: BusKind) -> None:
     asked: list[bool] = []
@@ -120,6 +121,7 @@ async def test_it_is_asked_anew_before_each_login_whose_broker_it_is(tmp_path: P
         await eventually(lambda: link.connected)
 
 
+@pytest.mark.slow
 async def test_the_bus_is_reached_over_tls_with_the_authority_of_the_home(tmp_path: Path) -> None:
     authority = Authority.load_or_create(tmp_path / "certs")
     certificate = authority.issue((), ("127.0.0.1",), directory=tmp_path / "certs")

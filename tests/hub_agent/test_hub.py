@@ -54,6 +54,7 @@ async def test_a_busy_port_names_its_owner_and_leaves_the_first_hub_alone(home: 
     assert not (tmp_path / "second" / "hub" / "run.json").exists()
 
 
+@pytest.mark.slow
 async def test_it_serves_while_the_broker_is_away_and_says_so(tmp_path: Path) -> None:
     settings = HubSettings(
         home=tmp_path, bus=BusSettings(url=f"mqtt://127.0.0.1:{free_port()}"), http=HttpSettings(port=0)

@@ -109,6 +109,7 @@ async def test_an_answer_that_is_lost_locks_nobody_out_and_the_next_one_takes_ov
         await eventually(lambda: tv.link.connected)
 
 
+@pytest.mark.slow
 async def test_who_expires_is_disconnected_and_kept_out_until_it_has_another_token(hub):
     authority = hub.registry.authority
     async with logged_in(hub, "TV") as tv:

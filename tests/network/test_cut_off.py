@@ -21,6 +21,8 @@ from tests.e2e.house import House, Spoke, wait_for
 from tests.network.wires import Machine, Network, has_netem, why_not
 from tests.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 SKILL = '''
 """Writes down what really ran."""
 import os

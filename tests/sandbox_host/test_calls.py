@@ -278,6 +278,7 @@ async def test_calls_are_begun_at_an_even_pace_after_a_burst(session: Session, h
         assert index <= 20 + (moment - begun[0]) * 20 + 1
 
 
+@pytest.mark.slow
 async def test_a_cancelled_run_cancels_the_call_it_waits_for(settings: PoolSettings, house: House) -> None:
     called, cancelled = asyncio.Event(), asyncio.Event()
 

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, RunStatus, Session, open_pool
 from tests.sandbox_host.house import House, deadline_from
+from tests.sandbox_host.processes import sandbox_processes
 
 ATTEMPT = """
 def attempt(what):
@@ -135,11 +135,12 @@ async def test_the_environment_of_the_host_is_not_there(
     async with open_session(settings, house) as session:
         result = await session.run("import os\n[dict(os.environ), os.getenv('HUB_DEVICE_TOKEN')]", house)
         assert result.value == [{}, None]
-        (process,) = psutil.Process().children()
+        (process,) = sandbox_processes()
         assert set(process.environ()) <= {"DENO_DIR", "DENO_NO_UPDATE_CHECK", "NO_COLOR", "SYSTEMROOT"}
         assert "very-secret" not in str(process.cmdline())
 
 
+@pytest.mark.slow
 async def test_the_network_cannot_be_reached(settings: PoolSettings, house: House) -> None:
     setup = """
 import socket, urllib.request, pyodide.http
@@ -185,9 +186,8 @@ async def test_no_process_can_be_started_or_signalled(
     ]
     async with open_session(settings, house) as session:
         await session.run("1", house)
-        before = psutil.Process().children(recursive=True)
         assert all_refused(await attempts(session, house, "import os, subprocess", tries))
-        assert psutil.Process().children(recursive=True) == before
+        assert [process.children() for process in sandbox_processes()] == [[]]
         shell = await session.run(f"os.system('touch {mark}')", house)
         assert shell.status is RunStatus.CRASHED
         assert list_of(tmp_path) == []
@@ -257,6 +257,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.slow
 async def test_forged_lines_stop_the_run_and_the_process(settings: PoolSettings, house: House) -> None:
     setup = """
 import json, strawberry_guest
@@ -289,7 +290,7 @@ for number in range(1000):
         session = await pool.session("attacker")
         await session.run(program, house)
         async with asyncio.timeout(60):
-            while session.resting and psutil.Process().children():  # noqa: ASYNC110 - no event tells it
+            while session.resting and sandbox_processes():  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.02)
         assert house.calls == []
         after = await session.run("'send' in globals()", house)
@@ -385,7 +386,7 @@ async def test_processes_share_no_cache(settings: PoolSettings, house: House) ->
     async with open_pool(settings) as pool:
         for name in ("one", "other"):
             await (await pool.session(name)).run("1", house)
-        caches = {process.environ()["DENO_DIR"] for process in psutil.Process().children()}
+        caches = {process.environ()["DENO_DIR"] for process in sandbox_processes()}
     assert len(caches) == 2
     assert all(Path(cache).parent == settings.directory / "processes" for cache in caches)
 
@@ -400,6 +401,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 async def test_memory_bombs_end_the_run_and_leave_room_for_the_next(
     settings: PoolSettings, house: House
 ) -> None:
@@ -463,6 +465,7 @@ CRASHES = {
 }
 
 
+@pytest.mark.slow
 async def test_what_kills_the_interpreter_is_a_failed_run(settings: PoolSettings, house: House) -> None:
     async with open_session(replace(settings, spares=1), house) as session:
         for name, crash in CRASHES.items():
@@ -479,6 +482,7 @@ async def test_recursion_within_the_limit_is_an_ordinary_error(settings: PoolSet
         assert (await session.run("a", house)).value == 1
 
 
+@pytest.mark.slow
 async def test_a_program_that_takes_no_answers_is_stopped(settings: PoolSettings, house: House) -> None:
     house.knows("device.A.big", "x" * 900_000)
     program = """

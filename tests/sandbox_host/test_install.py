@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-import psutil
 import pytest
 
 import sandbox_host
@@ -16,6 +15,7 @@ from contracts.errors import SandboxError
 from sandbox_host import PoolSettings, find, install
 from sandbox_host.install import PYODIDE
 from tests.sandbox_host.house import House, run_alone
+from tests.sandbox_host.processes import sandbox_processes
 
 SOURCES = Path(sandbox_host.__file__).parent / "deno"
 
@@ -45,6 +45,7 @@ async def test_a_damaged_image_is_not_used(copy: Path, house: House) -> None:
         await run_alone(PoolSettings(copy), house, "1")
 
 
+@pytest.mark.slow
 async def test_installing_repairs_what_is_damaged_and_tells_each_step(copy: Path, house: House) -> None:
     next(copy.glob("*/pyodide/pyodide.mjs")).write_text("throw 'planted'")
     steps: list[str] = []
@@ -54,6 +55,7 @@ async def test_installing_repairs_what_is_damaged_and_tells_each_step(copy: Path
     assert [path for path in copy.iterdir() if path.name.startswith(".new")] == []
 
 
+@pytest.mark.slow
 async def test_two_that_install_at_once_both_end_with_a_working_sandbox(tmp_path: Path, house: House) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from sandbox_host import install;"
@@ -135,5 +137,5 @@ async def test_an_installation_that_is_stopped_kills_what_it_started_and_leaves_
         installing.cancel()
     # Its thread ends by itself, and cleans up after what was killed.
     await loop.shutdown_default_executor()
-    assert psutil.Process().children() == []
+    assert sandbox_processes() == []
     assert list(tmp_path.iterdir()) == []

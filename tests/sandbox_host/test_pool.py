@@ -5,25 +5,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from contracts.errors import SandboxError
 from sandbox_host import Deadline, PoolSettings, RunStatus, Session, open_pool
 from tests.sandbox_host.house import House
-
-
-def sandbox_processes() -> list[psutil.Process]:
-    """The living sandbox processes that this test process has started."""
-    return [child for child in psutil.Process().children() if _is_sandbox(child)]
-
-
-def _is_sandbox(child: psutil.Process) -> bool:
-    try:
-        return "deno" in child.name() and child.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        # It ended while it was looked at.
-        return False
+from tests.sandbox_host.processes import sandbox_processes
 
 
 async def wait_for_processes(number: int) -> None:

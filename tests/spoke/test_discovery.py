@@ -4,6 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
+import pytest
 from zeroconf import ServiceInfo, const
 from zeroconf._dns import DNSPointer
 from zeroconf._protocol.outgoing import DNSOutgoing
@@ -47,6 +48,7 @@ def _service(name: str) -> str:
     return f"{name}.{discovery.SERVICE}"
 
 
+@pytest.mark.slow
 async def test_hubs_are_suggested_with_their_address_and_the_key_they_claim() -> None:
     found = await heard(
         announcement("Home of Anna", id="home-1", key="k1", path="", tls="1"),
@@ -62,6 +64,7 @@ async def test_where_nobody_answers_nothing_is_suggested() -> None:
     assert await look_around(listen_s=0.3, interfaces=LOOPBACK) == []
 
 
+@pytest.mark.slow
 async def test_an_announcement_is_believed_in_nothing_and_spoils_no_terminal() -> None:
     found = await heard(
         announcement("Bare"), announcement("Flag", id=None), announcement("Odd", key="k\x1b[2J", tls="yes")
@@ -70,6 +73,7 @@ async def test_an_announcement_is_believed_in_nothing_and_spoils_no_terminal() -
     assert {each.url for each in found} == {"http://127.0.0.1:8443"}
 
 
+@pytest.mark.slow
 async def test_a_name_that_no_hub_can_have_hides_no_other() -> None:
     async with AsyncZeroconf(interfaces=LOOPBACK) as network, asyncio.TaskGroup() as tasks:
 

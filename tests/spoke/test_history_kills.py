@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -333,6 +334,7 @@ BOUNDED: Final = settings(
 )
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_or_out_of_order_whoever_is_killed() -> None:
     run_state_machine_as_test(Home, settings=BOUNDED)
 

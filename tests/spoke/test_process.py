@@ -14,6 +14,7 @@ import pytest
 
 from bus.rpc import CallRequest
 from contracts.errors import CallError, ErrorCode
+from tests.forkserver import COMMAND
 from tests.spoke.home import ANNA, DEVICE, BusSide, Place, StandInHub, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,11 @@ def spoke_process(place: Place, hub: StandInHub, token: str) -> Iterator["subpro
     with (place.directory / "spoke.log").open("ab") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub.url),
+                *COMMAND,
+                "spoke",
+                "run",
+                "--hub",
+                hub.url,
                 *("--hub-key", hub.key.kid, "--skills", str(place.skills), "--debug"),
             ],
             env=kept
@@ -105,6 +110,7 @@ async def test_a_killed_spoke_is_offline_by_its_will_and_runs_nothing_twice(
     assert place.journal == ["doomed begun", "after"]
 
 
+@pytest.mark.slow
 async def test_a_stopped_spoke_accepts_too_late_and_does_not_run(
     process: "subprocess.Popen[bytes]", bus: BusSide, place: Place
 ) -> None:

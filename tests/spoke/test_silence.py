@@ -188,6 +188,7 @@ async def test_an_answer_that_breaks_off_keeps_what_came_and_is_not_begun_again(
     assert own_model.requests == []
 
 
+@pytest.mark.slow
 async def test_an_answer_that_dries_up_is_given_up_once_the_hub_is_silent(
     home: Home, place: Place, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:

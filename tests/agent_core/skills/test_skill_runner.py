@@ -217,6 +217,7 @@ async def test_a_method_that_takes_too_long_is_stopped(method, runner):
     assert "was stopped" in error.message
 
 
+@pytest.mark.slow
 async def test_a_method_that_cannot_be_stopped_times_out_and_keeps_its_place(probe, host):
     probe_skill = host(probe)
     async with SkillRunner([probe_skill], settings=QUICK) as runner:

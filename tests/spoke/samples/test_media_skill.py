@@ -145,6 +145,7 @@ async def test_a_player_that_refuses_does_not_hide_the_others(session, call):
             await call("MediaSkill.pause", player="broken")
 
 
+@pytest.mark.slow
 async def test_a_bus_that_never_answers_is_an_error_too(call, tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "deaf"))
