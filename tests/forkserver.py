@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 MODULE: Final = "deploy.cli.main"
 COMMAND: Final = [sys.executable, "-m", MODULE]
@@ -204,15 +204,16 @@ def _run(order: dict[str, Any], streams: list[int]) -> None:
 
 
 def _open_streams(*, unbuffered: bool) -> None:
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)))
-    for own, name in ((1, "stdout"), (2, "stderr")):
+    streams: dict[str, TextIO] = {"stdin": io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))}
+    for own, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         raw = io.FileIO(own, "w", closefd=False)
-        stream = io.TextIOWrapper(
-            raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[type-var]
-            errors="strict" if own == 1 else "backslashreplace",
+        streams[name] = io.TextIOWrapper(
+            cast("BinaryIO", raw) if unbuffered else io.BufferedWriter(raw),
+            errors=errors,
             line_buffering=own == 2 or raw.isatty(),
             write_through=unbuffered,
         )
+    for name, stream in streams.items():
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
