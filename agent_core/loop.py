@@ -22,8 +22,8 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.history import told, trimmed
 from agent_core.limits import TurnLimits
-from agent_core.models.entries import ToolStyle
-from agent_core.tools.styles import NativeStyle, Offered, Styles
+from agent_core.models.entries import ToolMode
+from agent_core.tools.modes import NativeMode, Offered, ToolModes
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset
 from agent_core.turn import Emit, TurnContext, streamed
@@ -77,7 +77,7 @@ async def run_turn(
     *,
     gateway: Gateway,
     toolset: Toolset | None,
-    native: NativeStyle | None = None,
+    native: NativeMode | None = None,
     limits: TurnLimits | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """Run one turn and yield what happens, in the order in which it happens.
@@ -91,8 +91,8 @@ async def run_turn(
     """
 
     async def work(emit: Emit) -> None:
-        styles = Styles(request.system, toolset, native)
-        turn = _Turn(request, gateway=gateway, styles=styles, limits=limits or TurnLimits(), emit=emit)
+        modes = ToolModes(request.system, toolset, native)
+        turn = _Turn(request, gateway=gateway, modes=modes, limits=limits or TurnLimits(), emit=emit)
         await turn.run()
 
     async with aclosing(streamed(work, name=f"turn {request.turn}")) as events:
@@ -123,14 +123,14 @@ class _Turn:
         request: TurnRequest,
         *,
         gateway: Gateway,
-        styles: Styles,
+        modes: ToolModes,
         limits: TurnLimits,
         emit: Emit,
     ) -> None:
         self._request = request
         self._gateway = gateway
-        self._styles = styles
-        self._style: ToolStyle = "code"
+        self._modes = modes
+        self._mode: ToolMode = "code"
         self._limits = limits
         self._emit = emit
         self._shown: list[str] = []
@@ -196,13 +196,13 @@ class _Turn:
 
     async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
-        offered = self._styles.offered()
+        offered = self._modes.offered()
         kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
         if len(kept) < len(self._request.history) + len(messages):
             self._notice("The beginning of a long conversation is not sent to the model any more.")
         screen, texts, calls = Screen(offered.all), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None
-        request = self._styles.question(kept, offered if with_tools else Offered())
+        request = self._modes.question(kept, offered if with_tools else Offered())
         async with aclosing(self._gateway.stream(request)) as events:
             async for event in events:
                 match event:
@@ -213,7 +213,7 @@ class _Turn:
                     case ToolCall():
                         calls.append(event)
                     case FellBack(model, reasons):
-                        self._notice(f"{model} answers, because others did not: {'; '.join(reasons)}")
+                        self._notice(f"{'; '.join(reasons)}; {model} answers instead.")
                     case Remark(remark):
                         self._notice(remark)
                     case Completed():
@@ -222,7 +222,7 @@ class _Turn:
         self._count(completed)
         text = "".join(texts)
         printed = (
-            printed_calls(text, offered.to(completed.style), prefix=f"printed_{iteration}")
+            printed_calls(text, offered.to(completed.mode), prefix=f"printed_{iteration}")
             if not calls
             else None
         )
@@ -245,7 +245,7 @@ class _Turn:
         return False
 
     def _count(self, completed: Completed) -> None:
-        self._model, self._style = completed.model, completed.style
+        self._model, self._mode = completed.model, completed.mode
         self._tokens[0] += completed.input_tokens
         self._tokens[1] += completed.output_tokens
 
@@ -267,7 +267,7 @@ class _Turn:
         return ToolMessage(call.id, _acceptable(call).name, outcome.text)
 
     async def _outcome(self, call: ToolCall) -> ToolOutcome:
-        toolset = self._styles.toolset(self._style)
+        toolset = self._modes.toolset(self._mode)
         if toolset is None:
             # None were offered; a model that calls one all the same must not make anything happen.
             return ToolOutcome(

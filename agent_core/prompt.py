@@ -1,11 +1,11 @@
-"""What the model is told: a system prompt that never changes within a household, and what does change."""
+"""The prompt: a system part that never changes within a household, and a context block that does."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
-from agent_core.models.entries import ToolStyle
+from agent_core.models.entries import ToolMode
 
 Units = Literal["metric", "imperial"]
 
@@ -92,13 +92,13 @@ _UNITS: Final[dict[Units, str]] = {
 }
 
 
-_HOW: Final[dict[ToolStyle, str]] = {"code": _CODE, "native": _NATIVE}
+_HOW: Final[dict[ToolMode, str]] = {"code": _CODE, "native": _NATIVE}
 
 
-def system_prompt(household: Household, style: ToolStyle = "code") -> str:
-    """Give the system prompt; the same bytes for the same household and style, always."""
+def system_prompt(household: Household, mode: ToolMode = "code") -> str:
+    """Return the system prompt; the same bytes for the same household and mode, always."""
     return (
-        f"{_ROLE}{_HOW[style]}{_TRUST}- Answer in the language of the user's message; if that is unclear, in "
+        f"{_ROLE}{_HOW[mode]}{_TRUST}- Answer in the language of the user's message; if that is unclear, in "
         f"{household.language}. Use {_UNITS[household.units]}. Times are local, in {household.time_zone}.\n"
     )
 

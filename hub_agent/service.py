@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-from agent_core.gateway.opening import open_gateway
+from agent_core.gateway.opening import LiveGateway
+from agent_core.models.entries import GatewayKind, Models
 from bus.link import Link
 from bus.ports import listen
 from chat.http.server import serve
@@ -57,7 +58,12 @@ class Hub:
     http_port: int
     registry: Registry
     link: Link
+    gateway: LiveGateway
     lan_port: int | None = None
+
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
+        """Ask other models from the next message on; answers that have begun are completed."""
+        self.gateway.reload(models, kind=kind)
 
 
 @asynccontextmanager
@@ -92,6 +98,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             open_bus(settings, registry, trail, version=_version(), purgers=purgers)
         )
         manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
+        gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks())
         turns = Turns(conversations, tasks=tasks, open_per_user=settings.turns.open_per_user)
         connections = Connections(tasks)
@@ -105,9 +112,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             turns=turns,
             questions=Questions(),
             sandbox=Sandbox(pool),
-            gateway=Standby(
-                partial(open_gateway, settings.models, kind=settings.gateway), tasks=tasks, name="gateway"
-            ),
+            gateway=gateway,
         )
         # Begun now, so that the first program of the day need not wait; nobody waits for it here.
         pool.start()
@@ -121,7 +126,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             history=History(store),
             gate=Gate(registry.authority, registry.accounts),
             remover=bus.service,
-            health=partial(_health, settings, bus, home),
+            health=partial(_health, settings, gateway, bus, home),
             connections=connections,
         )
         port = listener.getsockname()[1]
@@ -137,7 +142,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))
         lan_port = lan.port if lan else None
-        yield Hub(url=url, http_port=port, registry=registry, link=bus.link, lan_port=lan_port)
+        yield Hub(
+            url=url, http_port=port, registry=registry, link=bus.link, gateway=gateway, lan_port=lan_port
+        )
 
 
 async def _shut_out(turns: Turns, connections: Connections, revocation: Revocation) -> None:
@@ -173,8 +180,8 @@ def _pool_settings(settings: HubSettings) -> PoolSettings:
     return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
-def _health(settings: HubSettings, bus: Bus, home: HomeLink | None) -> dict[str, Json]:
-    names = [model.entry.name for model in settings.models.usable]
+def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, home: HomeLink | None) -> dict[str, Json]:
+    names = [model.entry.name for model in gateway.models.usable]
     connected = bus.link.connected and (home is None or home.link.connected)
     return {
         "status": "ok" if connected else "degraded",

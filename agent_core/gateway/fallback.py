@@ -1,13 +1,14 @@
-"""Which model is asked next, and when to give up: the same rules for every way of asking."""
+"""Which model is asked next, how long it may take, and which one is left out for a while."""
 
 import asyncio
-import json
-import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
+from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, ThoughtFilter
 from agent_core.gateway.protocol import (
     Completed,
     FellBack,
@@ -17,19 +18,17 @@ from agent_core.gateway.protocol import (
     TextPart,
     ToolCall,
 )
-from agent_core.gateway.thoughts import ThoughtFilter
-from agent_core.models.entries import Model, Models
+from agent_core.models.entries import Model, ModelEntry, Models
 from contracts.backoff import Backoff
 from contracts.errors import GatewayError, NoModel
-from contracts.wire import Json
-
-_MAX_REASON: Final = 300
-"""Characters of what one model said; providers answer with whole web pages."""
 
 _LONGEST_PAUSE_S: Final = 8.0
 
-_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""Statuses that the next try may not meet; anything else will be the same again."""
+_SKIPPED_S: Final = 60.0
+"""How long a model is skipped after one failure; doubled for each further one. A conversation of a minute
+waits once for a model that hangs, and one that is back is asked again within the next."""
+
+_LONGEST_SKIP_S: Final = 600.0
 
 
 @dataclass(frozen=True)
@@ -45,173 +44,155 @@ class RetryPolicy:
     pause_s: float = 0.5
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why one model gave no answer.
+@dataclass
+class _Skip:
+    """A model that failed.
 
     Attributes:
-        passing: Whether asking it again may help.
+        until: When it is asked first again.
     """
 
-    model: str
-    reason: str
-    passing: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.model}: {self.reason}"
+    backoff: Backoff
+    until: float = -math.inf
+    reason: str = ""
 
 
-@dataclass(frozen=True)
-class Began:
-    """A model has begun to answer, after these failures of earlier ones."""
+class CircuitBreaker:
+    """Which models failed lately: for a while they are asked only when no other one answers."""
 
-    model: str
-    failures: tuple[Failure, ...] = ()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._skips: dict[str, _Skip] = {}
 
-
-@dataclass(frozen=True)
-class BrokeOff:
-    """The answer that had begun will not be completed."""
-
-    failure: Failure
-
-
-@dataclass(frozen=True)
-class AllFailed:
-    """None of the models began to answer."""
-
-    failures: tuple[Failure, ...]
-
-
-Piece = Began | Remark | TextPart | ToolCall | Completed | BrokeOff | AllFailed
-
-
-class Backend(Protocol):
-    """One way of asking models."""
-
-    def ask(self, request: ModelRequest, models: tuple[Model, ...]) -> AsyncGenerator[Piece, None]:
-        """Ask the models in order until one begins to answer.
-
-        Yields ``Began``, the answer and ``Completed`` or ``BrokeOff``; or only ``AllFailed``. An
-        expected failure is a piece, not an exception.
-        """
-        ...
-
-
-async def each_in_turn(
-    models: Sequence[Model], answer: Callable[[Model], AsyncGenerator[Piece, None]]
-) -> AsyncGenerator[Piece, None]:
-    """Ask models one after another until one begins to answer.
-
-    Args:
-        answer: Asks one; a failure of any kind ends its pieces with ``BrokeOff``.
-    """
-    failures: list[Failure] = []
-    for model in models:
-        began = False
-        async with aclosing(answer(model)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, BrokeOff) and not began:
-                    failures.append(piece.failure)
-                    continue
-                if not began:
-                    began = True
-                    yield Began(model.entry.name, tuple(failures))
-                yield piece
-        if began:
+    def failed(self, failure: Failure) -> None:
+        """Skip a model for a while, longer after each failure; not for a question that it refused."""
+        if failure.kind == "refused":
             return
-    yield AllFailed(tuple(failures))
+        skip = self._skips.setdefault(failure.model, _Skip(Backoff(_SKIPPED_S, _LONGEST_SKIP_S, jitter=0.0)))
+        skip.reason = failure.reason
+        # One that is asked again within the time, because no other answered, is not punished for it.
+        if skip.until <= self._clock():
+            skip.until = self._clock() + skip.backoff.next()
+
+    def answered(self, model: str) -> None:
+        """Ask a model in its order again."""
+        self._skips.pop(model, None)
+
+    def skipped(self, model: str) -> tuple[str, float] | None:
+        """Return why a model is skipped, and for how many more seconds; None where it is not."""
+        skip = self._skips.get(model)
+        left = skip.until - self._clock() if skip is not None else 0.0
+        return (skip.reason, left) if skip is not None and left > 0 else None
+
+    def ordered(self, models: Sequence[Model]) -> list[Model]:
+        """Return models in the order in which to ask them: those that failed lately last."""
+        return sorted(models, key=lambda model: self.skipped(model.entry.name) is not None)
 
 
 class FallbackGateway:
-    """A ``Gateway`` over a backend; see ``protocol.Gateway``."""
+    """A ``Gateway`` over backends; see ``protocol.Gateway``.
 
-    def __init__(self, backend: Backend, models: Models, *, retry: RetryPolicy) -> None:
-        self._backend = backend
+    Args:
+        backends: Asks each model, by its name.
+    """
+
+    def __init__(self, backends: Mapping[str, Backend], models: Models, *, retry: RetryPolicy) -> None:
+        self._backends = backends
         self._models = models
-        self._styles = {model.entry.name: model.entry.tools for model in models.usable}
         self._retry = retry
+        self._breaker = CircuitBreaker()
 
     @property
-    def available(self) -> bool:
-        """Whether there is a model to ask."""
-        return bool(self._models.usable)
+    def models(self) -> Models:
+        """The models, and why others cannot be asked."""
+        return self._models
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The entries that can be asked, in order."""
-        return tuple(model.entry.name for model in self._models.usable)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why the other entries cannot be asked."""
-        return self._models.problems
+    def skipped(self, name: str) -> tuple[str, float] | None:
+        """Return why a model is skipped, and for how many more seconds; None where it is not."""
+        return self._breaker.skipped(name)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
         if not self._models.usable:
             said = f": {'; '.join(self._models.problems)}" if self._models.problems else ""
-            raise NoModel(f"there is no model to ask{said}", hint=self._models.hint)
-        models, round_, failures = self._models.usable, 0, list[Failure]()
-        backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0)
-        while True:
-            answered = False
-            async with aclosing(self._round(request, models, failures)) as events:
-                async for event in events:
-                    answered = True
-                    yield event
-            if answered:
-                return
-            last = failures[-1].model
-            later = _after(models, last)
-            if later:
-                models = later
-                continue
-            passing = {failure.model for failure in failures if failure.passing}
-            if round_ == self._retry.retries or not passing:
-                raise _gave_up(failures)
-            await asyncio.sleep(backoff.next())
-            round_ += 1
-            models = tuple(model for model in self._models.usable if model.entry.name in passing)
-            failures = [failure for failure in failures if failure.model not in passing]
+            raise NoModel(f"no model can be asked{said}", hint=self._models.hint)
+        asked, failures = self._breaker.ordered(self._models.usable), list[Failure]()
+        backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
+        for round_ in range(self._retry.retries + 1):
+            if round_:
+                await asyncio.sleep(backoff.next())
+                failures = [failure for failure in failures if failure.kind != "passing"]
+            for model in asked:
+                answered = False
+                async with aclosing(self._ask(model, request, failures)) as events:
+                    async for event in events:
+                        answered = True
+                        yield event
+                if answered:
+                    return
+            passing = {failure.model for failure in failures if failure.kind == "passing"}
+            asked = [model for model in asked if model.entry.name in passing]
+            if not asked:
+                break
+        raise _gave_up(failures)
 
-    async def _round(
-        self, request: ModelRequest, models: tuple[Model, ...], failures: list[Failure]
+    async def _ask(
+        self, model: Model, request: ModelRequest, failures: list[Failure]
     ) -> AsyncGenerator[GatewayEvent, None]:
-        """Ask once; yields nothing where no model said anything, and then adds to ``failures``."""
-        answer, model, remarks = _Answer(), "", list[Remark]()
-        async with aclosing(self._backend.ask(request, models)) as pieces:
-            async for piece in pieces:
-                match piece:
-                    case Began():
-                        failures.extend(piece.failures)
-                        model = piece.model
-                    case Remark():
-                        remarks.append(piece)
-                    case TextPart() | ToolCall() | Completed():
-                        for event in answer.take(piece):
-                            if answer.first:
-                                if failures:
-                                    yield FellBack(model, tuple(str(failure) for failure in failures))
-                                for remark in remarks:
-                                    yield remark
-                            answer.first = False
-                            yield event
-                        if isinstance(piece, Completed):
-                            if answer.first:
-                                failures.append(Failure(model, "its answer was empty"))
-                            else:
-                                style = self._styles[model] if request.native is not None else "code"
-                                yield replace(piece, style=style)
-                    case BrokeOff(failure) if not answer.first:
-                        raise GatewayError(
-                            f"the answer broke off: {failure}",
-                            hint="What came is kept. Ask again for the rest.",
-                        )
-                    case BrokeOff(failure):
-                        failures.append(failure)
-                    case AllFailed():
-                        failures.extend(piece.failures)
+        """Ask one model; yields nothing where it gave no answer, and then adds to the failures."""
+        name, answer, clock, remarks = model.entry.name, _Answer(), _Clock(model.entry), list[Remark]()
+        asking = self._backends[name].ask(request.for_mode(model.entry.tools), model)
+        async with aclosing(asking) as pieces:
+            while not isinstance(piece := await clock.next_of(pieces), Failed):
+                if isinstance(piece, Remark):
+                    remarks.append(piece)
+                elif not isinstance(piece, Alive):
+                    for event in answer.take(piece):
+                        if not answer.begun:
+                            answer.begun = True
+                            if failures:
+                                yield FellBack(name, tuple(map(str, failures)))
+                            for remark in remarks:
+                                yield remark
+                        yield event
+                if isinstance(piece, Completed):
+                    self._breaker.answered(name)
+                    if answer.begun:
+                        mode = model.entry.tools if request.native is not None else "code"
+                        yield replace(piece, mode=mode)
+                    else:
+                        failures.append(Failure(name, "sent an empty answer"))
+                    return
+        self._breaker.failed(piece.failure)
+        if answer.begun:
+            raise GatewayError(
+                f"the answer broke off: {piece.failure}",
+                hint="What came is kept. Ask again for the rest.",
+            )
+        failures.append(piece.failure)
+
+
+class _Clock:
+    """The two time limits of an entry: until the first piece of an answer, and until its end."""
+
+    def __init__(self, entry: ModelEntry) -> None:
+        self._entry = entry
+        self._started = asyncio.get_running_loop().time()
+        self._seconds = min(entry.first_token_s, entry.timeout_s)
+        self._what = "answer"
+
+    async def next_of(self, pieces: AsyncIterator[Piece]) -> Piece:
+        """Wait for the next piece; a limit that is reached is a ``Failed``."""
+        try:
+            # Never around a `yield`, which would time the consumer's own work.
+            async with asyncio.timeout_at(self._started + self._seconds):
+                piece = await anext(pieces)
+        except TimeoutError:
+            reason = f"did not {self._what} within {self._seconds:g} s"
+            return Failed(Failure(self._entry.name, reason, "down"))
+        if not isinstance(piece, Remark):
+            self._seconds, self._what = self._entry.timeout_s, "finish its answer"
+        return piece
 
 
 class _Answer:
@@ -220,15 +201,15 @@ class _Answer:
     Blank text alone is an empty answer, and another model may do better.
 
     Attributes:
-        first: Whether nothing has been given out yet.
+        begun: Whether something has been given out; set by who gives it out.
     """
 
     def __init__(self) -> None:
-        self.first = True
+        self.begun = False
         self._thoughts = ThoughtFilter()
 
     def take(self, piece: TextPart | ToolCall | Completed) -> list[TextPart | ToolCall]:
-        """Take a piece; gives the text and calls that go out now."""
+        """Take a piece; returns the text and calls that go out now."""
         match piece:
             case TextPart(text):
                 return self._text(self._thoughts.feed(text))
@@ -238,81 +219,14 @@ class _Answer:
                 return self._text(self._thoughts.rest())
 
     def _text(self, text: str) -> list[TextPart | ToolCall]:
-        if self.first:
+        if not self.begun:
             text = text.lstrip()
         return [TextPart(text)] if text else []
 
 
-def _after(models: tuple[Model, ...], name: str) -> tuple[Model, ...]:
-    names = [model.entry.name for model in models]
-    return models[names.index(name) + 1 :]
-
-
 def _gave_up(failures: Sequence[Failure]) -> GatewayError:
+    said = "; ".join(map(str, failures))
     return GatewayError(
-        f"no model answered: {'; '.join(map(str, failures))}",
+        said if len(failures) == 1 else f"no model answered: {said}",
         hint="Check the addresses and keys of the models, and that their servers run.",
     )
-
-
-def passes(status: int) -> bool:
-    """Whether a request that was answered with this HTTP status may be served when asked again."""
-    return status in _TRANSIENT
-
-
-def one_line(text: str, models: Sequence[Model]) -> str:
-    """Make an error text fit for people: one line, bounded, without the keys of these models.
-
-    An error body in OpenAI's form is reduced to its message.
-    """
-    for model in models:
-        if model.key is not None:
-            text = text.replace(model.key.get_secret_value(), "***")
-    start = text.find("{")
-    if start >= 0:
-        text = text[:start] + _message_in(text[start:])
-    text = re.sub(r"\s+", " ", text).strip()
-    return text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
-
-
-def _message_in(body: str) -> str:
-    try:
-        data = json.loads(body)
-    except ValueError:
-        return body
-    error = data.get("error", data) if isinstance(data, dict) else data
-    said = error.get("message", error) if isinstance(error, dict) else error
-    return said if isinstance(said, str) else body
-
-
-def parsed_arguments(raw: str) -> dict[str, Json] | None:
-    """Parse the arguments of a tool call; none at all count as an empty object."""
-    if not raw.strip():
-        return {}
-    try:
-        value = json.loads(raw)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-class CallCollector:
-    """Puts the tool calls of a stream together from their pieces."""
-
-    def __init__(self) -> None:
-        self._calls: dict[str, tuple[str, list[str]]] = {}
-
-    def add(self, key: str, name: str, arguments: str) -> None:
-        """Take one piece; the name may come in the first one only."""
-        known, pieces = self._calls.setdefault(key, ("", []))
-        pieces.append(arguments)
-        # Some servers repeat the whole name with every piece, others send it once.
-        self._calls[key] = (known or name, pieces)
-
-    def calls(self) -> list[ToolCall]:
-        """Give the complete calls in the order in which they began."""
-        made = []
-        for number, (key, (name, pieces)) in enumerate(self._calls.items()):
-            raw = "".join(pieces)
-            made.append(ToolCall(key or f"call_{number}", name, raw, parsed_arguments(raw)))
-        return made

@@ -1,4 +1,4 @@
-"""Asking models over Ollama's own API.
+"""The backend over Ollama's own API.
 
 Its OpenAI-compatible API has no way to say how long a context shall be, and a prompt that does not fit
 into the default one loses its beginning without a word. ``/api/chat`` takes ``num_ctx``.
@@ -7,22 +7,23 @@ into the default one loses its beginning without a word. ``/api/chat`` takes ``n
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agent_core.gateway.clock import AnswerClock
-from agent_core.gateway.context_room import ContextRoom, Room, room_for
-from agent_core.gateway.fallback import (
-    Backend,
-    BrokeOff,
-    Failure,
-    Piece,
-    each_in_turn,
-    one_line,
-    passes,
-)
+from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, broken, refused, unreachable
 from agent_core.gateway.ollama_wire import chat_messages, chat_tools
-from agent_core.gateway.protocol import Completed, ModelRequest, Remark, TextPart, ToolCall
+from agent_core.gateway.protocol import (
+    AssistantMessage,
+    Completed,
+    Message,
+    ModelRequest,
+    Remark,
+    StopReason,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
 
@@ -31,6 +32,96 @@ if TYPE_CHECKING:
 
 _NOT_FOUND: Final = 404
 _NO_TOOLS: Final = "does not support tools"
+
+_BYTES_PER_TOKEN: Final = 3
+"""On the safe side, also where a letter is a token: a prompt that turns out longer loses its beginning."""
+
+_MESSAGE_TOKENS: Final = 8
+"""What role and marks of one message cost."""
+
+_LEAST: Final = 4096
+_LEAST_ANSWER: Final = 512
+"""Tokens that an answer needs; with less the warning comes."""
+
+
+@dataclass(frozen=True)
+class PromptContext:
+    """The context for one prompt.
+
+    Attributes:
+        num_ctx: Tokens to ask for.
+        warning: What does not fit, in a sentence; empty where all does.
+    """
+
+    num_ctx: int
+    warning: str = ""
+
+
+class ContextSize:
+    """The context of one model: it grows in steps and never shrinks.
+
+    Ollama loads a model anew for each other length, which takes seconds.
+
+    Args:
+        limit: Most tokens; None where nobody knows.
+        reason: Why not more, for the warning.
+    """
+
+    def __init__(self, entry: ModelEntry, *, limit: int | None, reason: str) -> None:
+        self._entry = entry
+        self._limit = limit
+        self._reason = reason
+        self._now = _LEAST
+
+    def take(self, request: ModelRequest) -> PromptContext:
+        """Return a context that holds a prompt and its answer."""
+        prompt = prompt_tokens(request)
+        while self._now < prompt + self._entry.max_output_tokens:
+            self._now *= 2
+        if self._limit is None or self._now <= self._limit:
+            return PromptContext(self._now)
+        self._now = self._limit
+        if prompt + _LEAST_ANSWER <= self._limit:
+            return PromptContext(self._limit)
+        return PromptContext(
+            self._limit,
+            f"{self._entry.name} does not see all of this: it needs some {prompt + _LEAST_ANSWER} tokens, "
+            f"and {self._reason}. What came first is cut off.",
+        )
+
+
+def context_size_for(entry: ModelEntry, trained: int | None) -> ContextSize:
+    """Return the context size of a model.
+
+    Args:
+        trained: Tokens that it was trained for, where it is known.
+    """
+    own = entry.max_context_tokens
+    if own is not None and (trained is None or own < trained):
+        return ContextSize(entry, limit=own, reason=f"max_context_tokens allows {own}")
+    return ContextSize(entry, limit=trained, reason=f"the model was made for {trained}")
+
+
+def prompt_tokens(request: ModelRequest) -> int:
+    """Estimate the tokens of a whole prompt, tools included."""
+    tools = sum(
+        _bytes(tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
+        for tool in request.tools
+    )
+    size = _bytes(request.system) + tools + sum(map(_size, request.messages))
+    return size // _BYTES_PER_TOKEN + _MESSAGE_TOKENS * (len(request.messages) + len(request.tools) + 1)
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserMessage(text) | ToolMessage(_, _, text):
+            return _bytes(text)
+        case AssistantMessage(text, calls):
+            return _bytes(text, *(call.name + call.raw for call in calls))
+
+
+def _bytes(*texts: str) -> int:
+    return sum(len(text.encode()) for text in texts)
 
 
 @asynccontextmanager
@@ -41,99 +132,89 @@ async def open_ollama_backend(models: tuple[Model, ...]) -> AsyncIterator[Backen
             model.entry.name: await stack.enter_async_context(open_client(model.entry.address, model.key))
             for model in models
         }
-        yield OllamaBackend(clients, models)
+        yield OllamaBackend(clients)
 
 
 class OllamaBackend:
     """Asks each model itself."""
 
-    def __init__(self, clients: "dict[str, ollama.AsyncClient]", models: tuple[Model, ...]) -> None:
+    def __init__(self, clients: "dict[str, ollama.AsyncClient]") -> None:
         self._clients = clients
-        self._models = models
-        self._rooms: dict[str, ContextRoom] = {}
+        self._sizes: dict[str, ContextSize] = {}
 
-    async def ask(self, request: ModelRequest, models: tuple[Model, ...]) -> AsyncGenerator[Piece, None]:
-        """See ``fallback.Backend.ask``."""
-        async with aclosing(each_in_turn(models, partial(self._events, request))) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _events(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
-        """Ask one model; a failure of any kind ends the answer as ``BrokeOff``."""
+    async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
+        """See ``backend.Backend.ask``."""
         import httpx
         import ollama
 
-        entry, reply = model.entry, _Reply(model.entry)
-        clock = AnswerClock(entry)
+        entry, reply = model.entry, _Reply(model)
         try:
-            async with clock.limit():
-                room = await self._room(request, entry)
-            chunks = await self._chat(request, entry, room)
-            if room.warning:
-                yield Remark(room.warning)
+            context = await self._context(request, entry)
+            chunks = await self._chat(request, entry, context)
+            if context.warning:
+                yield Remark(context.warning)
             async with aclosing(chunks):
-                while (chunk := await clock.next_of(chunks)) is not None:
+                async for chunk in chunks:
+                    yield Alive()
                     for text in reply.take(chunk):
                         yield text
-        except TimeoutError:
-            yield BrokeOff(Failure(entry.name, f"no answer within {clock.seconds:g} s"))
         except ollama.ResponseError as error:
-            yield BrokeOff(self._refused(entry, error))
+            yield _refused(model, error)
         except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
-            yield BrokeOff(Failure(entry.name, f"nothing answers at {entry.address}"))
+            yield unreachable(model)
         except httpx.HTTPError as error:
-            said = one_line(f"the connection broke: {error or type(error).__name__}", self._models)
-            yield BrokeOff(Failure(entry.name, said, passing=True))
+            yield broken(model, f"broke the connection: {error or type(error).__name__}")
         except (ValueError, TypeError, AttributeError):
-            yield BrokeOff(Failure(entry.name, "what it sent is not an answer of Ollama", passing=True))
+            yield broken(model, "sent what is not an answer of Ollama")
         else:
             for piece in reply.end():
                 yield piece
 
     async def _chat(
-        self, request: ModelRequest, entry: ModelEntry, room: Room
+        self, request: ModelRequest, entry: ModelEntry, context: PromptContext
     ) -> "AsyncGenerator[ollama.ChatResponse, None]":
         chunks = await self._clients[entry.name].chat(
             model=entry.model,
             messages=chat_messages(request),
             tools=chat_tools(request.tools) or None,
             stream=True,
-            options={"num_ctx": room.num_ctx, "num_predict": entry.max_output_tokens},
+            options={"num_ctx": context.num_ctx, "num_predict": entry.max_output_tokens},
         )
         # Its type says iterator; it is a generator, and has to be closed where an answer is left.
         return cast("AsyncGenerator[ollama.ChatResponse, None]", chunks)
 
-    async def _room(self, request: ModelRequest, entry: ModelEntry) -> Room:
-        """Find the room for a prompt; what the model was trained for is asked once."""
-        known = self._rooms.get(entry.name)
+    async def _context(self, request: ModelRequest, entry: ModelEntry) -> PromptContext:
+        """Return the context for a prompt; the trained length of a model is asked once."""
+        known = self._sizes.get(entry.name)
         if known is None:
             trained = context_length_of(await self._clients[entry.name].show(entry.model))
-            known = self._rooms[entry.name] = room_for(entry, trained)
+            known = self._sizes[entry.name] = context_size_for(entry, trained)
         return known.take(request)
 
-    def _refused(self, entry: ModelEntry, error: "ollama.ResponseError") -> Failure:
-        if error.status_code == _NOT_FOUND:
-            return Failure(
-                entry.name, f"Ollama has no model {entry.model}; get it: strawberry models pull {entry.model}"
-            )
-        if _NO_TOOLS in str(error.error):
-            return Failure(entry.name, f"{entry.model} cannot call tools; {NO_TOOLS_ADVICE}")
-        # An error inside a stream has no status; the runner that died may be there the next time.
-        passing = error.status_code < 0 or passes(error.status_code)
-        status = f"status {error.status_code}: " if error.status_code > 0 else ""
-        return Failure(entry.name, one_line(f"{status}{error.error}", self._models), passing=passing)
+
+def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
+    entry = model.entry
+    if error.status_code == _NOT_FOUND:
+        reason = f"needs {entry.model}, which Ollama does not have: strawberry models pull {entry.model}"
+        return Failed(Failure(entry.name, reason))
+    if _NO_TOOLS in str(error.error):
+        return Failed(Failure(entry.name, f"cannot call tools; {NO_TOOLS_ADVICE}"))
+    if error.status_code > 0:
+        return refused(model, error.status_code, str(error.error))
+    # An error inside a stream has no status; the runner that died may be there the next time.
+    return broken(model, f"failed: {error.error}")
 
 
 class _Reply:
     """An answer in the making."""
 
-    def __init__(self, entry: ModelEntry) -> None:
-        self._entry = entry
+    def __init__(self, model: Model) -> None:
+        self._model = model
         self._calls: list[ToolCall] = []
         self._last: Any = None
 
     def take(self, chunk: "ollama.ChatResponse") -> list[TextPart]:
-        """Take one piece; gives the text in it. Thoughts are nobody's to read."""
+        """Take one piece; returns the text in it. Thoughts are never shown."""
         for call in chunk.message.tool_calls or ():
             arguments = dict(call.function.arguments)
             self._calls.append(
@@ -144,17 +225,16 @@ class _Reply:
         return [TextPart(chunk.message.content)] if chunk.message.content else []
 
     def end(self) -> list[Piece]:
-        """Give what is known only at the end."""
+        """Return what is known only at the end."""
         if self._last is None:
-            return [
-                BrokeOff(Failure(self._entry.name, "the stream ended before the answer did", passing=True))
-            ]
+            return [broken(self._model, "stopped before its answer was complete")]
+        name = self._model.entry.name
         completed = Completed(
-            self._entry.name, self._last.prompt_eval_count or 0, self._last.eval_count or 0, stop=self._stop()
+            name, self._last.prompt_eval_count or 0, self._last.eval_count or 0, stop=self._stop()
         )
         return [*self._calls, completed]
 
-    def _stop(self) -> Any:
+    def _stop(self) -> StopReason:
         if self._last.done_reason == "length":
             return "length"
         return "tools" if self._calls else "end" if self._last.done_reason == "stop" else "unknown"

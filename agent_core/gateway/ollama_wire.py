@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent_core.gateway.fallback import parsed_arguments
+from agent_core.gateway.backend import parsed_arguments
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Message,

@@ -1,21 +1,18 @@
-"""Asking models directly over the OpenAI-compatible chat API, without TensorZero."""
+"""The backend over the OpenAI-compatible chat API, without TensorZero."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from agent_core.gateway.clock import AnswerClock
-from agent_core.gateway.fallback import (
+from agent_core.gateway.backend import (
+    Alive,
     Backend,
-    BrokeOff,
     CallCollector,
-    Failure,
     Piece,
-    each_in_turn,
-    one_line,
-    passes,
+    broken,
+    refused,
+    unreachable,
 )
 from agent_core.gateway.protocol import (
     AssistantMessage,
@@ -44,56 +41,45 @@ _STOPS: Final[dict[str, StopReason]] = {
 
 
 @asynccontextmanager
-async def open_direct(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
+async def open_direct() -> AsyncIterator[Backend]:
     """Open the connections that the models share and close them again."""
     import httpx  # 80 ms that commands without a model never need
 
     async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=_CONNECT_S)) as client:
-        yield DirectBackend(client, models)
+        yield DirectBackend(client)
 
 
 class DirectBackend:
     """Asks each model itself."""
 
-    def __init__(self, client: "httpx.AsyncClient", models: tuple[Model, ...]) -> None:
+    def __init__(self, client: "httpx.AsyncClient") -> None:
         self._client = client
-        self._models = models
 
-    async def ask(self, request: ModelRequest, models: tuple[Model, ...]) -> AsyncGenerator[Piece, None]:
-        """See ``fallback.Backend.ask``."""
-        async with aclosing(each_in_turn(models, partial(self._events, request))) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _events(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
-        """Ask one model; a failure of any kind ends the answer as ``BrokeOff``."""
+    async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
+        """See ``backend.Backend.ask``."""
         import httpx
 
-        entry, reply = model.entry, _StreamedReply(model.entry.name)
-        clock = AnswerClock(entry)
+        reply = _StreamedReply(model)
         try:
-            async with clock.limit():
-                response = await self._client.send(self._request(request, model), stream=True)
+            response = await self._client.send(self._request(request, model), stream=True)
             async with aclosing(response):
                 if response.status_code != httpx.codes.OK:
-                    async with clock.limit():
-                        body = (await response.aread()).decode("utf-8", "replace")
-                    said = one_line(f"status {response.status_code}: {body}", self._models)
-                    yield BrokeOff(Failure(entry.name, said, passing=passes(response.status_code)))
+                    body = (await response.aread()).decode("utf-8", "replace")
+                    yield refused(model, response.status_code, body)
                     return
-                lines = response.aiter_lines()
-                while (line := await clock.next_of(lines)) is not None:
-                    for text in reply.take(line):
-                        yield text
-        except TimeoutError:
-            yield BrokeOff(Failure(entry.name, f"no answer within {clock.seconds:g} s"))
+                # Its type says iterator; it is a generator, and has to be closed where an answer is left.
+                pieces = cast("AsyncGenerator[str, None]", response.aiter_lines())
+                async with aclosing(pieces) as lines:
+                    async for line in lines:
+                        yield Alive()
+                        for text in reply.take(line):
+                            yield text
         except _Garbled as error:
-            yield BrokeOff(Failure(entry.name, one_line(str(error), self._models), passing=True))
-        except httpx.ConnectError:
-            yield BrokeOff(Failure(entry.name, f"nothing answers at {entry.address}"))
+            yield broken(model, str(error))
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            yield unreachable(model)
         except httpx.HTTPError as error:
-            said = one_line(f"the connection broke: {error or type(error).__name__}", self._models)
-            yield BrokeOff(Failure(entry.name, said, passing=True))
+            yield broken(model, f"broke the connection: {error or type(error).__name__}")
         else:
             for piece in reply.end():
                 yield piece
@@ -115,7 +101,7 @@ class _Garbled(Exception):
 class _StreamedReply:
     """An answer in the making, from the lines of its server-sent events."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
         self._calls = CallCollector()
         self._ids: dict[int, str] = {}
@@ -124,7 +110,7 @@ class _StreamedReply:
         self._usage = (0, 0)
 
     def take(self, line: str) -> list[TextPart]:
-        """Take one line; gives the text in it."""
+        """Take one line; returns the text in it."""
         if not line.startswith("data:"):
             return []
         data = line[5:].strip()
@@ -134,11 +120,11 @@ class _StreamedReply:
         try:
             return self._take_chunk(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise _Garbled(f"what it sent is not a chat chunk: {data[:100]}") from None
+            raise _Garbled(f"sent what is not a chat chunk: {data[:100]}") from None
 
     def _take_chunk(self, chunk: dict[str, Any]) -> list[TextPart]:
         if chunk.get("error"):
-            raise _Garbled(json.dumps({"error": chunk["error"]}))
+            raise _Garbled(f"failed: {json.dumps({'error': chunk['error']})}")
         if usage := chunk.get("usage"):
             self._usage = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
         texts: list[TextPart] = []
@@ -156,12 +142,12 @@ class _StreamedReply:
         return texts
 
     def end(self) -> list[Piece]:
-        """Give what is known only at the end."""
+        """Return what is known only at the end."""
         if not self._stop and not self._done:
-            return [BrokeOff(Failure(self._model, "the stream ended before the answer did", passing=True))]
+            return [broken(self._model, "stopped before its answer was complete")]
         return [
             *self._calls.calls(),
-            Completed(self._model, *self._usage, stop=_STOPS.get(self._stop, "unknown")),
+            Completed(self._model.entry.name, *self._usage, stop=_STOPS.get(self._stop, "unknown")),
         ]
 
 

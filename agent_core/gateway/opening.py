@@ -1,46 +1,172 @@
-"""Where a gateway comes from."""
+"""Gateways opened: for one list of models, or for a list that may change while it is in use."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 
-from agent_core.gateway.fallback import Backend, FallbackGateway, RetryPolicy
+from agent_core.gateway.backend import Backend
+from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
 from agent_core.gateway.ollama import open_ollama_backend
 from agent_core.gateway.openai import open_direct
-from agent_core.gateway.protocol import Gateway
-from agent_core.gateway.routes import Routes
+from agent_core.gateway.protocol import GatewayEvent, ModelRequest
 from agent_core.gateway.tensorzero import open_tensorzero
 from agent_core.models.entries import GatewayKind, Models
+from contracts.wire import Json
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_gateway(
     models: Models, *, kind: GatewayKind = "tensorzero", retry: RetryPolicy | None = None
-) -> AsyncIterator[Gateway]:
+) -> AsyncIterator[FallbackGateway]:
     """Open the gateway to these models.
 
-    With no model that can be asked it opens all the same; ``available`` is then false and asking
-    raises ``NoModel``. Models of Ollama are asked over its own API, in either kind.
+    It opens without a model that can be asked, too; asking then raises ``NoModel``. Models of Ollama are
+    asked over its own API, in either kind.
 
     Args:
         models: As ``models.choose`` gives them.
         retry: What to do where no model answered at all.
     """
-    policy = retry or RetryPolicy()
     if kind == "direct":
         models = _without_own_protocols(models)
     native = tuple(model for model in models.usable if model.entry.is_native_ollama)
     others = tuple(model for model in models.usable if not model.entry.is_native_ollama)
     async with AsyncExitStack() as stack:
-        ways: dict[str, Backend] = {}
+        backends: dict[str, Backend] = {}
         if native:
             ollama = await stack.enter_async_context(open_ollama_backend(native))
-            ways |= {model.entry.name: ollama for model in native}
+            backends |= {model.entry.name: ollama for model in native}
         if others:
-            opened = open_direct if kind == "direct" else open_tensorzero
-            backend = await stack.enter_async_context(opened(others))
-            ways |= {model.entry.name: backend for model in others}
-        yield FallbackGateway(Routes(lambda model: ways[model.entry.name]), models, retry=policy)
+            opened = open_direct() if kind == "direct" else open_tensorzero(others)
+            backend = await stack.enter_async_context(opened)
+            backends |= {model.entry.name: backend for model in others}
+        yield FallbackGateway(backends, models, retry=retry or RetryPolicy())
+
+
+class LiveGateway:
+    """A ``Gateway`` that opens when it is first asked, and takes other models while it runs.
+
+    As a context it closes what it opened.
+    """
+
+    def __init__(self, models: Models, *, kind: GatewayKind = "tensorzero") -> None:
+        self._current = _Generation(models, kind)
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> "LiveGateway":
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._current.close()
+        await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def models(self) -> Models:
+        """The models that are asked now."""
+        return self._current.models
+
+    def reload(self, models: Models, *, kind: GatewayKind) -> None:
+        """Ask other models from the next question on; answers that have begun are completed.
+
+        The same models and kind leave everything as it is.
+        """
+        if (models, kind) == (self._current.models, self._current.kind):
+            return
+        self._current.retire()
+        self._current = _Generation(models, kind)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
+        """Ask; see ``protocol.Gateway.stream``."""
+        async with (
+            self._current.used(self._tasks) as gateway,
+            aclosing(gateway.stream(request)) as events,
+        ):
+            async for event in events:
+                yield event
+
+    def states(self) -> list[dict[str, Json]]:
+        """Return name, provider, model, tool mode and state of each model, in order, for people to read.
+
+        A state is ``ready`` or ``skipped``; the latter with its reason and the seconds that it lasts yet.
+        """
+        states: list[dict[str, Json]] = []
+        for model in self.models.usable:
+            entry = model.entry
+            skip = self._current.skipped(entry.name)
+            states.append(
+                {
+                    "name": entry.name,
+                    "provider": entry.provider,
+                    "model": entry.model,
+                    "tools": entry.tools,
+                    "state": "skipped" if skip else "ready",
+                    "detail": skip[0] if skip else "",
+                    "skipped_s": round(skip[1]) if skip else 0,
+                }
+            )
+        return states
+
+
+class _Generation:
+    """One list of models and the gateway to them, open from its first use until it is retired and idle."""
+
+    def __init__(self, models: Models, kind: GatewayKind) -> None:
+        self.models = models
+        self.kind = kind
+        self._opened: asyncio.Future[FallbackGateway] | None = None
+        self._users = 0
+        self._retired = False
+        self._unused = asyncio.Event()
+
+    @asynccontextmanager
+    async def used(self, tasks: asyncio.TaskGroup) -> AsyncIterator[FallbackGateway]:
+        """Give the gateway, opening it if need be; it stays open meanwhile."""
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            tasks.create_task(self._keep(self._opened), name="gateway")
+        self._users += 1
+        try:
+            yield await asyncio.shield(self._opened)
+        finally:
+            self._users -= 1
+            self._end_if_idle()
+
+    def retire(self) -> None:
+        """Close the gateway as soon as nothing uses it."""
+        self._retired = True
+        self._end_if_idle()
+
+    def close(self) -> None:
+        """Close the gateway now."""
+        self._unused.set()
+
+    def skipped(self, name: str) -> tuple[str, float] | None:
+        """See ``FallbackGateway.skipped``; a gateway that was never used skips nothing."""
+        if self._opened is None or not self._opened.done() or self._opened.exception():
+            return None
+        return self._opened.result().skipped(name)
+
+    def _end_if_idle(self) -> None:
+        if self._retired and not self._users:
+            self._unused.set()
+
+    async def _keep(self, opened: "asyncio.Future[FallbackGateway]") -> None:
+        try:
+            async with open_gateway(self.models, kind=self.kind) as gateway:
+                opened.set_result(gateway)
+                await self._unused.wait()
+        except Exception as error:  # noqa: BLE001 - who asked gets it
+            if opened.done():
+                _log.exception("the gateway could not be closed")
+                return
+            # The next question tries to open it again.
+            self._opened = None
+            opened.set_exception(error)
 
 
 def _without_own_protocols(models: Models) -> Models:

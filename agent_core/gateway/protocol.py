@@ -1,10 +1,10 @@
-"""What a gateway takes and gives: messages in, events out, whichever model answers."""
+"""The protocol of gateways: messages in, events out, whichever model answers."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from agent_core.models.entries import ToolStyle
+from agent_core.models.entries import Models, ToolMode
 from contracts.wire import Json
 
 
@@ -66,7 +66,7 @@ Message = UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True)
 class Offer:
-    """What a model is told to be, and the tools that it gets.
+    """A system prompt and the tools that go with it.
 
     Attributes:
         system: The system prompt: text of ours only.
@@ -92,9 +92,9 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     native: Offer | None = None
 
-    def for_style(self, style: ToolStyle) -> "ModelRequest":
-        """Give the question as models of a style are asked it."""
-        if style == "code" or self.native is None:
+    def for_mode(self, mode: ToolMode) -> "ModelRequest":
+        """Return the question as models of a tool mode are asked it."""
+        if mode == "code" or self.native is None:
             return replace(self, native=None)
         return ModelRequest(self.native.system, self.messages, self.native.tools)
 
@@ -108,11 +108,11 @@ class TextPart:
 
 @dataclass(frozen=True)
 class FellBack:
-    """Models that stand earlier in the list did not answer; comes before the answer's first piece.
+    """Models that were asked earlier did not answer; comes before the answer's first piece.
 
     Attributes:
         model: The entry that answers.
-        reasons: One line for each that did not, beginning with its name.
+        reasons: One line for each that did not: ``house did not answer within 15 s``.
     """
 
     model: str
@@ -136,14 +136,14 @@ class Completed:
     Attributes:
         model: Name of the entry that answered.
         input_tokens: As the model counts them; 0 where it does not say.
-        style: Which of the two offers of a request it was made.
+        mode: Which of the two offers of a request the model got.
     """
 
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
     stop: StopReason = "end"
-    style: ToolStyle = "code"
+    mode: ToolMode = "code"
 
 
 GatewayEvent = TextPart | ToolCall | FellBack | Remark | Completed
@@ -153,18 +153,8 @@ class Gateway(Protocol):
     """Models in their order behind one question."""
 
     @property
-    def available(self) -> bool:
-        """Whether at least one model is configured and has its key."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The entries that can be asked, in order."""
-        ...
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """One line for each configured entry that cannot be asked."""
+    def models(self) -> Models:
+        """The models that can be asked, in order, and why others cannot."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:

@@ -1,8 +1,8 @@
-"""Asking models through TensorZero, embedded in this process. The only importer of tensorzero."""
+"""The backend over TensorZero, embedded in this process. The only importer of tensorzero."""
 
 import asyncio
-import itertools
 import json
+import logging
 import os
 import re
 import tempfile
@@ -11,16 +11,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_core.gateway.fallback import (
-    AllFailed,
+from agent_core.gateway.backend import (
+    Alive,
     Backend,
-    Began,
-    BrokeOff,
     CallCollector,
+    Failed,
     Failure,
     Piece,
-    one_line,
-    passes,
+    broken,
+    refused,
+    unreachable,
 )
 from agent_core.gateway.protocol import (
     AssistantMessage,
@@ -39,19 +39,15 @@ from agent_core.models.entries import Model, ModelEntry
 if TYPE_CHECKING:
     from tensorzero import AsyncTensorZeroGateway
 
+_log = logging.getLogger(__name__)
+
 _FUNCTION: Final = "assistant"
 
 _CLOSE_S: Final = 0.05
 """After ``close`` its threads end on their own; an interpreter that exits earlier crashes at times."""
 
-_TYPES: Final = {
-    "openai": "openai",
-    "ollama": "openai",
-    "anthropic": "anthropic",
-    "google": "google_ai_studio_gemini",
-}
-_PASSING: Final = re.compile(r"EOF|SSE|decod|reset|parsing chunk|before first chunk")
-"""Words of failures that are neither a status, nor a server that is not there or too slow."""
+_LEFT_S: Final = 5.0
+"""How much later than our own limits those of TensorZero come: they end a request that nobody awaits."""
 
 _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",
@@ -83,30 +79,23 @@ async def open_tensorzero(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
 
 
 def render(entries: Sequence[ModelEntry]) -> str:
-    """Write the configuration for these entries: the first is asked first, the others follow.
+    """Write the configuration for these entries: one variant each.
 
-    Keys are not in it: they go along with each call.
+    Keys are not in it: they go along with each call. Nor is an order: ``fallback`` chooses the variant, so
+    that the rules and the messages are the same whichever way a model is asked.
     """
     blocks = ["[gateway]\nobservability.enabled = false\ndisable_pseudonymous_usage_analytics = true\n"]
-    variants = [_variant(number) for number in range(len(entries))]
-    for variant, entry in zip(variants, entries, strict=True):
-        blocks.append(_model(variant, entry))
-    blocks.append(
-        f'[functions.{_FUNCTION}]\ntype = "chat"\n'
-        f"[functions.{_FUNCTION}.experimentation]\n"
-        'type = "static"\n'
-        f"candidate_variants = {json.dumps(variants[:1])}\n"
-        f"fallback_variants = {json.dumps(variants[1:])}\n"
-    )
-    for variant, entry in zip(variants, entries, strict=True):
-        blocks.append(
-            f"[functions.{_FUNCTION}.variants.{variant}]\n"
-            'type = "chat_completion"\n'
-            f'model = "{variant}"\n'
-            f"max_tokens = {entry.max_output_tokens}\n"
-            # Its own retries cost seconds before the next model is asked.
-            "retries = { num_retries = 0, max_delay_s = 1 }\n"
-        )
+    blocks += [_model(_variant(number), entry) for number, entry in enumerate(entries)]
+    blocks.append(f'[functions.{_FUNCTION}]\ntype = "chat"\n')
+    blocks += [
+        f"[functions.{_FUNCTION}.variants.{_variant(number)}]\n"
+        'type = "chat_completion"\n'
+        f'model = "{_variant(number)}"\n'
+        f"max_tokens = {entry.max_output_tokens}\n"
+        # Its own retries cost seconds before the next model is asked.
+        "retries = { num_retries = 0, max_delay_s = 1 }\n"
+        for number, entry in enumerate(entries)
+    ]
     return "\n".join(blocks)
 
 
@@ -115,12 +104,13 @@ def _variant(number: int) -> str:
 
 
 def _model(variant: str, entry: ModelEntry) -> str:
-    total_ms, first_ms = int(entry.timeout_s * 1000), int(min(entry.first_token_s, entry.timeout_s) * 1000)
+    total_ms = int((entry.timeout_s + _LEFT_S) * 1000)
+    first_ms = int((min(entry.first_token_s, entry.timeout_s) + _LEFT_S) * 1000)
     lines = [
         f"[models.{variant}]",
         'routing = ["provider"]',
         f"[models.{variant}.providers.provider]",
-        f'type = "{_TYPES[entry.provider]}"',
+        f'type = "{entry.about.tensorzero}"',
         f"model_name = {_quoted(entry.model)}",
         f'api_key_location = "{f"dynamic::{variant}" if entry.key_variable else "none"}"',
         (
@@ -149,37 +139,14 @@ class TensorZeroBackend:
 
     def __init__(self, client: "AsyncTensorZeroGateway", models: tuple[Model, ...]) -> None:
         self._client = client
-        self._models = models
         self._variants = {model.entry.name: _variant(number) for number, model in enumerate(models)}
-        self._by_name = {model.entry.name: model for model in models}
-        self._names = {variant: name for name, variant in self._variants.items()}
 
-    async def ask(self, request: ModelRequest, models: tuple[Model, ...]) -> AsyncGenerator[Piece, None]:
-        """See ``fallback.Backend.ask``; for all models TensorZero itself falls back."""
-        if models == self._models:
-            async for piece in self._call(request, models, None):
-                yield piece
-            return
-        failures: tuple[Failure, ...] = ()
-        for model in models:
-            async for piece in self._call(request, (model,), self._variants[model.entry.name]):
-                if isinstance(piece, AllFailed):
-                    failures += piece.failures
-                elif isinstance(piece, Began):
-                    yield Began(piece.model, failures)
-                else:
-                    yield piece
-                    if isinstance(piece, Completed | BrokeOff):
-                        return
-        yield AllFailed(failures)
-
-    async def _call(
-        self, request: ModelRequest, models: tuple[Model, ...], variant: str | None
-    ) -> AsyncGenerator[Piece, None]:
+    async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
+        """See ``backend.Backend.ask``."""
         from tensorzero import TextChunk, ToolCallChunk
         from tensorzero.types import BaseTensorZeroError
 
-        answering = ""
+        variant = self._variants[model.entry.name]
         collected, stop, usage = CallCollector(), "", (0, 0)
         try:
             stream: Any = await self._client.inference(
@@ -187,20 +154,11 @@ class TensorZeroBackend:
                 variant_name=variant,
                 input={"system": request.system, "messages": _messages(request.messages)},
                 stream=True,
-                # What those said that were asked before comes back in the first chunk.
-                include_raw_response=len(models) > 1,
                 additional_tools=[_tool(tool) for tool in request.tools] or None,
-                credentials={
-                    self._variants[model.entry.name]: model.key.get_secret_value()
-                    for model in models
-                    if model.key is not None
-                },
+                credentials={variant: model.key.get_secret_value()} if model.key is not None else {},
             )
             async for chunk in stream:
-                if not answering:
-                    answering = self._names[chunk.variant_name]
-                    bodies = [entry.data for entry in chunk.raw_response or ()]
-                    yield Began(answering, self._skipped(answering, models, bodies))
+                yield Alive()
                 for content in chunk.content:
                     if isinstance(content, TextChunk) and content.text:
                         yield TextPart(content.text)
@@ -211,79 +169,31 @@ class TensorZeroBackend:
                 if chunk.finish_reason is not None:
                     stop = chunk.finish_reason.value
         except BaseTensorZeroError as error:
-            if answering:
-                said = one_line(_plain(_plain_json(str(error)), self._by_name[answering].entry), models)
-                yield BrokeOff(Failure(answering, said, passing=True))
-            else:
-                yield AllFailed(self._failures(str(error), models))
-            return
-        if not answering:
-            yield AllFailed((Failure(models[0].entry.name, "its answer was empty"),))
+            yield _failed(model, str(error))
             return
         for call in collected.calls():
             yield call
-        yield Completed(answering, *usage, stop=_STOPS.get(stop, "unknown"))
-
-    def _skipped(
-        self, answering: str, models: tuple[Model, ...], bodies: Sequence[str]
-    ) -> tuple[Failure, ...]:
-        """Say why those before the one that answers did not.
-
-        TensorZero hands on the bodies of refusals, and nothing of a server that is not there or too slow;
-        so whose a body is can only be told where all of them have one.
-        """
-        skipped = list(itertools.takewhile(lambda model: model.entry.name != answering, models))
-        if len(bodies) != len(skipped):
-            return tuple(Failure(model.entry.name, "gave no answer", passing=True) for model in skipped)
-        return tuple(
-            Failure(model.entry.name, one_line(_plain(body, model.entry), models), passing=True)
-            for model, body in zip(skipped, bodies, strict=True)
-        )
-
-    def _failures(self, text: str, models: tuple[Model, ...]) -> tuple[Failure, ...]:
-        said = _plain_json(text)
-        found = list(re.finditer(r"(?:^|\n|: )(model_\d+): ", said))
-        by_name: dict[str, str] = {}
-        for place, match in enumerate(found):
-            end = found[place + 1].start() if place + 1 < len(found) else len(said)
-            by_name.setdefault(self._names.get(match[1], ""), said[match.end() : end])
-        return tuple(
-            _failure(
-                model, by_name.get(model.entry.name, said if len(models) == 1 else "gave no answer"), models
-            )
-            for model in models
-        )
+        yield Completed(model.entry.name, *usage, stop=_STOPS.get(stop, "unknown"))
 
 
-def _failure(model: Model, said: str, models: tuple[Model, ...]) -> Failure:
-    status = re.search(r"status code: (\d{3})", said)
-    # A stream that ended in the middle may come whole the next time; a server that is not there,
-    # or one that let the time run out, will not.
-    passing = passes(int(status[1])) if status else bool(_PASSING.search(said))
-    return Failure(model.entry.name, one_line(_plain(said, model.entry), models), passing=passing)
-
-
-def _plain_json(text: str) -> str:
+def _failed(model: Model, text: str) -> Failed:
+    """Report in our words what TensorZero reports in those of its inner parts."""
     start = text.find("{")
     try:
-        data = json.loads(text[start:])
-    except ValueError:
-        return text
-    return str(data.get("error", text))
-
-
-def _plain(said: str, entry: ModelEntry) -> str:
-    """Say in our words what TensorZero says in those of its inner parts."""
-    timeout = re.search(r"timeout \((\d+)ms\)", said)
-    if timeout:
-        return f"no answer within {int(timeout[1]) / 1000:g} s"
-    if "(Connect)" in said:
-        return f"nothing answers at {entry.address or entry.provider}"
-    if "caused by: " in said:
-        return f"the connection broke: {said.rpartition('caused by: ')[2]}"
-    said = said.replace("All model providers failed to infer with errors: provider: ", "")
-    said = re.sub(r"^.*?rror from \w+ (?:server|client): ", "", said, flags=re.DOTALL)
-    return re.sub(r"^Invalid status code: ", "status ", said)
+        text = str(json.loads(text[start:])["error"])
+    except (ValueError, KeyError, TypeError):
+        text = text[max(start, 0) :]
+    if timeout := re.search(r"timeout \((\d+)ms\)", text):
+        seconds = int(timeout[1]) / 1000 - _LEFT_S
+        return Failed(Failure(model.entry.name, f"did not answer within {seconds:g} s", "down"))
+    if "(Connect)" in text:
+        return unreachable(model)
+    if status := re.search(r"status code: (\d{3})[^:]*:?\s*(.*)", text, re.DOTALL):
+        return refused(model, int(status[1]), status[2])
+    if "caused by: " in text:
+        return broken(model, f"broke the connection: {text.rpartition('caused by: ')[2]}")
+    _log.warning("TensorZero could not read the answer of %s: %s", model.entry.name, text)
+    return broken(model, "sent an answer that cannot be read")
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

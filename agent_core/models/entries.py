@@ -18,10 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
+from agent_core.models.ollama import ollama_address
+from agent_core.models.providers import PROVIDERS, Provider
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
-from contracts.validation import explain
+from contracts.validation import did_you_mean, explain
 
 LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 """While this environment variable is set, only models on loopback are asked; tests set it."""
@@ -29,19 +30,8 @@ LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 SETTINGS_FILE: Final = "strawberry.toml"
 KEYS_FILE: Final = ".env"
 
-Provider = Literal["openai", "ollama", "anthropic", "google"]
-
-ToolStyle = Literal["code", "native"]
+ToolMode = Literal["code", "native"]
 """How a model acts: by writing Python that calls skills, or by calling skills as tools of its own."""
-
-_KEY_VARIABLES: Final[dict[Provider, str]] = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "google": "GOOGLE_AI_STUDIO_API_KEY",
-}
-_BASE_URLS: Final[dict[Provider, str]] = {
-    "openai": "https://api.openai.com/v1",
-    "ollama": DEFAULT_ADDRESS,
-}
 
 
 class ModelEntry(BaseModel):
@@ -56,8 +46,9 @@ class ModelEntry(BaseModel):
         max_output_tokens: Most tokens of one answer.
         max_context_tokens: Most tokens of a context that Ollama is asked to make room for; each costs
             memory. None: as many as a prompt needs, up to what the model was trained for.
-        first_token_s: Seconds until the first piece of an answer must be there.
-        timeout_s: Seconds until the whole answer must be there.
+        first_token_s: Seconds that the first piece of an answer may take; a model that was idle has to be
+            loaded first, which a slow machine needs more for.
+        timeout_s: Seconds that the whole answer may take.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,18 +60,25 @@ class ModelEntry(BaseModel):
             description="at most 64 letters, digits, '_', '.' and '-', a letter or digit first",
         ),
     ]
-    provider: Provider
+    provider: str
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
     api_key_env: Annotated[
         str | None,
         Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="the name of a variable, not the key itself"),
     ] = None
-    tools: ToolStyle = "code"
+    tools: ToolMode = "code"
     max_output_tokens: Annotated[int, Field(gt=0)] = 4096
     max_context_tokens: Annotated[int, Field(ge=1024)] | None = None
-    first_token_s: Annotated[float, Field(gt=0)] = 60.0
+    first_token_s: Annotated[float, Field(gt=0)] = 15.0
     timeout_s: Annotated[float, Field(gt=0)] = 180.0
+
+    @field_validator("provider")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in PROVIDERS:
+            raise ValueError(f"there is none called {name!r}{did_you_mean(name, PROVIDERS)}")
+        return name
 
     @field_validator("base_url")
     @classmethod
@@ -91,21 +89,27 @@ class ModelEntry(BaseModel):
 
     @model_validator(mode="after")
     def _fits_provider(self) -> Self:
-        if self.base_url is not None and self.provider in ("anthropic", "google"):
-            raise ValueError(f"base_url is only for openai and ollama, not for {self.provider}")
+        if self.base_url is not None and not self.about.takes_address:
+            able = " and ".join(each.name for each in PROVIDERS.values() if each.takes_address)
+            raise ValueError(f"base_url is only for {able}, not for {self.provider}")
         if self.max_context_tokens is not None and not self.is_native_ollama:
             raise ValueError("max_context_tokens is only for ollama, without /v1 in its base_url")
         return self
 
     @property
+    def about(self) -> Provider:
+        """What is known of its provider."""
+        return PROVIDERS[self.provider]
+
+    @property
     def key_variable(self) -> str | None:
         """The variable that must hold a key, or None where none is needed."""
-        return self.api_key_env or _KEY_VARIABLES.get(self.provider)
+        return self.api_key_env or self.about.key_variable or None
 
     @property
     def address(self) -> str:
         """The base URL that is asked, without a slash at its end; empty for the provider's own."""
-        return (self.base_url or _BASE_URLS.get(self.provider, "")).rstrip("/")
+        return (self.base_url or self.about.address).rstrip("/")
 
     @property
     def is_native_ollama(self) -> bool:

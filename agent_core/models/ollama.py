@@ -1,13 +1,17 @@
 """An Ollama in the house: which models it has, what they can do, and getting further ones."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from contracts.errors import GatewayError, NotFound
+from agent_core.models.providers import OLLAMA_PORT, PROVIDERS
+from contracts.addresses import DEFAULT_PORTS
+from contracts.errors import ConfigError, GatewayError, NotFound
 
 if TYPE_CHECKING:
     import ollama
@@ -23,6 +27,8 @@ _ANSWER_S: Final = 10.0
 
 _SMALL: Final = 8_000_000_000
 """Parameters below which a model is given skills as tools in place of code."""
+
+ADDRESS_VARIABLE: Final = "OLLAMA_HOST"
 
 _ABSENT: Final = "file does not exist"
 
@@ -178,3 +184,42 @@ def _told(address: str) -> Iterator[None]:
         raise GatewayError(
             f"what answers at {address} does not behave as Ollama: {reason}", hint="Check the address."
         ) from None
+
+
+def ollama_address(variables: Mapping[str, str]) -> str:
+    """Return the address at which Ollama is found: what ``OLLAMA_HOST`` says, read as Ollama reads it.
+
+    A host, a port, both, or a URL will do; a server that listens on all addresses is asked on loopback.
+
+    Raises:
+        ConfigError: If the variable holds none of these.
+    """
+    value = variables.get(ADDRESS_VARIABLE, "").strip().strip("\"'")
+    if not value:
+        return PROVIDERS["ollama"].address
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        scheme, rest = "http", value
+    default = DEFAULT_PORTS.get(scheme) if separator else OLLAMA_PORT
+    try:
+        parts = urlsplit(f"{scheme}://{rest}")
+        port = parts.port or default
+    except ValueError:
+        port, parts = None, urlsplit("")
+    if port is None:
+        raise ConfigError(
+            f"{ADDRESS_VARIABLE} is no address: {value}", hint="Write a host, host:port, or http://host:port."
+        )
+    return f"{scheme}://{_host(parts.hostname)}:{port}{parts.path.rstrip('/')}"
+
+
+def _host(name: str | None) -> str:
+    if not name:
+        return "127.0.0.1"
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name
+    if address.is_unspecified:
+        return "[::1]" if isinstance(address, IPv6Address) else "127.0.0.1"
+    return f"[{name}]" if isinstance(address, IPv6Address) else name

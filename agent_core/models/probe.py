@@ -1,4 +1,4 @@
-"""Trying a model with a real request: does it answer, how fast, and can it call tools?"""
+"""A test of a model with a real request: whether it answers, how fast, and whether it calls tools."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -80,8 +80,8 @@ async def probe(model: Model, *, tools: bool = True, kind: GatewayKind = "tensor
         tools: Whether to try a tool call, too; a model that refuses tools is asked again without.
     """
     async with open_gateway(Models((model,)), kind=kind, retry=RetryPolicy(retries=0)) as gateway:
-        if not gateway.available:
-            return Probe(problem="; ".join(gateway.problems))
+        if not gateway.models.usable:
+            return Probe(problem="; ".join(gateway.models.problems))
         started = time.monotonic()
         try:
             return await _try(gateway.stream(_ASK_FOR_CALL if tools else _ASK), tools=tools)

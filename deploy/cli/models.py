@@ -7,17 +7,20 @@ import sys
 import time
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from pydantic import SecretStr
 
-from agent_core.models.ollama import LocalModel, PullStep, open_ollama
-from agent_core.models.ollama_address import VARIABLE, ollama_address
-from contracts.errors import GatewayError
+from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
+from contracts.errors import GatewayError, StrawberryError
+from deploy.cli.client import HubClient
 from deploy.cli.output import Output, note, table, waiting
 from deploy.cli.progress import Progress, size_text
 from deploy.home.directory import Home
 from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
+
+_HUB_S: Final = 2.0
+"""How long a hub may take to say which models it skips; the list comes without that."""
 
 
 def list_models(options: argparse.Namespace) -> None:
@@ -26,7 +29,10 @@ def list_models(options: argparse.Namespace) -> None:
     with waiting("asking the models"):
         configured = asyncio.run(look_at(home, environment, ask=not options.no_ask))
         ollamas = asyncio.run(ask_ollamas(ollamas_of(home, environment)))
-    rows = [model.as_dict() for model in configured]
+    skipped = _skipped(home)
+    rows = [{**model.as_dict(), "skipped": skipped.get(model.entry.name)} for model in configured]
+    for row in rows:
+        row["detail"] = "; ".join(filter(None, (row["detail"], row["skipped"])))
     if options.json:
         found = [
             {
@@ -45,6 +51,19 @@ def list_models(options: argparse.Namespace) -> None:
         print(_ollama_text(each))
 
 
+def _skipped(home: Home) -> dict[str, str]:
+    """Return why and for how long the running hub skips models, by name; empty where no hub answers."""
+    try:
+        answer = HubClient.find(home, url=None).request("GET", "/api/models", timeout=_HUB_S)
+    except StrawberryError:
+        return {}
+    return {
+        model["name"]: f"skipped by the hub for {model['skipped_s']} s: it {model['detail']}"
+        for model in answer["models"]
+        if model["state"] == "skipped"
+    }
+
+
 def pull(options: argparse.Namespace) -> None:
     """Let Ollama get a model, and show how far it is."""
     asyncio.run(_pull(options))
@@ -52,7 +71,7 @@ def pull(options: argparse.Namespace) -> None:
 
 async def _pull(options: argparse.Namespace) -> None:
     server = ollamas_of(Home.find(), dict(os.environ))[0]
-    address = ollama_address({VARIABLE: options.ollama}) if options.ollama else server.entry.address
+    address = ollama_address({ADDRESS_VARIABLE: options.ollama}) if options.ollama else server.entry.address
     size = await pull_model(address, None if options.ollama else server.key, options.name)
     Output(options.json).result(
         {"model": options.name, "address": address, "bytes": size},

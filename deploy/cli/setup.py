@@ -3,18 +3,19 @@
 import argparse
 import asyncio
 import getpass
+import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
-from agent_core.models.ollama import LocalModel
-from agent_core.models.ollama_address import DEFAULT_ADDRESS, ollama_address
+from agent_core.models.ollama import LocalModel, ollama_address
 from agent_core.models.probe import Probe, probe
+from agent_core.models.providers import PROVIDERS
 from contracts.errors import ConfigError
 from contracts.validation import explain
 from deploy.cli.asking import agreed
@@ -26,8 +27,8 @@ from deploy.service.systemd import Systemd
 from deploy.settings.models import ask_ollamas, ollama_at
 from deploy.settings.setup import unused_name, write_entry, write_key
 
-_PROVIDERS: Final = ("openai", "ollama", "anthropic", "google")
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
+_TRY_S: Final = 60.0
 _FLAGS: Final = "Say it all, for example: strawberry setup --provider ollama --model qwen3:4b"
 
 
@@ -73,6 +74,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
             f"{entry.name}: {tried.problem or tried.advice}",
             hint="Nothing was written; --no-test writes it all the same.",
         )
+    entry = _with_time(entry, tried)
     _write(home, entry, model.key)
     told = {"name": entry.name, "tools": entry.tools, "tried": asdict(tried) if tried else None}
     Output(options.json).result(told, text=_written(home, entry, tried))
@@ -93,12 +95,11 @@ def _converse(home: Home) -> None:
     added: list[str] = []
     try:
         while True:
-            provider = _ask(
-                "Provider: openai (or anything compatible), ollama, anthropic, google; empty to end"
-            )
+            choices = ", ".join(f"{each.name} ({each.about})" for each in PROVIDERS.values())
+            provider = _ask(f"Provider: {choices}; empty to end")
             if not provider:
                 break
-            if provider not in _PROVIDERS:
+            if provider not in PROVIDERS:
                 note(f"  There is no {provider}.")
                 continue
             entry = _add_by_asking(home, provider)
@@ -149,6 +150,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
     note(f"  {_result(tried)}")
     if not tried.serves and not agreed("  Write it all the same?"):
         return None
+    entry = _with_time(entry, tried)
     _write(home, entry, key)
     return entry
 
@@ -177,8 +179,10 @@ def _ollama_elsewhere(provider: str, variables: dict[str, str]) -> str | None:
 
     It goes into the entry: a hub that starts as a service does not see this terminal's variables.
     """
-    address = ollama_address(variables) if provider == "ollama" else DEFAULT_ADDRESS
-    return address if address != DEFAULT_ADDRESS else None
+    if provider != "ollama":
+        return None
+    address = ollama_address(variables)
+    return address if address != PROVIDERS[provider].address else None
 
 
 def _look_up(model: Model) -> LocalModel | None:
@@ -252,8 +256,16 @@ def _ask_key(entry: ModelEntry, variables: dict[str, str], *, needed: bool) -> S
 
 
 def _try(model: Model) -> Probe:
-    with waiting(f"trying {model.entry.name}"):
-        return asyncio.run(probe(model))
+    """Try a model, with time enough to load it first."""
+    entry = model.entry.model_copy(update={"first_token_s": max(_TRY_S, model.entry.first_token_s)})
+    with waiting(f"trying {entry.name}"):
+        return asyncio.run(probe(replace(model, entry=entry)))
+
+
+def _with_time(entry: ModelEntry, tried: Probe | None) -> ModelEntry:
+    """Allow a model that is slow to begin three times as long as it took, where that is more."""
+    needed = math.ceil(3 * tried.first_s) if tried is not None else 0
+    return entry.model_copy(update={"first_token_s": needed}) if needed > entry.first_token_s else entry
 
 
 def _write(home: Home, entry: ModelEntry, key: SecretStr | None) -> None:

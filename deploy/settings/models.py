@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_core.models.entries import Model, ModelEntry, Models, choose, read_entries, read_keys
-from agent_core.models.ollama import LocalModel, open_ollama
-from agent_core.models.ollama_address import ollama_address
+from agent_core.models.ollama import LocalModel, ollama_address, open_ollama
 from agent_core.models.probe import Probe, probe
 from contracts.errors import GatewayError
 from deploy.home.directory import Home

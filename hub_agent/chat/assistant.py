@@ -6,19 +6,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agent_core.conversation import Exchange, messages_of
-from agent_core.gateway.protocol import Gateway
+from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
 from agent_core.prompt import Household, Presence, context_block, system_prompt
 from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
-from agent_core.tools.native_tools import NativeToolset
-from agent_core.tools.styles import NativeStyle
+from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import SkillToolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
-from chat.standby import Standby
 from chat.turns import Turn, TurnKey, TurnRequest, Turns
 from contracts.chat import AGENTS, check_agent
 from contracts.errors import NoModel
@@ -66,7 +64,7 @@ class Assistant:
     """The hub's agent.
 
     Attributes:
-        gateway: Opened when the first message needs it.
+        gateway: Its models are those that are asked now; they may change while the hub runs.
     """
 
     settings: HubSettings
@@ -76,7 +74,7 @@ class Assistant:
     turns: Turns
     questions: Questions
     sandbox: Sandbox
-    gateway: Standby[Gateway]
+    gateway: LiveGateway
 
     async def ask(self, asking: Asking) -> Turn:
         """Begin a turn, if it can be served; until then nothing of it is kept.
@@ -92,7 +90,7 @@ class Assistant:
         )
         if matched is not None:
             run = partial(self._say, asking, matched)
-        elif self.settings.models.usable:
+        elif self.gateway.models.usable:
             run = partial(self._think, asking)
         else:
             raise self._no_model(asking.user)
@@ -148,9 +146,16 @@ class Assistant:
         )
         events = run_turn(
             request,
-            gateway=await self.gateway.get(),
+            gateway=self.gateway,
             toolset=toolset,
-            native=await self._native(asking, history, catalogue, toolset),
+            native=await native_mode(
+                self.gateway.models,
+                catalogue,
+                toolset,
+                system=system_prompt(household, "native"),
+                # "And in the hall?" is about what the message before was about.
+                said=(*(exchange.question for exchange in history[-1:]), asking.message),
+            ),
             limits=self.settings.turns.limits,
         )
         try:
@@ -159,18 +164,6 @@ class Assistant:
                     yield event
         finally:
             turn.untrusted = toolset.untrusted
-
-    async def _native(
-        self, asking: Asking, history: list[Exchange], catalogue: DirectoryCatalogue, toolset: SkillToolset
-    ) -> NativeStyle | None:
-        """Make what small models get, where one of the models is such."""
-        if all(model.entry.tools == "code" for model in self.settings.models.usable):
-            return None
-        tools = NativeToolset(catalogue, toolset)
-        # "And in the hall?" is about what the message before was about.
-        for text in (*(exchange.question for exchange in history[-1:]), asking.message):
-            await tools.offer(text)
-        return NativeStyle(system_prompt(self._household(asking.user), "native"), tools)
 
     def _actor(self, asking: Asking) -> Actor:
         return Actor(
@@ -208,7 +201,7 @@ class Assistant:
         )
 
     def _no_model(self, user: User) -> NoModel:
-        models = self.settings.models
+        models = self.gateway.models
         said = "; ".join(models.problems) or "no model is configured"
         examples = self.registry.search.examples(self._household(user).language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""

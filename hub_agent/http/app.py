@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from chat.http.guard import Guard
@@ -15,7 +16,7 @@ from hub_agent.chat.incoming import Chat
 from hub_agent.http import chat, completions, conversations, errors, history, skills
 from hub_agent.http.skills import Direct
 from hub_agent.settings import HttpSettings
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_router as make_registry_router
 
@@ -49,6 +50,13 @@ def make_app(services: Services) -> ASGIApp:
     @app.get("/api/health")
     async def health() -> dict[str, Json]:
         return services.health()
+
+    may_chat = Depends(services.gate.require("chat"))
+
+    @app.get("/api/models", response_model=None)
+    async def models(_: Annotated[Bearer, may_chat]) -> dict[str, Json]:
+        gateway = assistant.gateway
+        return {"models": gateway.states(), "problems": list(gateway.models.problems)}
 
     direct = Direct(
         assistant,

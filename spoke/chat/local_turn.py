@@ -15,11 +15,10 @@ from agent_core.conversation import Exchange, messages_of
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models.entries import Model, Models
+from agent_core.models.entries import Model
 from agent_core.prompt import Presence, context_block, system_prompt
-from agent_core.tools.native_tools import NativeToolset
+from agent_core.tools.native import native_mode
 from agent_core.tools.skill_calls import Confirmer
-from agent_core.tools.styles import NativeStyle
 from agent_core.tools.toolset import Session, SkillToolset
 from agent_core.turn import Emit
 from chat.standby import Standby
@@ -57,10 +56,9 @@ class LocalQuestion:
 
 @dataclass(frozen=True)
 class _Means:
-    """What answers: the models, and the sandbox where it is installed."""
+    """What answers: the gateway, and the sandbox where it is installed."""
 
     gateway: Gateway
-    models: Models
     pool: Pool | None
 
 
@@ -120,25 +118,20 @@ class LocalAgent:
             request,
             gateway=means.gateway,
             toolset=toolset if question.can_act else None,
-            native=await self._native(question, means.models, toolset),
+            native=await native_mode(
+                means.gateway.models,
+                self._skills,
+                toolset,
+                system=system_prompt(self._household, "native"),
+                # "And a bit louder?" is about what the message before was about.
+                said=(*(exchange.question for exchange in question.history[-1:]), question.message),
+            ),
             limits=self._limits,
         )
         async with aclosing(events):
             async for event in events:
                 emit(event)
         return toolset.untrusted
-
-    async def _native(
-        self, question: LocalQuestion, models: Models, toolset: SkillToolset
-    ) -> NativeStyle | None:
-        """Make what small models get, where one of the models is such."""
-        if all(model.entry.tools == "code" for model in models.usable):
-            return None
-        tools = NativeToolset(self._skills, toolset)
-        # "And a bit louder?" is about what the message before was about.
-        for text in (*(exchange.question for exchange in question.history[-1:]), question.message):
-            await tools.offer(text)
-        return NativeStyle(system_prompt(self._household, "native"), tools)
 
 
 @dataclass(frozen=True)
@@ -159,9 +152,7 @@ async def _open_means(settings: SpokeSettings) -> AsyncIterator[_Means]:
             pool = await stack.enter_async_context(open_pool(sandbox))
         except SandboxError:
             models = replace(models, usable=tuple(map(_without_programs, models.usable)))
-        yield _Means(
-            await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), models, pool
-        )
+        yield _Means(await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), pool)
 
 
 def _without_programs(model: Model) -> Model:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.gateway.opening import open_gateway
+from agent_core.gateway.backend import Failure
+from agent_core.gateway.fallback import CircuitBreaker
+from agent_core.gateway.opening import LiveGateway, open_gateway
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Completed,
@@ -162,7 +164,7 @@ async def test_the_next_model_serves_where_one_gives_no_answer(
         events = await ask(gateway)
     assert isinstance(events[0], FellBack)
     assert events[0].model == "second"
-    assert events[0].reasons[0].startswith("first: ")
+    assert events[0].reasons[0].startswith("first ")
     assert text(events) == "Here."
     assert isinstance(events[-1], Completed)
     assert events[-1].model == "second"
@@ -179,7 +181,7 @@ async def test_why_a_model_refused_is_told_though_the_next_one_serves(
         events = await ask(gateway)
     assert isinstance(events[0], FellBack)
     first, second = events[0].reasons
-    assert first.startswith("first: ")
+    assert first.startswith("first ")
     assert second.endswith("Incorrect API key *** provided")
 
 
@@ -212,9 +214,9 @@ async def test_nobody_answers_and_the_error_names_each_with_what_it_said(
     async with gateway_to(first, second) as gateway:
         with pytest.raises(GatewayError) as error:
             await ask(gateway)
-    assert "first: " in error.value.message
+    assert "first answered with status 401: " in error.value.message
     assert "bad key" in error.value.message
-    assert "second: " in error.value.message
+    assert "second answered with status 400: " in error.value.message
     assert "no such model" in error.value.message
     assert "\n" not in error.value.message
     assert error.value.hint
@@ -224,13 +226,13 @@ async def test_a_server_that_is_not_there_is_named(serve: Serve, gateway_to: Ope
     server = serve([], name="gone")
     server.__exit__(None, None, None)
     async with gateway_to(server, retries=2) as gateway:
-        with pytest.raises(GatewayError, match=f"gone: nothing answers at {server.base_url}"):
+        with pytest.raises(GatewayError, match=f"gone cannot be reached at {server.base_url}"):
             await ask(gateway)
 
 
 async def test_all_answers_empty_is_said(serve: Serve, gateway_to: OpenGateway) -> None:
     async with gateway_to(serve([Says()], name="a"), serve([Says()], name="b")) as gateway:
-        with pytest.raises(GatewayError, match=r"a: its answer was empty; b: its answer was empty"):
+        with pytest.raises(GatewayError, match=r"a sent an empty answer; b sent an empty answer"):
             await ask(gateway)
 
 
@@ -302,7 +304,7 @@ async def test_cancelling_ends_the_question(serve: Serve, gateway_to: OpenGatewa
 async def test_without_a_model_asking_says_what_to_do(kind: str) -> None:
     models = choose((), {}, home=Path("/home/of/it"))
     async with open_gateway(models, kind=kind) as gateway:  # type: ignore[arg-type]
-        assert not gateway.available
+        assert not gateway.models.usable
         with pytest.raises(NoModel) as error:
             await ask(gateway)
     assert "strawberry.toml" in error.value.hint
@@ -322,7 +324,7 @@ async def test_a_missing_key_names_variable_and_file_and_the_next_model_serves(
     assert models.problems == ("first: HOUSE_KEY is not set",)
     assert models.hint == f"Add the line HOUSE_KEY=… to {Path('/home/of/it/.env')}."
     async with open_gateway(models, kind=kind) as gateway:  # type: ignore[arg-type]
-        assert gateway.names == ("second",)
+        assert [model.entry.name for model in gateway.models.usable] == ["second"]
         assert text(await ask(gateway)) == "Here."
 
 
@@ -338,7 +340,7 @@ async def test_direct_says_which_providers_it_does_not_speak() -> None:
     entry = ModelEntry(name="claude", provider="anthropic", model="m")
     models = choose((entry,), {"ANTHROPIC_API_KEY": "k"}, home=Path(), local_only=False)
     async with open_gateway(models, kind="direct") as gateway:
-        assert gateway.problems == ("claude: anthropic needs TensorZero",)
+        assert gateway.models.problems == ("claude: anthropic needs TensorZero",)
         with pytest.raises(NoModel):
             await ask(gateway)
 
@@ -399,3 +401,55 @@ asyncio.run(main())
     for _ in range(6):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "m\n", "")
+
+
+async def test_a_model_that_did_not_answer_is_skipped_afterwards(
+    serve: Serve, gateway_to: OpenGateway
+) -> None:
+    first, second = serve([Hangs()], name="first"), serve([Says(text="Here.")] * 2, name="second")
+    async with gateway_to(first, second, first={"first_token_s": 0.3}) as gateway:
+        events = await ask(gateway)
+        again = await ask(gateway)
+    assert events[0] == FellBack("second", ("first did not answer within 0.3 s",))
+    assert (text(again), len(first.requests)) == ("Here.", 1)
+    assert not any(isinstance(event, FellBack) for event in again)
+
+
+async def test_a_skipped_model_is_asked_where_no_other_answers(serve: Serve, gateway_to: OpenGateway) -> None:
+    first = serve([Fails(status=503), Says(text="Back.")], name="first")
+    second = serve([Says(text="Here."), Fails(status=401)], name="second")
+    async with gateway_to(first, second) as gateway:
+        await ask(gateway)
+        assert text(await ask(gateway)) == "Back."
+
+
+def test_a_skip_ends_after_a_while_and_lasts_longer_each_time() -> None:
+    now = 0.0
+    breaker = CircuitBreaker(lambda: now)
+    slow = Failure("house", "did not answer within 15 s", "down")
+    breaker.failed(slow)
+    assert breaker.skipped("house") == ("did not answer within 15 s", 60.0)
+    now = 60.0
+    assert breaker.skipped("house") is None
+    breaker.failed(slow)
+    assert breaker.skipped("house") == ("did not answer within 15 s", 120.0)
+    breaker.answered("house")
+    assert breaker.skipped("house") is None
+    breaker.failed(Failure("house", "answered with status 400: too long", "refused"))
+    assert breaker.skipped("house") is None
+
+
+async def test_other_models_are_asked_after_a_reload_and_a_begun_answer_is_completed(serve: Serve) -> None:
+    old, new = serve([Says(text="one two three", gap_s=0.05)], name="old"), serve([Says(text="New.")])
+
+    def models_of(server: ScriptedModel) -> Models:
+        entry = ModelEntry(name=server.name, provider="openai", model="m", base_url=server.base_url)
+        return choose((entry,), {}, home=Path())
+
+    async with LiveGateway(models_of(old)) as gateway:
+        answer = gateway.stream(QUESTION)
+        begun = await anext(answer)
+        gateway.reload(models_of(new), kind="direct")
+        assert text(await ask(gateway)) == "New."
+        assert text([begun, *[event async for event in answer]]) == "one two three"
+        assert [state["name"] for state in gateway.states()] == [new.name]

@@ -357,7 +357,7 @@ async def test_a_fallback_is_told_once(serve: Serve, gateway_to: OpenGateway) ->
         events = await events_of(gateway, Adder())
     notices = [event.text for event in events if isinstance(event, Notice)]
     assert len(notices) == 1
-    assert notices[0].startswith("up answers")
+    assert notices[0].endswith("up answers instead.")
     assert isinstance(events[-1], TurnFinal)
     assert events[-1].model == "up"
 

@@ -15,8 +15,8 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
-from agent_core.tools.native_tools import NativeLimits, NativeToolset
-from agent_core.tools.styles import NativeStyle
+from agent_core.tools.modes import NativeMode
+from agent_core.tools.native import NativeLimits, NativeToolset
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode
@@ -328,7 +328,7 @@ async def turn(gateway: Gateway, house: House, pool: Pool) -> list[TurnEvent]:
     native = NativeToolset(house, skills)
     await native.offer("Dim the lamp.")
     request = TurnRequest(turn="t1", message="Dim the lamp.", system=system_prompt(Household()))
-    style = NativeStyle(system_prompt(Household(), "native"), native)
+    style = NativeMode(system_prompt(Household(), "native"), native)
     async with aclosing(run_turn(request, gateway=gateway, toolset=skills, native=style)) as events:
         return [event async for event in events]
 

@@ -26,8 +26,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
-from agent_core.models.ollama import open_ollama
-from agent_core.models.ollama_address import ollama_address
+from agent_core.models.ollama import ollama_address, open_ollama
 from contracts.errors import ConfigError, GatewayError, NotFound
 from contracts.events import Notice, TurnFinal
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
@@ -317,9 +316,9 @@ async def test_a_model_that_is_not_there_is_told_with_the_command_that_gets_it(o
         (Fails(status=500, message="llama runner process has terminated"), "llama runner process"),
         (Garbles(), "not an answer of Ollama"),
         (Garbles(body='{"error": "out of memory"}\n'), "out of memory"),
-        (Breaks(), "connection broke"),
-        (Hangs(), "no answer within 0.3 s"),
-        (Says(), "its answer was empty"),
+        (Breaks(), "broke the connection"),
+        (Hangs(), "did not answer within 0.3 s"),
+        (Says(), "sent an empty answer"),
     ],
 )
 async def test_each_trouble_is_left_for_the_next_model(ollama_with: Serve, reply: object, says: str) -> None:
@@ -346,7 +345,7 @@ async def test_a_server_that_goes_away_is_named(ollama_with: Serve) -> None:
     async with asking(server) as gateway:
         await ask(gateway)
         server.__exit__(None, None, None)
-        with pytest.raises(GatewayError, match=f"qwen3: nothing answers at {server.origin}"):
+        with pytest.raises(GatewayError, match=f"qwen3 cannot be reached at {server.origin}"):
             await ask(gateway)
 
 
@@ -380,5 +379,5 @@ async def test_ollama_and_other_providers_stand_in_one_list(ollama_with: Serve) 
         async with open_gateway(choose(entries, {}, home=Path())) as gateway:
             events = await ask(gateway)
     assert isinstance(events[0], FellBack)
-    assert events[0].reasons[0].startswith("far: ")
+    assert events[0].reasons[0].startswith("far ")
     assert text(events) == "From here."

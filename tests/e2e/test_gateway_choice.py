@@ -3,7 +3,7 @@
 import psutil
 
 from tests.e2e.house import House
-from tests.model_server import Says, ScriptedModel
+from tests.model_server import Fails, Says, ScriptedModel
 
 
 def test_models_are_asked_without_tensorzero_where_the_settings_say_so(
@@ -19,6 +19,12 @@ def test_models_are_asked_without_tensorzero_where_the_settings_say_so(
     house.start_hub()
     assert house.json("chat", "hello")["answer"] == "Past it."
     assert not _has_tensorzero(house)
+
+    model.script = lambda _: Fails(status=503)
+    house.cli("chat", "hello")
+    (listed,) = house.json("models", "list", "--no-ask")["models"]
+    assert "skipped by the hub" in listed["detail"]
+    assert "answered with status 503" in listed["skipped"]
 
 
 def _has_tensorzero(house: House) -> bool:

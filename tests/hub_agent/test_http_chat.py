@@ -17,7 +17,7 @@ from hub_agent.settings import TurnSettings
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of, wait_for
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
-from tests.model_server import Breaks, Fails, Says, ScriptedModel, SeenRequest, calls
+from tests.model_server import Breaks, Fails, Hangs, Says, ScriptedModel, SeenRequest, calls
 
 URL = "/v1/chat/completions"
 
@@ -463,3 +463,31 @@ async def test_a_hub_that_stops_ends_its_streams_and_is_back_with_the_conversati
         await stream(client, says("second question"), **header)
     assert model.requests[1].said("assistant") == ["answer 0"]
     await eventually(lambda: not (tmp_path / "home" / "hub" / "run.json").exists())
+
+
+async def test_a_model_that_hangs_is_shown_as_skipped_and_other_models_can_be_loaded(tmp_path: Path) -> None:
+    with (
+        ScriptedModel([Hangs()], name="slow") as slow,
+        ScriptedModel(lambda _: Says(text="Here."), name="house") as house,
+    ):
+
+        def model(server: ScriptedModel, **fields: float) -> Model:
+            return Model(
+                ModelEntry(name=server.name, provider="openai", model="m", base_url=server.base_url, **fields)
+            )
+
+        models = Models((model(slow, first_token_s=0.2), model(house)))
+        async with open_home(tmp_path, models=models) as home, home.client() as client:
+            for _ in range(2):
+                _, seen = await stream(client, says("write a poem"))
+                assert text_of(seen) == "Here."
+            assert len(slow.requests) == 1
+            first, second = (await client.get("/api/models")).json()["models"]
+            assert (first["name"], first["state"]) == ("slow", "skipped")
+            assert first["detail"] == "did not answer within 0.2 s"
+            assert 0 < first["skipped_s"] <= 60
+            assert (second["name"], second["state"]) == ("house", "ready")
+            home.hub.reload_models(Models((model(house),)), kind="direct")
+            (only,) = (await client.get("/api/models")).json()["models"]
+            assert only["name"] == "house"
+            assert (await client.get("/api/health")).json()["model"] == "house"

@@ -2,6 +2,7 @@
 
 import argparse
 
+from agent_core.models.providers import PROVIDERS
 from deploy.cli.parser.shared import Commands, Parents, add_actions
 
 _EPILOG = """\
@@ -40,9 +41,7 @@ def _add_setup(commands: Commands, parents: Parents) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    setup.add_argument(
-        "--provider", choices=("openai", "ollama", "anthropic", "google"), help="ask nothing, add this one"
-    )
+    setup.add_argument("--provider", choices=tuple(PROVIDERS), help="ask nothing, add this one")
     setup.add_argument("--model", help="as the provider calls it")
     setup.add_argument("--name", help="what you call it; default: made from the model")
     setup.add_argument("--base-url", metavar="URL", help="of a server that speaks OpenAI's API, or of Ollama")

@@ -1,14 +1,14 @@
-"""The two ways in which models act in a turn: what each is told and offered, and who runs its calls."""
+"""The two tool modes of a turn: the prompt and tools of each, and what runs its calls."""
 
 from dataclasses import dataclass
 
 from agent_core.gateway.protocol import Message, ModelRequest, Offer, ToolSpec
-from agent_core.models.entries import ToolStyle
+from agent_core.models.entries import ToolMode
 from agent_core.tools.toolset import Toolset
 
 
 @dataclass(frozen=True)
-class NativeStyle:
+class NativeMode:
     """What models with ``tools = "native"`` get in place of the request's prompt and the turn's tools."""
 
     system: str
@@ -24,40 +24,40 @@ class Offered:
 
     @property
     def all(self) -> tuple[ToolSpec, ...]:
-        """Those of both styles: before an answer begins, nobody knows whose it will be."""
+        """Those of both modes: the mode is known only when a model has answered."""
         return (*self.code, *(spec for spec in self.native if spec not in self.code))
 
-    def to(self, style: ToolStyle) -> tuple[ToolSpec, ...]:
-        """Those that models of a style get."""
-        return self.code if style == "code" else self.native
+    def to(self, mode: ToolMode) -> tuple[ToolSpec, ...]:
+        """Those that models of a mode get."""
+        return self.code if mode == "code" else self.native
 
 
-class Styles:
-    """Both styles of one turn.
+class ToolModes:
+    """Both modes of one turn.
 
     Args:
         system: The prompt of models that write code.
-        toolset: Their tools; None for a turn in which nothing may be executed, in either style.
+        toolset: Their tools; None for a turn in which nothing may be executed, in either mode.
         native: None where all models act alike.
     """
 
-    def __init__(self, system: str, toolset: Toolset | None, native: NativeStyle | None) -> None:
+    def __init__(self, system: str, toolset: Toolset | None, native: NativeMode | None) -> None:
         self._system = system
         self._toolset = toolset
         self._native = native if toolset is not None else None
 
     def offered(self) -> Offered:
-        """Give the tools as they are now."""
+        """Return the tools as they are now."""
         return Offered(
             self._toolset.specs if self._toolset is not None else (),
             self._native.toolset.specs if self._native is not None else (),
         )
 
     def question(self, messages: tuple[Message, ...], offered: Offered) -> ModelRequest:
-        """Make a question that each model gets in its own style."""
+        """Make a question that each model gets in its own mode."""
         native = Offer(self._native.system, offered.native) if self._native is not None else None
         return ModelRequest(self._system, messages, offered.code, native=native)
 
-    def toolset(self, style: ToolStyle) -> Toolset | None:
-        """Give who runs the calls of a model; None where nothing may be executed."""
-        return self._native.toolset if style == "native" and self._native is not None else self._toolset
+    def toolset(self, mode: ToolMode) -> Toolset | None:
+        """Return the toolset that runs the calls of a model; None where nothing may be executed."""
+        return self._native.toolset if mode == "native" and self._native is not None else self._toolset
