@@ -1,6 +1,6 @@
 """paho's client, with other ways of reading packets, of publishing and of beginning TLS.
 
-Six things of paho 2.2 are replaced, in its private parts, which is why its version is bounded:
+Seven things of paho 2.2 are replaced, in its private parts, which is why its version is bounded:
 
 - `loop_read` reads one packet a turn, whatever number it is given, and each packet in three or more system
   calls, the first ones for a byte. Here packets are cut out of whole reads.
@@ -11,6 +11,9 @@ Six things of paho 2.2 are replaced, in its private parts, which is why its vers
 - Each message with QoS 1 is kept until it is acknowledged, with a lock to wait at, and the acknowledgement
   is decoded into tables that say no more than that all went well: 30 µs a message. Nothing is sent twice
   here, so its packet id is enough.
+- Each packet leaves in a system call, and a segment, of its own, and each wakes the receiver: 30 to 200 µs.
+  Here all that waits leaves as one piece. An acknowledgement wakes nobody by itself if it can leave with the
+  next message.
 - A TLS handshake that fails leaves its socket open, until somebody collects it.
 - So does a connection that is given up while another thread still opens it; its Last Will would come then.
 """
@@ -51,6 +54,9 @@ class LeanClient(Client):
     Args:
         deliver: Called for each message that arrives, with QoS 0 or 1: we never subscribe with more.
         options: Those of paho's client.
+
+    Attributes:
+        on_held: Called for each acknowledgement that is queued and not sent yet; None sends it at once.
     """
 
     def __init__(self, deliver: Callable[[Message], None], *options: Any, **named: Any) -> None:
@@ -59,6 +65,7 @@ class LeanClient(Client):
         self._buffer = bytearray()
         self._has_whole_packet = False
         self._unacknowledged: set[int] = set()
+        self.on_held: Callable[[], None] | None = None
         self._opening = threading.Lock()
         self._is_given_up = False
 
@@ -195,7 +202,26 @@ class LeanClient(Client):
             self._deliver(Message(topic, bytes(packet[start:]), qos, bool(header & 1)))
         if not qos:
             return MQTTErrorCode.MQTT_ERR_SUCCESS
-        return self._send_puback(int.from_bytes(identifier, "big"))
+        if self.on_held is None:
+            return self._send_puback(int.from_bytes(identifier, "big"))
+        self._out_packet.append(_packet(b"\x40\x02" + identifier))
+        self.on_held()
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _packet_write(self) -> MQTTErrorCode:
+        """Send what waits as one piece, up to the first packet that paho tells somebody about."""
+        waiting = self._out_packet
+        pieces: list[bytes] = []
+        while (
+            waiting
+            and waiting[0]["info"] is None
+            and waiting[0]["command"] & 0xF0 != PacketTypes.DISCONNECT << 4
+        ):
+            packet = waiting.popleft()
+            pieces.append(bytes(packet["packet"][packet["pos"] :]))
+        if pieces:
+            waiting.appendleft(_packet(b"".join(pieces)))
+        return super()._packet_write()
 
 
 class _Ended(Exception):
@@ -204,6 +230,19 @@ class _Ended(Exception):
     def __init__(self, code: MQTTErrorCode) -> None:
         super().__init__(code)
         self.code = code
+
+
+def _packet(data: bytes) -> Any:
+    """Make an entry of paho's queue of outgoing packets, about which nobody is told when it is sent."""
+    return {
+        "command": 0x40,
+        "mid": 0,
+        "qos": 1,
+        "pos": 0,
+        "to_process": len(data),
+        "packet": data,
+        "info": None,
+    }
 
 
 def _bounds(buffer: bytearray, at: int) -> tuple[int, int] | None:
