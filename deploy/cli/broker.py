@@ -14,8 +14,9 @@ from broker.mosquitto.provisioning import Provisioned
 from broker.mosquitto.provisioning import provision as set_up
 from contracts.errors import ConfigError
 from contracts.joining import Login
-from deploy.cli.asking import ask_password
-from deploy.cli.output import Output, note, table, waiting
+from deploy.cli.terminal.asking import ask_password
+from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.tables import table
 from deploy.home.broker_registry import (
     keep_provisioned,
     provisioned_broker,

@@ -4,7 +4,7 @@ import argparse
 from datetime import UTC, datetime
 
 from contracts.wire import rfc3339
-from deploy.cli.output import Output, waiting
+from deploy.cli.terminal.output import Output, waiting
 from deploy.home.certificates import provide_certificate
 from deploy.home.directory import Home
 

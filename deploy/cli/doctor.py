@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from deploy.cli.client import HubClient
-from deploy.cli.output import Output
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.output import Output
 from deploy.doctor.doctor import examine
 from deploy.home.directory import Home
 
@@ -16,7 +16,7 @@ def doctor(options: argparse.Namespace) -> int:
     home = Home.find()
 
     def health() -> dict[str, Any]:
-        client = HubClient.find(home, url=options.hub)
+        client = hub_of(options)
         answer: dict[str, Any] = client.request("GET", "/api/health", timeout=_PATIENCE_S)
         return answer
 

@@ -1,7 +1,6 @@
 """Parse the command line and run one command.
 
-Only what a command needs is imported, and only once it is known which: ``strawberry chat`` has to
-have its request on the wire before a person notices a wait.
+Only what the command needs is imported, so that ``strawberry chat`` sends its request at once.
 """
 
 import argparse
@@ -14,18 +13,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from contracts.errors import StrawberryError
-from deploy.cli.parser import make_parser
+from deploy.cli.parser import USAGE_ERROR, make_parser
 from deploy.logs.terminal import visible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that these words ask for.
+    """Run one command.
 
     Returns:
-        The exit code: 0, 1 after an error, 130 after Ctrl-C.
+        The exit code: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C.
     """
     _open_streams()
-    options = make_parser().parse_args(arguments, argparse.Namespace(json=False, debug=False))
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = make_parser()
+    if not words:
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    options = parser.parse_args(words, argparse.Namespace(json=False, debug=False))
     module, _, function = options.run.partition(":")
     try:
         command: Callable[[argparse.Namespace], int | None] = getattr(
@@ -36,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader went away (`strawberry skills list | head`): nothing is wrong, and nothing
-        # more may be written, not even by the interpreter's own flush at the end.
+        # The reader is gone (`strawberry skills list | head`). That is no error, but nothing more may be
+        # written, not even by the interpreter's own flush at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except StrawberryError as error:
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(visible(f"  {error.hint}"), file=sys.stderr)
         return 1
     except OSError as error:
-        # A full disk, a directory that cannot be written: nothing that a traceback explains better.
+        # A full disk, or a directory that cannot be written: a traceback would not explain it better.
         if options.debug:
             traceback.print_exc()
         where = f"{error.filename}: " if error.filename else ""
@@ -57,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Make the three streams ones that every command can use.
+    """Make the standard streams usable for every command.
 
-    One that the caller has closed is None in Python; and a letter that the locale does not know is
-    to look odd, not to be an error.
+    Python gives None for a stream that the caller has closed, and raises for a letter that the locale does
+    not know.
     """
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  for as long as the process

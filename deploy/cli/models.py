@@ -13,9 +13,10 @@ from pydantic import SecretStr
 
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
 from contracts.errors import GatewayError, StrawberryError
-from deploy.cli.client import HubClient
-from deploy.cli.output import Output, note, table, waiting
-from deploy.cli.progress import Progress, size_text
+from deploy.cli.client import find_hub
+from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.progress import Progress, size_text
+from deploy.cli.terminal.tables import table
 from deploy.home.directory import Home
 from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
 
@@ -54,7 +55,7 @@ def list_models(options: argparse.Namespace) -> None:
 def _skipped(home: Home) -> dict[str, str]:
     """Return why and for how long the running hub skips models, by name; empty where no hub answers."""
     try:
-        answer = HubClient.find(home, url=None).request("GET", "/api/models", timeout=_HUB_S)
+        answer = find_hub(home).request("GET", "/api/models", timeout=_HUB_S)
     except StrawberryError:
         return {}
     return {

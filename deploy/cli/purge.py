@@ -4,15 +4,14 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from deploy.cli.asking import agreed
-from deploy.cli.client import HubClient
-from deploy.cli.output import Output, note, waiting
-from deploy.home.directory import Home
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note, waiting
 
 
 def purge(options: argparse.Namespace) -> int:
     """Have the running hub empty every retained topic that it or a device ever published."""
-    client = HubClient.find(Home.find(), url=options.hub)
+    client = hub_of(options)
     if not options.yes:
         note(
             "Every retained topic that Strawberry published is emptied, on the bus and on the home broker.\n"

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError
-from deploy.cli.output import note
+from deploy.cli.terminal.output import note
 from deploy.home.directory import Home
 from deploy.home.running import run_until_stopped
 from deploy.logs.logs import set_up_logging

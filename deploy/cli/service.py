@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigError
-from deploy.cli.output import Output, note
 from deploy.cli.parser.service import OPTIONS
+from deploy.cli.terminal.output import Output, note
 from deploy.home.directory import Home
 from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, is_size, own_program, typed
 from deploy.service.systemd import Systemd

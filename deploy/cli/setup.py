@@ -18,9 +18,9 @@ from agent_core.models.probe import Probe, probe
 from agent_core.models.providers import PROVIDERS
 from contracts.errors import ConfigError
 from contracts.validation import explain
-from deploy.cli.asking import agreed
 from deploy.cli.models import pull_model
-from deploy.cli.output import Output, note, waiting
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd

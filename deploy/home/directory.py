@@ -94,3 +94,8 @@ class Home:
     def token_file(self) -> Path:
         """The owner's token for this command line."""
         return self.hub / "cli.token"
+
+    @property
+    def chat_history_file(self) -> Path:
+        """What was typed at the prompt of ``strawberry chat``."""
+        return self.directory / "chat_history"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contracts.backoff import Backoff
 from contracts.errors import StrawberryError
-from deploy.cli.client import HubClient
+from deploy.cli.client import find_hub
 from deploy.home.directory import Home
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, Enrolment
@@ -123,13 +123,13 @@ def _is_known(home: Home, hub_url: str, hub_key: str) -> bool:
     stored = Enrolment.load(home.spoke / FILE_NAME)
     if stored is None or stored.hub_key.kid != hub_key:
         return stored is not None
-    rows = HubClient.find(home, url=hub_url).request("GET", "/api/devices")
+    rows = find_hub(home, url=hub_url).request("GET", "/api/devices")
     return any(row["id"] == stored.device for row in rows)
 
 
 def _invite(home: Home, hub_url: str) -> str:
     """Get an enrolment token through the same door as any device."""
-    answer = HubClient.find(home, url=hub_url).request("POST", "/api/devices", {"name": socket.gethostname()})
+    answer = find_hub(home, url=hub_url).request("POST", "/api/devices", {"name": socket.gethostname()})
     return str(answer["token"])
 
 
@@ -139,7 +139,7 @@ def _own_device(home: Home, hub_url: str) -> dict[str, Any] | None:
         stored = Enrolment.load(home.spoke / FILE_NAME)
         if stored is None:
             return None
-        rows: list[dict[str, Any]] = HubClient.find(home, url=hub_url).request("GET", "/api/devices")
+        rows: list[dict[str, Any]] = find_hub(home, url=hub_url).request("GET", "/api/devices")
     except StrawberryError as error:
         _log.debug("asking for the devices: %s", error)
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy.cli.client import HubClient
+from deploy.cli.client import HubClient, find_hub
 from deploy.home.directory import Home
 from tests.chaos.load import JOURNAL_SKILL, NO_ANSWER, NOT_HEARD, Answered
 from tests.chaos.observed import Sight, growth, look_into
@@ -133,7 +133,7 @@ class Household:
 
     def client(self) -> HubClient:
         """Speak to the hub as its owner."""
-        return HubClient.find(Home(self.house.home), url=self.house.url)
+        return find_hub(Home(self.house.home), url=self.house.url)
 
     async def suffer(self, blows: Sequence[Blow]) -> None:
         """Strike as planned, and bring each victim back as planned; nothing else is done by hand."""
@@ -219,7 +219,7 @@ async def eventually(missing: Callable[[], object], *, what: str, patience: floa
 
 def add_spokes(house: House, nursery: Nursery, number: int) -> dict[str, SpokeProcess]:
     """Add so many devices to the hub and start their spokes."""
-    client = HubClient.find(Home(house.home), url=house.url)
+    client = find_hub(Home(house.home), url=house.url)
     spokes: dict[str, SpokeProcess] = {}
     for index in range(number):
         added: Mapping[str, Any] = client.request("POST", "/api/devices", {"name": f"Spoke {index}"})

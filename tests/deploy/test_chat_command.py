@@ -18,27 +18,46 @@ from tests.forkserver import COMMAND
 SKILL = {"kind": "skill", "state": "called", "path": "devices.hall.LampSkill.turn_on"}
 FINAL = {"kind": "final", "answer": "It is on.", "mode": "online"}
 BROKEN = {"kind": "error", "code": "broken", "message": "the hub went away", "hint": "Look."}
+EVIL = "\n\n**Bold** and [a link](http://other.example) &#27;[2J\x1b[2J\n\n```\nprint(1)\n```\n"
 ANSWERS: dict[str, list[str | dict[str, str]]] = {
     "turn on the lamp": ["Let me", " see.", SKILL, "\n\nIt is on.", FINAL],
     "a long story": ["Once upon", BROKEN],
+    "show me": ["Some ", "*text*", EVIL, FINAL],
 }
 
 
 @pytest.fixture
-def hub() -> Iterator[str]:
-    """A hub that tells of turns what stands above."""
+def asked() -> list[tuple[str, str]]:
+    """Agent and text of each message that the hub got."""
+    return []
+
+
+@pytest.fixture
+def hub(asked: list[tuple[str, str]]) -> Iterator[str]:
+    """A hub with these answers; as a real one, it sends an error as an event and again at the end."""
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = json.dumps({"data": [{"id": "assistant"}, {"id": "cook"}]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
         def do_POST(self) -> None:
             body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
-            for told in ANSWERS[body["messages"][-1]["content"]]:
-                choices = [{"index": 0, "delta": {"content": told}}]
-                chunk = (
-                    {"choices": choices} if isinstance(told, str) else {"choices": [], "x_strawberry": told}
-                )
+            chunks: list[dict[str, Any]] = []
+            asked.append((body["model"], body["messages"][-1]["content"]))
+            for piece in ANSWERS.get(asked[-1][1], [FINAL]):
+                if isinstance(piece, str):
+                    chunks.append({"choices": [{"index": 0, "delta": {"content": piece}}]})
+                else:
+                    chunks.append({"choices": [], "x_strawberry": piece})
+                    chunks += [{"error": piece}] if piece["kind"] == "error" else []
+            for chunk in chunks:
                 self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
             self.wfile.write(b"data: [DONE]\n\n")
 
@@ -53,11 +72,11 @@ def hub() -> Iterator[str]:
         thread.join()
 
 
-def read_at_a_terminal(hub: str, home: Path, message: str) -> str:
+def read_at_a_terminal(hub: str, home: Path, message: str, term: str = "dumb") -> str:
     """Give everything that a terminal shows of a message and its answer."""
     master, slave = os.openpty()
     words = [*COMMAND, "chat", message, "--hub", hub]
-    environment = environment_of(home, STRAWBERRY_TOKEN="any")
+    environment = environment_of(home, STRAWBERRY_TOKEN="any", TERM=term, COLUMNS="80", LINES="24")
     with subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave) as asking:
         os.close(slave)
         seen = b""
@@ -69,22 +88,29 @@ def read_at_a_terminal(hub: str, home: Path, message: str) -> str:
             pass
         asking.wait()
     os.close(master)
-    # The line is cleared before the answer: until then a clock may have been there.
-    return seen.decode().replace("\r\n", "\n").rpartition("\r\x1b[K")[2]
+    # A clock may have been shown until the first piece came; its line is cleared.
+    return seen.decode().replace("\r\n", "\n").partition("\r\x1b[K")[2]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is one of POSIX")
-def test_at_a_terminal_what_is_done_on_the_way_stands_in_lines_of_its_own(hub: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal is one of POSIX")
+def test_at_a_simple_terminal_notes_and_errors_stand_in_lines_of_their_own(hub: str, tmp_path: Path) -> None:
     seen = read_at_a_terminal(hub, tmp_path, "turn on the lamp")
     assert seen == f"Let me see.\n  · {SKILL['path']} …\n\n\nIt is on.\n"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is one of POSIX")
-def test_at_a_terminal_an_answer_that_broke_off_is_not_run_together_with_the_note(
-    hub: str, tmp_path: Path
-) -> None:
     seen = read_at_a_terminal(hub, tmp_path, "a long story")
     assert seen == "Once upon\nstrawberry: the hub went away\n  Look.\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal is one of POSIX")
+def test_a_terminal_shows_markdown_and_obeys_nothing_in_it(hub: str, tmp_path: Path) -> None:
+    seen = read_at_a_terminal(hub, tmp_path, "show me", term="xterm-256color")
+    assert "\x1b[1mBold\x1b[0m" in seen
+    assert "**" not in seen
+    assert "http://other.example" in seen
+    assert "\x1b[2J" not in seen
+    assert seen.count("\\u001b[2J") >= 2
+    broken = read_at_a_terminal(hub, tmp_path, "a long story", term="xterm-256color")
+    assert "Once upon" in broken
+    assert broken.endswith("\nstrawberry: the hub went away\n  Look.\n")
 
 
 def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> None:
@@ -95,3 +121,30 @@ def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> No
     broken = run(environment, "chat", "a long story", "--hub", hub)
     assert (broken.returncode, broken.stdout) == (1, "Once upon")
     assert "the hub went away" in broken.stderr
+
+
+def test_json_tells_what_came_of_a_broken_answer(hub: str, tmp_path: Path) -> None:
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any")
+    done = run(environment, "chat", "a long story", "--json", "--hub", hub)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert (told["answer"], told["mode"]) == ("Once upon", None)
+    assert told["error"] == {"message": "the hub went away", "hint": "Look."}
+    assert [event["kind"] for event in told["events"]] == ["text", "error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["hello", "world"], ("assistant", "hello world")),
+        (["cook", "hello world"], ("cook", "hello world")),
+        (["cook", "hello"], ("assistant", "cook hello")),
+        (["please", "hello world"], ("assistant", "please hello world")),
+        (["--agent", "cook", "hello", "world"], ("cook", "hello world")),
+    ],
+)
+def test_an_agent_is_an_option_or_a_known_name_before_one_quoted_message(
+    hub: str, asked: list[tuple[str, str]], tmp_path: Path, words: list[str], expected: tuple[str, str]
+) -> None:
+    run(environment_of(tmp_path, STRAWBERRY_TOKEN="any"), "chat", *words, "--hub", hub)
+    assert asked == [expected]

@@ -47,6 +47,55 @@ def test_what_goes_for_every_command_may_stand_before_and_behind_it(environment:
     assert "Traceback" not in run(environment, "devices", "list").stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["devces"], "strawberry: unknown command 'devces'; did you mean 'devices'?"),
+        (["devices", "lst"], "strawberry devices: unknown action 'lst'; did you mean 'list'?"),
+        (["chat", "--devce", "pc"], "strawberry chat: unknown option '--devce'; did you mean '--device'?"),
+        (
+            ["setup", "--provider", "olama"],
+            "strawberry setup: unknown --provider 'olama'; did you mean 'ollama'?",
+        ),
+    ],
+)
+def test_a_misspelt_command_is_one_line_with_the_nearest_one(
+    environment: dict[str, str], words: list[str], said: str
+) -> None:
+    done = run(environment, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["devices"], "ACTION is missing: list, add,"),
+        (["devices", "add"], "NAME is missing"),
+        (["devices", "add", "a", "b"], "unexpected argument 'b'"),
+        (["history", "--limit", "many"], "--limit: 'many' is not a whole number above 0"),
+        (
+            ["--hub", "http://127.0.0.1:9", "chat"],
+            "unknown option '--hub'; the options of a command come after it",
+        ),
+        (["chat", "--token-file", "nowhere"], "cannot read nowhere"),
+        (["chat", "--token-file", "-"], "there is no token in standard input"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_where_to_look(
+    environment: dict[str, str], words: list[str], said: str
+) -> None:
+    done = run(environment, *words, text="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+def test_without_a_command_the_commands_are_shown(environment: dict[str, str]) -> None:
+    done = run(environment)
+    assert done.returncode == 2
+    assert "list, add, change, revoke and remove devices" in done.stderr
+
+
 @pytest.mark.parametrize("words", [["chat"], ["exec", "-"], ["devices", "list"]])
 def test_a_closed_standard_input_is_an_empty_one(environment: dict[str, str], words: list[str]) -> None:
     done = run(environment, *words, "--hub", "http://127.0.0.1:9", shell='"$@" <&-')

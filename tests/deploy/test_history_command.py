@@ -54,11 +54,13 @@ class Hub:
 
     Attributes:
         said: Conversation and text of each message.
+        deleted: Path of each request to delete.
     """
 
     url: str = ""
     known: list[dict[str, Any]] = field(default_factory=lambda: list(KNOWN))
     said: list[tuple[str, str]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
 
     def answer(self, path: str) -> tuple[int, Any]:
         where, _, query = path.partition("?limit=")
@@ -82,6 +84,11 @@ def hub() -> Iterator[Hub]:
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
+
+        def do_DELETE(self) -> None:
+            stand_in.deleted.append(self.path)
+            self.send_response(204)
+            self.end_headers()
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -120,7 +127,7 @@ def test_the_conversations_are_listed_with_local_times(hub: Hub, environment: di
     only = run(environment, "history", "--limit", "1", "--json", "--hub", hub.url)
     assert json.loads(only.stdout) == [KNOWN[0]]
     hub.known.clear()
-    assert "'strawberry chat' begins" in run(environment, "history", "--hub", hub.url).stdout
+    assert "'strawberry chat' starts" in run(environment, "history", "--hub", hub.url).stdout
 
 
 def test_a_conversation_is_shown_with_who_answered(hub: Hub, environment: dict[str, str]) -> None:
@@ -138,7 +145,7 @@ def test_a_talk_goes_on_after_what_was_said_last(
     done = run(environment, "chat", *words, "--hub", hub.url, text="And now?\nSure?\n")
     assert done.stdout == "Yes.\nYes.\n"
     reminder = SHOWN.partition("\n\n")[2]
-    assert done.stderr == f"{reminder}\ngo on with: strawberry chat --conversation c1 --hub {hub.url}\n"
+    assert done.stderr == f"{reminder}\nContinue with: strawberry chat --conversation c1 --hub {hub.url}\n"
     assert hub.said == [("c1", "And now?"), ("c1", "Sure?")]
 
 
@@ -147,7 +154,7 @@ def test_a_new_talk_names_itself_at_its_end_so_that_it_can_go_on(
 ) -> None:
     done = run(environment, "chat", "--hub", hub.url, text="Hello\n")
     ((conversation, _),) = hub.said
-    assert done.stderr == f"go on with: strawberry chat --conversation {conversation} --hub {hub.url}\n"
+    assert done.stderr == f"Continue with: strawberry chat --conversation {conversation} --hub {hub.url}\n"
     assert run(environment, "chat", "--hub", hub.url, text="").stderr == ""
 
 
@@ -165,5 +172,20 @@ def test_what_is_not_there_cannot_go_on_and_nothing_is_said(hub: Hub, environmen
     hub.known.clear()
     nothing = run(environment, "chat", "--continue", "Hello", "--hub", hub.url)
     assert nothing.returncode == 1
-    assert nothing.stderr.startswith("strawberry: there is no conversation to go on with\n")
+    assert nothing.stderr.startswith("strawberry: there is no conversation to continue\n")
     assert hub.said == []
+
+
+def test_a_conversation_is_deleted_only_after_a_yes(hub: Hub, environment: dict[str, str]) -> None:
+    words = ("history", "--delete", "c1", "--hub", hub.url)
+    assert run(environment, *words, text="what?\nn\n").returncode == 1
+    nobody = run(environment, *words)
+    assert nobody.returncode == 1
+    assert "nobody can be asked here\n  Nothing was deleted. Add --yes.\n" in nobody.stderr
+    assert hub.deleted == []
+    asked = run(environment, *words, text="what?\ny\n")
+    assert asked.stdout == "The conversation is deleted.\n"
+    assert "> Hello?" in asked.stderr
+    assert run(environment, *words, "--yes", "--json").stdout == '{"id": "c1", "deleted": true}\n'
+    assert hub.deleted == ["/api/conversations/c1"] * 2
+    assert "needs the ID" in run(environment, "history", "--delete").stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.cli.client import HubClient
+from deploy.cli.client import find_nearest
 from deploy.home.directory import Home
 from identity.files import only_one
 from tests.ports import free_port
@@ -60,13 +60,13 @@ def say_where(home: Home, url: str) -> None:
 
 
 def test_the_spoke_of_this_machine_is_nearer_than_its_hub(home: Home, spoke: str) -> None:
-    assert HubClient.nearest(home).url == spoke
+    assert find_nearest(home).url == spoke
 
 
 def test_a_spoke_that_was_killed_is_passed_by_whoever_has_its_port_now(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         say_where(home, f"http://127.0.0.1:{stranger.getsockname()[1]}")
-        assert HubClient.nearest(home).url == "http://127.0.0.1:1"
+        assert find_nearest(home).url == "http://127.0.0.1:1"
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()
@@ -75,7 +75,7 @@ def test_a_spoke_that_was_killed_is_passed_by_whoever_has_its_port_now(home: Hom
 def test_a_spoke_that_does_not_answer_keeps_nobody_from_the_hub(home: Home) -> None:
     say_where(home, f"http://127.0.0.1:{free_port()}")
     with only_one(home.spoke, what="a spoke", hint=""):
-        assert HubClient.nearest(home).url == "http://127.0.0.1:1"
+        assert find_nearest(home).url == "http://127.0.0.1:1"
 
 
 def test_a_spoke_that_does_not_answer_at_once_is_waited_for_where_there_is_no_hub(home: Home) -> None:
@@ -83,20 +83,20 @@ def test_a_spoke_that_does_not_answer_at_once_is_waited_for_where_there_is_no_hu
     url = f"http://127.0.0.1:{free_port()}"
     say_where(home, url)
     with only_one(home.spoke, what="a spoke", hint=""):
-        assert HubClient.nearest(home).url == url
+        assert find_nearest(home).url == url
 
 
 def test_who_brings_a_token_of_their_own_is_not_the_owner_of_the_spoke(
     home: Home, spoke: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STRAWBERRY_TOKEN", "a guest's")
-    assert HubClient.nearest(home).url == "http://127.0.0.1:1"
+    assert find_nearest(home).url == "http://127.0.0.1:1"
 
 
 def test_where_neither_runs_the_person_is_told(home: Home) -> None:
     home.address_file.unlink()
     with pytest.raises(ConfigError, match="no hub is running") as caught:
-        HubClient.nearest(home)
+        find_nearest(home)
     assert "strawberry up" in caught.value.hint
 
 
@@ -105,6 +105,6 @@ def test_where_the_hub_is_another_machine_nobody_is_told_to_start_one_here(home:
     home.spoke.mkdir()
     home.enrolment_file.write_text("{}")
     with pytest.raises(ConfigError, match="no hub is running") as caught:
-        HubClient.nearest(home)
+        find_nearest(home)
     assert "strawberry spoke run" in caught.value.hint
     assert "strawberry up" not in caught.value.hint

@@ -25,9 +25,16 @@ def hub() -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            device = {"id": "pc", "key": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row", "state": "offline"}
+            waiting = {"code": EVIL, "name": EVIL, "source": EVIL, "fingerprint": EVIL, "expires_at": EVIL}
+            skill = {"path": EVIL, "summary": EVIL, "devices": [EVIL], "unavailable": {EVIL: EVIL}}
             answers: dict[str, tuple[int, Any]] = {
-                "/api/devices": (200, [{"id": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row"}]),
-                "/api/skills": (200, {"results": [{"path": EVIL, "summary": EVIL, "devices": [EVIL]}]}),
+                "/api/devices": (
+                    200,
+                    [{**device, "last_seen": EVIL, "awaited": [], "problems": [{"message": EVIL}]}],
+                ),
+                "/api/devices/join": (200, [waiting]),
+                "/api/skills": (200, {"results": [{**skill, "more_devices": 0}], "more": 0}),
                 "/api/skills/describe": (200, {"path": "x", "text": f"first\n{EVIL}"}),
             }
             refused = (403, {"error": {"code": "forbidden", "message": EVIL, "hint": EVIL}})
@@ -72,7 +79,7 @@ def test_no_answer_of_a_hub_moves_a_cursor(hub: str, words: list[str], flags: li
 
 
 def test_a_name_makes_no_row_of_its_own_and_json_stays_the_same(hub: str) -> None:
-    assert len(run(hub, "devices", "list").splitlines()) == 2
+    assert len(run(hub, "devices", "list").splitlines()) == 3
     assert json.loads(run(hub, "devices", "list", "--json"))[0]["name"] == EVIL
 
 

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 import psutil
 
 from contracts.errors import ConfigError
-from deploy.cli.client import HubClient
+from deploy.cli.client import HubClient, find_nearest
 from deploy.home.broker_registry import running_broker
 from deploy.home.directory import Home
 from tests.forkserver import COMMAND
@@ -108,7 +108,7 @@ class Spoke:
     def _client(self) -> HubClient:
         def look() -> HubClient | None:
             with suppress(ConfigError):
-                return HubClient.nearest(Home(self.home))
+                return find_nearest(Home(self.home))
             return None
 
         client = wait_for(look, what=f"{self.name} to be there for those who talk to it")

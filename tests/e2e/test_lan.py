@@ -150,7 +150,7 @@ def test_whoever_is_not_approved_is_not_let_in(home: House) -> None:
     assert home.json("devices", "approve") == []
     unknown = home.cli("devices", "approve", "AAAA-AAAA", "--yes")
     assert unknown.returncode == 1
-    assert "no device waits with the code" in unknown.stderr
+    assert "no device is waiting with the code" in unknown.stderr
 
 
 def test_giving_up_to_join_is_clean(home: House) -> None:

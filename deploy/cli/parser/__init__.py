@@ -5,24 +5,26 @@ from typing import NoReturn
 
 from deploy.cli.parser import broker, devices, home, models, servers, service, talk
 from deploy.cli.parser.shared import Parents
+from deploy.cli.parser.usage import USAGE_ERROR, Parser
 
-__all__ = ["make_parser"]
+__all__ = ["USAGE_ERROR", "make_parser"]
 
 _EPILOG = """\
-Files lie in ~/.strawberry; STRAWBERRY_HOME moves them. STRAWBERRY_TOKEN is the token for --hub.
+Files are kept in ~/.strawberry, or where STRAWBERRY_HOME points.
+'strawberry COMMAND --help' explains a command.
 """
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of every command; ``run`` of what it gives is ``module:function``."""
+    """Make the parser of every command; it sets ``run`` to ``module:function``."""
     parents = Parents.make()
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="strawberry",
         description="One assistant for a whole home, over MQTT.",
         epilog=_EPILOG,
         parents=[parents.common],
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     servers.add(commands, parents)
     service.add(commands, parents)
@@ -35,7 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, looked up only when somebody asks: reading package metadata takes a while."""
+    """Prints the version, looked up only when asked for: reading package metadata takes a while."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version

@@ -2,59 +2,113 @@
 
 import argparse
 
-from deploy.cli.parser.shared import Commands, Parents, add_actions
+from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
+from deploy.cli.parser.usage import Parser
+
+_DEVICE = "its name, key or id"
 
 
 def add(commands: Commands, parents: Parents) -> None:
     """Add both commands with their actions."""
-    client = parents.client
-    actions = add_actions(commands, "devices", help_="list, let in, rename and lock out devices")
-    each = actions.add_parser("list", parents=[client], help="all devices, and whether they are there")
-    each.set_defaults(run="deploy.cli.devices:list_devices")
-    new = actions.add_parser("add", parents=[client], help="make an enrolment token for a new spoke")
-    new.add_argument("name", metavar="NAME", help="what people call it, for example 'Bedroom PC'")
+    _add_devices(commands, parents.client)
+    _add_tokens(commands, parents.client)
+
+
+def _add_devices(commands: Commands, client: Parser) -> None:
+    actions = add_actions(commands, "devices", help_="list, add, change, revoke and remove devices")
+    each = actions.add_parser("list", parents=[client], help="list all devices, their state and problems")
+    each.set_defaults(run="deploy.cli.hub.devices:list_devices")
+
+    new = actions.add_parser(
+        "add",
+        parents=[client],
+        help="add a device: make its enrolment token",
+        description="Makes an enrolment token, and prints the command to run on the device.",
+    )
+    new.add_argument("name", metavar="NAME", help="display name, for example 'Bedroom PC'")
     _add_minutes(new)
-    new.set_defaults(run="deploy.cli.devices:add")
+    new.set_defaults(run="deploy.cli.hub.devices:add")
+
     invite = actions.add_parser(
         "invite",
         parents=[client],
-        help="make an enrolment token for a device that is in the list, also for one that was locked out",
-        description="Once it has joined anew, whoever has its old token is locked out.",
+        help="make a new enrolment token for a device of the list",
+        description="Makes a new enrolment token, also for a revoked device. Once the device has "
+        "used it, its old tokens are revoked.",
     )
-    invite.add_argument("device", metavar="DEVICE")
+    invite.add_argument("device", metavar="DEVICE", help=_DEVICE)
     _add_minutes(invite)
-    invite.set_defaults(run="deploy.cli.devices:invite")
+    invite.set_defaults(run="deploy.cli.hub.devices:invite")
+
     approve = actions.add_parser(
         "approve",
         parents=[client],
-        help="let in a device that shows a code",
-        description="Shows which device it is; its screen must show the same fingerprint.",
+        help="approve a device that shows a code",
+        description="Shows the device that waits with this code. Its screen must show the same fingerprint. "
+        "Answering no makes the code void.",
     )
     approve.add_argument(
-        "code", nargs="?", metavar="CODE", help="as its screen shows it; without it, all that wait are listed"
+        "code", nargs="?", metavar="CODE", help="as its screen shows it; default: list the devices that wait"
     )
-    approve.add_argument("--name", help="what people call it; default: the name it gave itself")
-    approve.add_argument("--yes", action="store_true", help="without asking")
-    approve.set_defaults(run="deploy.cli.devices:approve")
-    rename = actions.add_parser("rename", parents=[client], help="change the display name; the id stays")
-    rename.add_argument("device", metavar="DEVICE")
-    rename.add_argument("name", metavar="NAME")
-    rename.set_defaults(run="deploy.cli.devices:rename")
-    revoke = actions.add_parser("revoke", parents=[client], help="lock a device out at once")
-    revoke.add_argument("device", metavar="DEVICE")
-    revoke.set_defaults(run="deploy.cli.devices:revoke")
-    remove = actions.add_parser(
-        "remove", parents=[client], help="lock a device out, forget it, and clear its topics"
-    )
-    remove.add_argument("device", metavar="DEVICE")
-    remove.set_defaults(run="deploy.cli.devices:remove")
+    approve.add_argument("--name", help="display name; default: the one that the device gave itself")
+    approve.add_argument("--yes", action="store_true", help="approve without asking")
+    approve.set_defaults(run="deploy.cli.hub.devices:approve")
 
-    actions = add_actions(commands, "tokens", help_="tokens for programs")
+    rename = actions.add_parser("rename", parents=[client], help="change the display name of a device")
+    rename.add_argument("device", metavar="DEVICE", help=_DEVICE)
+    rename.add_argument("name", metavar="NAME", help="the new display name")
+    rename.set_defaults(run="deploy.cli.hub.devices:rename")
+
+    change = actions.add_parser(
+        "set",
+        parents=[client],
+        help="set area, floor and aliases of a device",
+        description="Sets what is given; the rest stays. An empty text ('') clears it.",
+    )
+    change.add_argument("device", metavar="DEVICE", help=_DEVICE)
+    change.add_argument("--area", help="for example 'Living room'")
+    change.add_argument("--floor", help="for example 'Ground floor'")
+    change.add_argument(
+        "--alias",
+        metavar="NAME",
+        action="append",
+        help="another name for it; may be repeated, and replaces the earlier ones",
+    )
+    change.set_defaults(run="deploy.cli.hub.devices:change")
+
+    revoke = actions.add_parser(
+        "revoke", parents=[client], help="revoke a device's tokens at once; it stays in the list"
+    )
+    revoke.add_argument("device", metavar="DEVICE", help=_DEVICE)
+    revoke.set_defaults(run="deploy.cli.hub.devices:revoke")
+
+    remove = actions.add_parser(
+        "remove", parents=[client], help="revoke a device, delete it and clear its topics"
+    )
+    remove.add_argument("device", metavar="DEVICE", help=_DEVICE)
+    remove.set_defaults(run="deploy.cli.hub.devices:remove")
+
+
+def _add_tokens(commands: Commands, client: Parser) -> None:
+    actions = add_actions(commands, "tokens", help_="make, list and revoke tokens for programs")
     new = actions.add_parser("add", parents=[client], help="make a token with which a program acts as you")
     new.add_argument("name", metavar="NAME", help="what the token is for, for example node-red")
-    new.add_argument("--scope", default="chat", metavar="SCOPES", help="of chat, call; default %(default)s")
-    new.set_defaults(run="deploy.cli.devices:add_token")
+    new.add_argument(
+        "--scope",
+        default="chat",
+        metavar="SCOPES",
+        help="what it allows: chat, call, or both as chat,call; default %(default)s",
+    )
+    new.set_defaults(run="deploy.cli.hub.tokens:add")
+    each = actions.add_parser("list", parents=[client], help="list the tokens that are valid")
+    each.add_argument("--all", action="store_true", help="those of devices, and ended ones, too")
+    each.set_defaults(run="deploy.cli.hub.tokens:list_tokens")
+    revoke = actions.add_parser("revoke", parents=[client], help="revoke a token at once")
+    revoke.add_argument("token", metavar="TOKEN", help="its name, or its id as 'tokens list' shows it")
+    revoke.set_defaults(run="deploy.cli.hub.tokens:revoke")
 
 
 def _add_minutes(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--minutes", type=int, metavar="N", help="how long the token is good; default: ten")
+    command.add_argument(
+        "--minutes", type=positive, metavar="N", help="how long the token is valid; default 10"
+    )

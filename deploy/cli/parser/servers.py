@@ -115,7 +115,7 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
     join.add_argument("--name", help="what people call this device; default: the name of this machine")
     join.add_argument("--hub-key", metavar="F", help="fingerprint that the hub's key must have")
     join.add_argument("--insecure", action="store_true", help=_INSECURE)
-    join.set_defaults(run="deploy.cli.join:join")
+    join.set_defaults(run="deploy.cli.hub.join:join")
 
     run = actions.add_parser(
         "run",

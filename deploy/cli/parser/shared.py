@@ -1,10 +1,14 @@
 """What several commands have in common."""
 
 import argparse
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self, TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from deploy.cli.parser.usage import Parser
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 @dataclass(frozen=True)
@@ -16,24 +20,29 @@ class Parents:
         client: For those that ask a hub.
     """
 
-    common: argparse.ArgumentParser
-    client: argparse.ArgumentParser
+    common: Parser
+    client: Parser
 
     @classmethod
     def make(cls) -> Self:
         """Make them once; they are for one parser."""
-        common = argparse.ArgumentParser(add_help=False)
+        common = Parser(add_help=False)
         shared = common.add_argument_group("options of every command")
         # Without a default, a command does not undo what stood in front of it.
-        never_said = argparse.SUPPRESS
+        unset = argparse.SUPPRESS
+        shared.add_argument("--json", action="store_true", default=unset, help="print the result as JSON")
         shared.add_argument(
-            "--json", action="store_true", default=never_said, help="print the result as JSON"
+            "--debug", action="store_true", default=unset, help="show tracebacks and debug logs"
         )
-        shared.add_argument(
-            "--debug", action="store_true", default=never_said, help="show tracebacks and debug logs"
-        )
-        client = argparse.ArgumentParser(add_help=False, parents=[common])
+        client = Parser(add_help=False, parents=[common])
         client.add_argument("--hub", metavar="URL", help="a hub other than the one running here")
+        client.add_argument(
+            "--token-file",
+            metavar="FILE",
+            dest="token",
+            type=token_in,
+            help="file with the token for that hub, - for standard input; default: STRAWBERRY_TOKEN",
+        )
         return cls(common, client)
 
 
@@ -52,7 +61,7 @@ def add_port(parser: argparse.ArgumentParser, option: str, default: int, *, what
 
 
 def port(text: str) -> int:
-    """Read a port; 0 stands for any free one."""
+    """Read a port; 0 means any free one."""
     try:
         number = int(text)
     except ValueError:
@@ -60,3 +69,27 @@ def port(text: str) -> int:
     if not 0 <= number <= 0xFFFF:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return number
+
+
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def token_in(name: str) -> str:
+    """Return the token in a file: it is never an argument itself, which other users could read."""
+    if name == "-":
+        # One line: what follows may be the messages of a conversation.
+        token = sys.stdin.readline().strip()
+    else:
+        try:
+            token = Path(name).read_text().strip()
+        except UnicodeDecodeError:
+            token = ""
+        except OSError as error:
+            raise argparse.ArgumentTypeError(f"cannot read {name}: {error.strerror}") from None
+    if not token:
+        raise argparse.ArgumentTypeError(f"there is no token in {'standard input' if name == '-' else name}")
+    return token

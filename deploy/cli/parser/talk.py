@@ -1,60 +1,82 @@
-"""``strawberry chat``, ``history``, ``call``, ``exec`` and ``skills``: what a home is for."""
+"""``strawberry chat``, ``history``, ``call``, ``exec`` and ``skills``: using the home."""
 
-from deploy.cli.parser.shared import Commands, Parents, add_actions
+from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
 
 
 def add(commands: Commands, parents: Parents) -> None:
     """Add these commands."""
     client = parents.client
-    chat = commands.add_parser("chat", parents=[client], help="talk to the assistant")
-    chat.add_argument(
-        "words", nargs="*", metavar="[AGENT] MESSAGE", help="one quoted message; without it, a conversation"
+    chat = commands.add_parser(
+        "chat",
+        parents=[client],
+        help="talk to the assistant",
+        description="Sends one message, or starts a conversation if there is none.",
     )
-    chat.add_argument("--device", help="the device to act on when the message names none")
-    former = chat.add_mutually_exclusive_group()
-    former.add_argument("--conversation", metavar="ID", help="go on with this one; 'history' lists them")
-    former.add_argument(
-        "--continue", dest="newest", action="store_true", help="go on with the newest conversation"
+    chat.add_argument("words", nargs="*", default=[], metavar="MESSAGE", help="what to say")
+    chat.add_argument("--agent", metavar="NAME", help="which agent answers; default: assistant")
+    chat.add_argument("--device", metavar="NAME", help="the device to act on when the message names none")
+    earlier = chat.add_mutually_exclusive_group()
+    earlier.add_argument(
+        "--conversation", metavar="ID", help="continue this conversation; 'history' lists them"
     )
-    chat.set_defaults(run="deploy.cli.chat:chat")
+    earlier.add_argument(
+        "--continue", dest="newest", action="store_true", help="continue the latest conversation"
+    )
+    chat.set_defaults(run="deploy.cli.chat.command:chat")
 
     history = commands.add_parser(
-        "history", parents=[client], help="what was said: the conversations, or one of them"
+        "history",
+        parents=[client],
+        help="list, show or delete conversations",
+        description="Lists the conversations, newest first; with an ID, shows or deletes that one.",
     )
-    history.add_argument("id", nargs="?", metavar="ID", help="the conversation to show")
+    history.add_argument("id", nargs="?", metavar="ID", help="the conversation")
     history.add_argument(
-        "--limit", type=int, metavar="N", help="the last N; default 20, of one conversation 100"
+        "--limit", type=positive, metavar="N", help="how many of the latest; default 20, within one 100"
     )
-    history.set_defaults(run="deploy.cli.history:history")
+    history.add_argument("--delete", action="store_true", help="delete the conversation ID for good")
+    history.add_argument("--yes", action="store_true", help="delete without asking")
+    history.set_defaults(run="deploy.cli.chat.history:history")
 
-    call = commands.add_parser("call", parents=[client], help="call a method of a skill")
-    call.add_argument(
-        "device", metavar="DEVICE", help="name, key or id of the device; 'hub' for any that has it"
+    call = commands.add_parser(
+        "call", parents=[client], help="call a method of a skill", description="Calls a method of a skill."
     )
-    call.add_argument("method", metavar="Skill.method")
-    call.add_argument("arguments", nargs="*", metavar="KEY=VALUE", help="JSON, or plain text")
-    call.set_defaults(run="deploy.cli.skills:call")
+    call.add_argument(
+        "device", metavar="DEVICE", help="its name, key or id; 'hub' for any device that has the skill"
+    )
+    call.add_argument("method", metavar="METHOD", help="for example LampSkill.turn_on")
+    call.add_argument(
+        "arguments",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="arguments by name, or values in order; JSON or text",
+    )
+    call.set_defaults(run="deploy.cli.hub.skills:call")
 
     run = commands.add_parser(
-        "exec", parents=[client], help="run Python in the sandbox as the assistant would"
+        "exec",
+        parents=[client],
+        help="run Python in the sandbox, as the assistant does",
+        description="Runs Python in the sandbox, as the assistant does; variables stay for the next run.",
     )
     run.add_argument(
         "code",
         metavar="CODE",
         help="for example 'devices.bedroom_pc.LampSkill.turn_on()'; - for standard input",
     )
-    run.set_defaults(run="deploy.cli.skills:execute")
+    run.set_defaults(run="deploy.cli.hub.skills:execute")
 
     actions = add_actions(commands, "skills", help_="what the devices can do")
-    each = actions.add_parser("list", parents=[client], help="every method of every device")
-    each.set_defaults(run="deploy.cli.skills:list_skills")
-    search = actions.add_parser("search", parents=[client], help="the methods that fit some words")
+    each = actions.add_parser("list", parents=[client], help="list every method of every device")
+    each.set_defaults(run="deploy.cli.hub.skills:list_skills")
+    search = actions.add_parser("search", parents=[client], help="find methods by words, best match first")
     search.add_argument("query", nargs="+", metavar="WORD")
-    search.set_defaults(run="deploy.cli.skills:search")
-    describe = actions.add_parser(
-        "describe", parents=[client], help="signature and documentation of a method"
-    )
+    search.set_defaults(run="deploy.cli.hub.skills:search")
+    describe = actions.add_parser("describe", parents=[client], help="show a skill, or one of its methods")
     describe.add_argument(
-        "path", metavar="PATH", help="for example devices.bedroom_pc.LampSkill.turn_on, or LampSkill.turn_on"
+        "path",
+        metavar="NAME",
+        help="for example LampSkill, LampSkill.turn_on or devices.bedroom_pc.LampSkill.turn_on",
     )
-    describe.set_defaults(run="deploy.cli.skills:describe")
+    describe.set_defaults(run="deploy.cli.hub.skills:describe")

@@ -1,14 +1,16 @@
 """What a command prints: JSON for programs, tables and lines for people."""
 
 import json
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deploy.cli.terminal.tables import cell, table
 from deploy.logs.terminal import visible
 
 _TICK_S: Final = 1.0
@@ -34,14 +36,32 @@ class Output:
         elif value is not None:
             print(visible(value) if isinstance(value, str) else _document(value, indent=2))
 
-    def rows(self, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, empty: str) -> None:
-        """Print a list of objects: as JSON, or as a table of these columns."""
+    def rows(
+        self,
+        rows: Sequence[dict[str, Any]],
+        columns: Sequence[str],
+        *,
+        empty: str,
+        shown: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    ) -> None:
+        """Print a list of objects: as JSON, or as a table of these columns.
+
+        Args:
+            empty: What a person reads where there are none.
+            shown: Returns a row as a person reads it.
+        """
         if self.as_json:
             print(_document(list(rows)))
         elif rows:
-            print(table([[cell(row.get(column)) for column in columns] for row in rows], columns))
+            texts = [[cell(row.get(column)) for column in columns] for row in map(shown, rows)]
+            print(table(texts, columns, width=screen_width()))
         else:
             print(empty)
+
+
+def screen_width() -> int | None:
+    """Return the columns of the terminal that the result goes to; None where it goes to a program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _document(value: Any, *, indent: int | None = None) -> str:
@@ -72,27 +92,5 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Tell a person something that is not the result."""
+    """Print something for a person that is not the result."""
     print(visible(text), file=sys.stderr, flush=True)
-
-
-def cell(value: Any) -> str:
-    """Show a value in a table."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(cell(each) for each in value)
-    # A line end in a cell would make a row of its own.
-    return visible(str(value)).replace("\n", "\\n")
-
-
-def table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
-    """Lay out rows under their headings, each column as wide as its longest cell."""
-    headed = [[column.upper() for column in columns], *rows]
-    widths = [max(len(row[position]) for row in headed) for position in range(len(columns))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in headed
-    )

@@ -3,44 +3,53 @@
 import argparse
 import json
 import sys
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from contracts.errors import ConfigError, StrawberryError
-from deploy.cli.client import HubClient, NeedsConfirmation
-from deploy.cli.output import Output, waiting
-from deploy.home.directory import Home
+from deploy.cli.client import NeedsConfirmation, hub_of
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note, waiting
 from deploy.logs.terminal import visible
 
-_COLUMNS = ("path", "summary", "devices")
+_COLUMNS: Final = ("path", "summary", "devices")
 
 
 def list_skills(options: argparse.Namespace) -> None:
     """Print every method of every device."""
-    _print_skills(options, "/api/skills")
+    empty = "No skill is registered yet. 'strawberry devices list' shows which devices there are."
+    _print_skills(options, "/api/skills", empty=empty)
 
 
 def search(options: argparse.Namespace) -> None:
-    """Print the methods that fit some words, best first."""
-    _print_skills(options, "/api/skills/search?" + urlencode({"q": " ".join(options.query)}))
+    """Print the methods that match some words, best first."""
+    path = "/api/skills/search?" + urlencode({"q": " ".join(options.query)})
+    _print_skills(options, path, empty="No skill matches. 'strawberry skills list' shows them all.")
 
 
-def _print_skills(options: argparse.Namespace, path: str) -> None:
-    answer = _client(options).request("GET", path)
-    rows = answer if isinstance(answer, list) else answer["results"]
-    Output(options.json).rows(
-        rows, _COLUMNS, empty="No skill fits. 'strawberry skills list' shows all there are."
-    )
+def _print_skills(options: argparse.Namespace, path: str, *, empty: str) -> None:
+    answer = hub_of(options).request("GET", path)
+    Output(options.json).rows(answer["results"], _COLUMNS, empty=empty, shown=_shown)
+    if answer["more"] and not options.json:
+        note(f"… and {answer['more']} more. Narrower words find fewer: 'strawberry skills search WORD …'.")
+
+
+def _shown(found: dict[str, Any]) -> dict[str, Any]:
+    reasons = found["unavailable"]
+    devices = [f"{key} ({reasons[key]})" if key in reasons else key for key in found["devices"]]
+    if found["more_devices"]:
+        devices.append(f"and {found['more_devices']} more")
+    return {**found, "devices": devices}
 
 
 def describe(options: argparse.Namespace) -> None:
-    """Print the signature and the whole documentation of a method."""
-    answer = _client(options).request("GET", "/api/skills/describe?" + urlencode({"path": options.path}))
+    """Print a skill with its methods, or the signature and documentation of one method."""
+    answer = hub_of(options).request("GET", "/api/skills/describe?" + urlencode({"path": options.path}))
     Output(options.json).result(answer, text=answer["text"])
 
 
-def call(options: argparse.Namespace) -> None:
-    """Call a method of a skill, asking first where the method wants a person's word."""
+def call(options: argparse.Namespace) -> int:
+    """Call a method of a skill, asking first where the method needs a confirmation."""
     skill, dot, method = options.method.rpartition(".")
     if not dot or not skill or not method:
         raise ConfigError(f"{options.method!r} names no method", hint="For example LampSkill.turn_on.")
@@ -52,27 +61,24 @@ def call(options: argparse.Namespace) -> None:
         "args": args,
         "kwargs": kwargs,
     }
-    client = _client(options)
+    client = hub_of(options)
     try:
         with waiting(options.method):
             answer = client.request("POST", "/api/skills/call", body)
     except NeedsConfirmation as wanted:
-        if options.json or not _approved(options):
-            raise
+        if not _confirmed(options):
+            note("Not confirmed; nothing was done.")
+            return 1
         confirmed = {**body, "confirmation": wanted.confirmation}
         with waiting(options.method):
             answer = client.request("POST", "/api/skills/call", confirmed)
     Output(options.json).result(answer["result"])
+    return 0
 
 
-def _approved(options: argparse.Namespace) -> bool:
-    print(
-        f"{options.device}: {options.method}({', '.join(options.arguments)})? [y/N] ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def _confirmed(options: argparse.Namespace) -> bool:
+    question = f"{options.device}: {options.method}({', '.join(options.arguments)})?"
+    return agreed(question, otherwise="Nothing was done. Run it in a terminal.")
 
 
 def _arguments(words: list[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -84,7 +90,7 @@ def _arguments(words: list[str]) -> tuple[list[Any], dict[str, Any]]:
         if not equals or not name.isidentifier():
             args.append(_value(word))
         elif name in kwargs:
-            raise ConfigError(f"{name} is given twice")
+            raise ConfigError(f"{name} is given twice", hint="Give each argument once.")
         else:
             kwargs[name] = _value(text)
     return args, kwargs
@@ -101,10 +107,10 @@ def _value(text: str) -> Any:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run Python in the sandbox and print what it printed and its value."""
+    """Run Python in the sandbox and print its output and value."""
     code = sys.stdin.read() if options.code == "-" else options.code
     with waiting("running"):
-        answer = _client(options).request("POST", "/api/exec", {"code": code})
+        answer = hub_of(options).request("POST", "/api/exec", {"code": code})
     if options.json:
         Output(as_json=True).result(answer)
         return 0 if answer["status"] == "ok" else 1
@@ -114,7 +120,3 @@ def execute(options: argparse.Namespace) -> int:
         raise StrawberryError(str(answer["error"]).rstrip() or f"the run ended: {answer['status']}")
     Output(as_json=False).result(answer["value"])
     return 0
-
-
-def _client(options: argparse.Namespace) -> HubClient:
-    return HubClient.find(Home.find(), url=options.hub)

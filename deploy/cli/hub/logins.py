@@ -6,8 +6,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contracts.addresses import Endpoint, broker_endpoint, endpoint
-from deploy.cli.client import HubClient
-from deploy.cli.output import Output
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.output import Output
 from deploy.home.broker_registry import running_broker
 from deploy.home.directory import Home
 
@@ -18,7 +18,7 @@ _COLUMNS: Final = ("name", "chat", "created_at", "expires_at")
 def login(options: argparse.Namespace) -> None:
     """Make a login and print what goes into the programs that use it."""
     home = Home.find()
-    client = HubClient.find(home, url=options.hub)
+    client = hub_of(options)
     body = {"name": options.name, "chat": options.chat}
     answer: dict[str, Any] = client.request("POST", _CLIENTS, body)
     kind = client.request("GET", "/api/health")["broker"].get("kind")
@@ -44,13 +44,13 @@ def login(options: argparse.Namespace) -> None:
 
 def list_logins(options: argparse.Namespace) -> None:
     """Print the logins that were made and have not ended."""
-    rows = HubClient.find(Home.find(), url=options.hub).request("GET", _CLIENTS)
+    rows = hub_of(options).request("GET", _CLIENTS)
     Output(options.json).rows(rows, _COLUMNS, empty="No login yet. 'strawberry broker login NAME' makes one.")
 
 
 def logout(options: argparse.Namespace) -> None:
     """End a login; whoever uses it is disconnected."""
-    client = HubClient.find(Home.find(), url=options.hub)
+    client = hub_of(options)
     answer = client.request("DELETE", f"{_CLIENTS}/{quote(options.name, safe='')}")
     Output(options.json).result(
         answer or {"name": options.name}, text=f"{options.name} may no longer log in."

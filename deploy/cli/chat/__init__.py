@@ -1,0 +1,1 @@
+"""``strawberry chat`` and ``history``."""

@@ -1,0 +1,103 @@
+"""``strawberry chat``: one message, or a conversation."""
+
+import argparse
+import os
+import shlex
+import sys
+from typing import Any, Final
+
+from contracts.errors import ConfigError, StrawberryError
+from deploy.cli.chat.conversation import Conversation
+from deploy.cli.chat.history import as_text, exchanges, latest
+from deploy.cli.client import HubClient, hub_of, nearest_of
+from deploy.cli.terminal.output import Output, note
+
+_DEFAULT_AGENT: Final = "assistant"
+_REMINDER: Final = 3
+"""Exchanges of an earlier conversation that are shown before it continues."""
+
+
+def chat(options: argparse.Namespace) -> int:
+    """Send one message, or talk until the person has enough."""
+
+    def find() -> HubClient:
+        # Another device than this one is reached through the hub.
+        return nearest_of(options) if conversation.device is None else hub_of(options)
+
+    conversation = Conversation(
+        find, agent=options.agent or _DEFAULT_AGENT, device=options.device, output=Output(options.json)
+    )
+    message = _message(options, conversation)
+    if message is not None and not message.strip():
+        raise ConfigError(
+            "the message is empty", hint="Without a message, 'strawberry chat' is a conversation."
+        )
+    earlier: list[dict[str, Any]] = []
+    if options.newest or options.conversation is not None:
+        client = find()
+        conversation.id = latest(client) if options.newest else options.conversation
+        # An unknown id would silently start a new conversation; this refuses it.
+        earlier = exchanges(client, conversation.id, limit=_REMINDER)
+    if message is not None:
+        conversation.say(message)
+        return 0
+    if earlier:
+        note(as_text(earlier) + "\n")
+    try:
+        _talk(conversation, options)
+        return 0
+    finally:
+        if earlier or conversation.has_begun:
+            note(_how_to_continue(options, conversation.id))
+
+
+def _message(options: argparse.Namespace, conversation: Conversation) -> str | None:
+    """Return the message of the command line, None if there is none.
+
+    ``chat NAME "some words"`` names an agent where there is one of that name.
+    """
+    match options.words:
+        case []:
+            return None
+        case [name, text] if options.agent is None and name.split() == [name] and len(text.split()) > 1:
+            known = conversation.find().request("GET", "/v1/models")["data"]
+            if name in (each["id"] for each in known):
+                conversation.agent = name
+                return str(text)
+    return " ".join(options.words)
+
+
+def _talk(conversation: Conversation, options: argparse.Namespace) -> None:
+    if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        # Imported here: only a person at a terminal needs the editor, and it is slow to import.
+        from deploy.cli.chat.prompt import Prompt
+
+        Prompt(conversation, hub=lambda: hub_of(options)).run()
+        return
+    while line := _plain_line():
+        if not line.strip():
+            continue
+        try:
+            conversation.say(line.strip())
+        except KeyboardInterrupt:
+            note("\nStopped.")
+        except StrawberryError as error:
+            # One failed message does not end a conversation.
+            note(f"{error.message}\n  {error.hint}" if error.hint else error.message)
+
+
+def _plain_line() -> str:
+    if sys.stdin.isatty():
+        print("> ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line and sys.stdin.isatty():
+        print(file=sys.stderr)
+    return line
+
+
+def _how_to_continue(options: argparse.Namespace, conversation: str) -> str:
+    words = ["strawberry", "chat", "--conversation", conversation]
+    for option in ("hub", "device", "agent"):
+        if (value := getattr(options, option)) is not None:
+            words += [f"--{option}", value]
+    return f"Continue with: {shlex.join(words)}"

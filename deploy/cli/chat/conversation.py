@@ -1,0 +1,176 @@
+"""Messages and answers that belong together."""
+
+import contextlib
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contracts.errors import StrawberryError
+from deploy.cli.chat.screen import PlainScreen, Screen, aside
+from deploy.cli.client import HubClient
+from deploy.cli.terminal.asking import NobodyToAsk, agreed
+from deploy.cli.terminal.output import Output, note, waiting
+
+_CANCEL_TIMEOUT_S: Final = 10.0
+
+
+@dataclass
+class Conversation:
+    """Messages to one agent, one after the other.
+
+    Attributes:
+        find: Returns the hub or spoke that the next message goes to.
+        device: Name of the device to act on when a message names none.
+        has_begun: Whether a message was sent.
+    """
+
+    find: Callable[[], HubClient]
+    agent: str
+    device: str | None
+    output: Output
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    has_begun: bool = field(default=False, init=False)
+    _client: HubClient = field(init=False)
+    _screen: Screen = field(default_factory=PlainScreen, init=False)
+
+    def start_over(self) -> None:
+        """Start a new conversation with the next message."""
+        self.id = uuid.uuid4().hex
+        self.has_begun = False
+
+    def say(self, message: str) -> None:
+        """Send a message and show what happens until the answer is complete.
+
+        Raises:
+            StrawberryError: If the turn ended without an answer; what came of it is shown.
+        """
+        turn = uuid.uuid4().hex
+        self._client = self.find()
+        self._screen = PlainScreen()
+        self.has_begun = True
+        events: list[dict[str, Any]] = []
+        problem: StrawberryError | None = None
+        try:
+            self._follow(self._ask(message, turn), events)
+        except KeyboardInterrupt:
+            # The hub sees the closed stream by itself, unless a proxy is in between.
+            with contextlib.suppress(StrawberryError):
+                self._client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=_CANCEL_TIMEOUT_S)
+            self._screen.interrupt()
+            raise
+        except StrawberryError as error:
+            problem = error
+        final = next((event for event in events if event["kind"] == "final"), None)
+        if final is None and problem is None:
+            error_event = next((event for event in events if event["kind"] == "error"), {})
+            problem = StrawberryError(
+                str(error_event.get("message", "the turn ended without an answer")),
+                hint=str(error_event.get("hint", "")),
+            )
+        result = {"conversation": self.id, "turn": turn, "events": events}
+        if final is not None:
+            self._show_answer(final, result)
+        elif problem is not None:
+            self._screen.interrupt()
+            if self.output.as_json and events:
+                came = "".join(event["text"] for event in events if event["kind"] == "text")
+                error_json = {"message": problem.message, "hint": problem.hint}
+                self.output.result({"answer": came, "mode": None, "error": error_json, **result})
+            raise problem
+
+    def _show_answer(self, final: dict[str, Any], result: dict[str, Any]) -> None:
+        if self.output.as_json:
+            found = {"answer": final["answer"], "mode": final["mode"], "device": final.get("device")}
+            self.output.result({**found, **result})
+            return
+        if self._screen.is_empty:
+            self._write(final["answer"])
+        if isinstance(self._screen, PlainScreen):
+            print(flush=True)
+        else:
+            self._screen.interrupt()
+
+    def _ask(self, message: str, turn: str) -> Iterator[dict[str, Any]]:
+        headers = {"X-Strawberry-Conversation": self.id, "X-Strawberry-Turn": turn}
+        if self.device:
+            headers["X-Strawberry-Device"] = self.device
+        if not self.output.as_json:
+            headers["X-Strawberry-Confirm"] = "true"
+        body = {"model": self.agent, "stream": True, "messages": [{"role": "user", "content": message}]}
+        for chunk in self._client.stream("/v1/chat/completions", body, headers):
+            if "error" in chunk:
+                raise StrawberryError(
+                    str(chunk["error"].get("message")), hint=str(chunk["error"].get("hint") or "")
+                )
+            event = chunk.get("x_strawberry")
+            if event is not None:
+                yield event
+                continue
+            for choice in chunk.get("choices", []):
+                text = choice.get("delta", {}).get("content")
+                if text:
+                    yield {"kind": "text", "text": text}
+
+    def _follow(self, stream: Iterator[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+        """Show each event, and keep it even where the stream breaks off later."""
+        while (event := self._next(stream)) is not None:
+            events.append(event)
+            if not self.output.as_json:
+                self._show(event)
+
+    def _next(self, events: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+        """Wait for the next event; a clock would write over an answer that has begun."""
+        if self.output.as_json or not self._screen.is_empty:
+            return next(events, None)
+        with waiting("thinking"):
+            return next(events, None)
+
+    def _show(self, event: dict[str, Any]) -> None:
+        """Show an event as it happens."""
+        match event["kind"]:
+            case "text":
+                self._write(event["text"])
+            case "skill" if event["state"] == "called":
+                aside(self._screen, f"{event['path']} …")
+            case "skill" if event["state"] == "failed":
+                aside(self._screen, f"{event['path']} failed")
+            case "skill" if event["state"] == "progress" and event.get("detail") is not None:
+                aside(self._screen, json.dumps(event["detail"], ensure_ascii=False))
+            case "notice":
+                aside(self._screen, event["text"])
+            case "confirmation":
+                self._confirm(event)
+
+    def _write(self, text: str) -> None:
+        if self._screen.is_empty and _shows_markdown():
+            # Imported here: it takes longer to import than a request to be sent.
+            from deploy.cli.chat.markdown import MarkdownScreen
+
+            self._screen = MarkdownScreen()
+        self._screen.write(text)
+
+    def _confirm(self, event: dict[str, Any]) -> None:
+        """Ask the person; anything but a clear yes, and no answer at all, is a no."""
+        self._screen.interrupt()
+        arguments = ", ".join(f"{name}={value!r}" for name, value in event["arguments"].items())
+        try:
+            approve = agreed(f"{event['device_name']}: {event['method']}({arguments})?")
+            if not approve:
+                note("Not confirmed.")
+        except NobodyToAsk as error:
+            approve = False
+            note(f"{error.message}; it was not confirmed.")
+        path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+        try:
+            self._client.request("POST", path, {"approve": approve})
+        except StrawberryError as error:
+            # Too late, for example; the turn goes on and says what came of it.
+            note(error.message)
+
+
+def _shows_markdown() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("dumb", "")

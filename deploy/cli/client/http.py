@@ -1,0 +1,184 @@
+"""A client of the HTTP API, on the standard library alone, so that a command starts at once."""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_ANSWER_TIMEOUT_S: Final = 900.0
+"""As long as the hub allows a turn to take."""
+_NOT_A_HUB: Final = "Check the address: the hub's own is printed by 'strawberry up'."
+
+
+class NeedsConfirmation(StrawberryError):
+    """The call waits for a yes.
+
+    Attributes:
+        confirmation: Goes with the same call once the person has said yes.
+    """
+
+    def __init__(self, message: str, *, hint: str, confirmation: str) -> None:
+        super().__init__(message, hint=hint)
+        self.confirmation = confirmation
+
+
+class HubClient:
+    """Sends requests to one hub as one user, or to a spoke, which takes the same messages.
+
+    Args:
+        url: Base address, for example ``http://127.0.0.1:8321``.
+        token: Bearer token of a user.
+        server: What it is, ``hub`` or ``spoke``, for messages.
+        authorities: PEM of certificate authorities to trust besides the system's.
+    """
+
+    def __init__(self, url: str, *, token: str, authorities: str = "", server: str = "hub") -> None:
+        self.url = url.rstrip("/")
+        self._name = f"the {server} at {self.url}"
+        self._token = token
+        self._authorities = authorities
+
+    def answers_within(self, seconds: float) -> bool:
+        """Whether it answers at all in this time."""
+        try:
+            self.request("GET", "/api/health", timeout=seconds)
+        except StrawberryError:
+            return False
+        return True
+
+    def request(self, method: str, path: str, body: Any = None, *, timeout: float = _ANSWER_TIMEOUT_S) -> Any:
+        """Send a request and return the JSON answer.
+
+        Raises:
+            StrawberryError: With the hub's own message and hint, or saying why there is no answer.
+        """
+        connection, response = self._send(method, path, body, timeout=timeout)
+        with closing(connection):
+            text = self._receive(response)
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB) from None
+
+    def stream(self, path: str, body: Any, headers: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """Post, and yield each JSON event of the answer's server-sent stream.
+
+        Raises:
+            StrawberryError: As ``request``, and where the stream ends before its end mark.
+        """
+        connection, response = self._send("POST", path, body, headers=headers)
+        with closing(connection):
+            try:
+                for line in response:
+                    text = line.decode("utf-8", "replace").strip()
+                    if text == "data: [DONE]":
+                        return
+                    if text.startswith("data:"):
+                        yield json.loads(text.removeprefix("data:"))
+            except (OSError, http.client.HTTPException, ValueError):
+                pass
+        raise StrawberryError("the answer broke off", hint="What was done so far stays done; ask again.")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        headers: dict[str, str] | None = None,
+        timeout: float = _ANSWER_TIMEOUT_S,
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = self._connection(timeout)
+        try:
+            connection.connect()
+            connection.sock.settimeout(timeout)
+            connection.request(
+                method,
+                urlsplit(self.url).path + path,
+                None if body is None else json.dumps(body).encode(),
+                {
+                    "Authorization": f"Bearer {self._token}",
+                    "Content-Type": "application/json",
+                    **(headers or {}),
+                },
+            )
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self._unreachable(error) from None
+        if response.status >= http.client.BAD_REQUEST:
+            with closing(connection):
+                raise _refusal(response.status, self._receive(response))
+        return connection, response
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host, at_most = parts.hostname or "", min(timeout, _CONNECT_TIMEOUT_S)
+        if parts.scheme != "https":
+            return http.client.HTTPConnection(host, parts.port, timeout=at_most)
+        context = ssl.create_default_context()
+        if self._authorities:
+            context.load_verify_locations(cadata=self._authorities)
+        return http.client.HTTPSConnection(host, parts.port, timeout=at_most, context=context)
+
+    def _unreachable(self, error: OSError | http.client.HTTPException) -> StrawberryError:
+        match error:
+            case ssl.SSLCertVerificationError():
+                return StrawberryError(
+                    f"the certificate of {self._name} is not trusted here: {error.verify_message}",
+                    hint="Join this machine ('strawberry spoke join'), or copy the hub's certs/ca.pem to "
+                    "certs/ca.pem in the data directory here.",
+                )
+            case ssl.SSLError():
+                return StrawberryError(
+                    f"{self._name} does not answer with TLS there",
+                    hint="Use the HTTPS port of the hub (8443 by default), or http:// if it has none.",
+                )
+            case http.client.HTTPException() if not isinstance(error, http.client.RemoteDisconnected):
+                return StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB)
+            case http.client.RemoteDisconnected() | ConnectionResetError():
+                return StrawberryError(
+                    f"{self._name} closed the connection without an answer",
+                    hint="Was it just stopped? With --lan a hub's other port wants https://.",
+                )
+            case TimeoutError():
+                return StrawberryError(
+                    f"{self._name} did not answer in time", hint="Is it busy? 'strawberry doctor' looks."
+                )
+            case socket.gaierror():
+                return StrawberryError(
+                    f"there is no machine named {urlsplit(self.url).hostname!r} in this network",
+                    hint="Check the address.",
+                )
+        return StrawberryError(
+            f"{self._name} cannot be reached: {getattr(error, 'strerror', None) or error}",
+            hint="Is it running? 'strawberry up' starts one.",
+        )
+
+    def _receive(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException):
+            raise StrawberryError(f"{self._name} broke off its answer", hint="Try again.") from None
+
+
+def _refusal(status: int, text: bytes) -> StrawberryError:
+    try:
+        error = json.loads(text)["error"]
+        message, hint = str(error["message"]), str(error.get("hint") or "")
+        confirmation = error.get("confirmation")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return StrawberryError(f"the answer has status {status} and is not one of a hub", hint=_NOT_A_HUB)
+    if confirmation:
+        return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation))
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        hint = hint or "Is STRAWBERRY_TOKEN a token of this hub? 'strawberry tokens add NAME' makes one."
+    kinds: dict[int, type[StrawberryError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
+    return kinds.get(status, StrawberryError)(message, hint=hint)

@@ -1,0 +1,1 @@
+"""Commands that ask the hub: devices, tokens, skills, broker logins; and joining one."""

@@ -1,0 +1,168 @@
+"""``strawberry devices``: list, add, change, revoke and remove devices."""
+
+import argparse
+from typing import Any, Final
+from urllib.parse import quote
+
+from contracts.errors import ConfigError, NotFound
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.asking import answer_to
+from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.tables import moment
+
+_COLUMNS: Final = ("name", "key", "area", "state", "last_seen", "problems")
+_WAITING_COLUMNS: Final = ("code", "name", "source", "fingerprint", "expires_at")
+_JOINING: Final = "/api/devices/join"
+
+
+def list_devices(options: argparse.Namespace) -> None:
+    """Print all devices with state and problems, and those that wait to be approved."""
+    client = hub_of(options)
+    waiting_ones = [{"id": None, "state": "waiting", **each} for each in client.request("GET", _JOINING)]
+    Output(options.json).rows(
+        [*client.request("GET", "/api/devices"), *waiting_ones],
+        _COLUMNS,
+        empty="There is no device yet. 'strawberry devices add NAME' adds one.",
+        shown=_shown,
+    )
+
+
+def _shown(device: dict[str, Any]) -> dict[str, Any]:
+    if device["state"] == "waiting":
+        return {**device, "problems": f"wants to join: strawberry devices approve {device['code']}"}
+    problems = [str(problem["message"]) for problem in device["problems"]]
+    if device["awaited"] and device["state"] == "online":
+        problems.append(f"not registered: {', '.join(device['awaited'])}")
+    return {
+        **device,
+        "last_seen": moment(device["last_seen"]),
+        # The latest ones tell the most; --json has them all.
+        "problems": "; ".join(dict.fromkeys(reversed(problems[-3:]))),
+    }
+
+
+def add(options: argparse.Namespace) -> None:
+    """Make an enrolment token for a new device and print the command that uses it."""
+    body = {"name": options.name, **_lifetime(options)}
+    answer = hub_of(options).request("POST", "/api/devices", body)
+    Output(options.json).result(answer, text=_invitation(options.name, answer))
+
+
+def invite(options: argparse.Namespace) -> None:
+    """Make an enrolment token for a device that is in the list, also for a revoked one."""
+    answer = hub_of(options).request("POST", _path(options.device) + "/invitations", _lifetime(options))
+    Output(options.json).result(answer, text=_invitation(options.device, answer))
+
+
+def _lifetime(options: argparse.Namespace) -> dict[str, int]:
+    return {} if options.minutes is None else {"lifetime_s": options.minutes * 60}
+
+
+def _invitation(name: str, answer: dict[str, Any]) -> str:
+    expiry = moment(answer["expires_at"])
+    lines = [
+        f"Enrolment token for {name}. It works once and expires {expiry}:",
+        "",
+        f"  {answer['token']}",
+        "",
+        "On that device:",
+        "",
+        "  read -rs HUB_DEVICE_TOKEN && export HUB_DEVICE_TOKEN   # paste the token, press Enter",
+        f"  {answer['command']}",
+    ]
+    if not answer["reachable"]:
+        lines += ["", "That address works on this machine only: for others, start the hub with --lan."]
+    return "\n".join(lines)
+
+
+def rename(options: argparse.Namespace) -> None:
+    """Change the display name of a device; its id stays."""
+    if not options.name.strip():
+        raise ConfigError("a device needs a name", hint="For example 'Bedroom PC'.")
+    answer = hub_of(options).request("PATCH", _path(options.device), {"name": options.name})
+    Output(options.json).result(
+        answer, text=f"{options.device} is now {answer['name']} (in code: devices.{answer['key']})."
+    )
+
+
+def change(options: argparse.Namespace) -> None:
+    """Set area, floor and aliases of a device."""
+    given = {"area": options.area, "floor": options.floor, "aliases": options.alias}
+    body = {name: value for name, value in given.items() if value is not None}
+    if not body:
+        raise ConfigError("nothing to set", hint="Give --area, --floor or --alias.")
+    answer = hub_of(options).request("PATCH", _path(options.device), body)
+    aliases = ", ".join(answer["aliases"]) or "none"
+    Output(options.json).result(
+        answer,
+        text=f"{answer['name']}: area {answer['area'] or 'none'}, floor {answer['floor'] or 'none'}, "
+        f"aliases {aliases}.",
+    )
+
+
+def revoke(options: argparse.Namespace) -> None:
+    """Revoke the tokens of a device; a new invitation makes it join again."""
+    answer = hub_of(options).request("POST", _path(options.device) + "/revoke", {})
+    Output(options.json).result(
+        answer,
+        text=f"{answer['name']} is revoked. 'strawberry devices invite {answer['key']}' lets it join again.",
+    )
+
+
+def remove(options: argparse.Namespace) -> None:
+    """Revoke a device, delete it, and clear its topics."""
+    with waiting("removing"):
+        answer = hub_of(options).request("DELETE", _path(options.device))
+    Output(options.json).result(answer, text=f"{answer['name']} is removed.")
+
+
+def approve(options: argparse.Namespace) -> int:
+    """Approve a device that shows a code, once the person has compared the fingerprints."""
+    client, output = hub_of(options), Output(options.json)
+    waiting_ones = client.request("GET", _JOINING)
+    if options.code is None:
+        output.rows(
+            waiting_ones,
+            _WAITING_COLUMNS,
+            empty="No device is waiting. 'strawberry spoke join' on the new device shows a code.",
+            shown=lambda each: {**each, "expires_at": moment(each["expires_at"])},
+        )
+        return 0
+    code = _normalized(options.code)
+    found = next((each for each in waiting_ones if _normalized(each["code"]) == code), None)
+    if found is None:
+        raise NotFound(
+            f"no device is waiting with the code {options.code}",
+            hint="A code is valid once, for ten minutes; 'strawberry spoke join' shows a new one.",
+        )
+    path = f"{_JOINING}/{quote(found['code'], safe='')}"
+    if not options.yes:
+        note(
+            f"{found['name']} at {found['source']} wants to join.\n"
+            f"  fingerprint  {found['fingerprint']}\n"
+            "The screen of the device must show the same fingerprint."
+        )
+        answer = answer_to(
+            "Is it the same, and may the device join?",
+            otherwise="Compare the fingerprint, then add --yes. The code stays valid.",
+        )
+        if answer is None:
+            note("Nothing was changed; the code stays valid.")
+            return 1
+        if not answer:
+            client.request("DELETE", path)
+            note("The device was refused, and its code is void.")
+            return 1
+    named = {} if options.name is None else {"name": options.name}
+    approved = client.request("POST", f"{path}/approve", named)
+    output.result(approved, text=f"{approved['name']} is approved. It joins by itself within seconds.")
+    return 0
+
+
+def _normalized(code: str) -> str:
+    """Return a code however it was typed: in small letters, with or without its dash."""
+    return "".join(letter for letter in code.upper() if letter.isalnum())
+
+
+def _path(device: str) -> str:
+    return f"/api/devices/{quote(device, safe='')}"

@@ -1,0 +1,78 @@
+"""The argument parser of every command: a mistake is one line that names what may have been meant."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+from deploy.logs.terminal import visible
+
+USAGE_ERROR: Final = 2
+"""The exit code of a command line that is not understood, as in other programs."""
+
+_IN_PLAIN_WORDS: Final = (
+    (re.compile(r"argument (.+): expected one argument"), r"\1 needs a value"),
+    (re.compile(r"argument (.+): expected at least one argument"), r"\1 needs a value"),
+    (re.compile(r"argument (.+): invalid int value: (.+)"), r"\1 needs a whole number, not \2"),
+    (re.compile(r"argument (.+): not allowed with argument (.+)"), r"\1 and \2 exclude each other"),
+    (re.compile(r"argument (.+): ignored explicit argument (.+)"), r"\1 takes no value"),
+    (re.compile(r"the following arguments are required: (.+)"), r"\1 is missing"),
+    (re.compile(r"argument (.+?): (.+)"), r"\1: \2"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports what is wrong in one line, with the nearest name there is."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and where help is if that does not name it, and end with code 2."""
+        for pattern, words in _IN_PLAIN_WORDS:
+            if pattern.fullmatch(message):
+                message = pattern.sub(words, message)
+                break
+        commands = self._commands()
+        if commands is not None and message == f"{commands.metavar} is missing":
+            message = f"{message}: {', '.join(commands.choices)}"
+        print(visible(f"{self.prog}: {message}"), file=sys.stderr)
+        if "did you mean" not in message:
+            print(visible(f"  '{self.prog} --help' lists what there is."), file=sys.stderr)
+        self.exit(USAGE_ERROR)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse what is left over here, where the options of the command are known."""
+        words = sys.argv[1:] if args is None else list(args)
+        if self._commands() is not None and words and words[0].startswith("--"):
+            # Else its value would be taken for a command.
+            self._check_option(words[0], "; the options of a command come after it")
+        known, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            self._check_option(unknown[0])
+            self.error(f"unexpected argument {unknown[0]!r}")
+        return known, unknown
+
+    def _check_option(self, word: str, otherwise: str = "") -> None:
+        name = word.partition("=")[0]
+        options = self._option_string_actions
+        if name.startswith("-") and not any(option.startswith(name) for option in options):
+            self.error(f"unknown option {name!r}{_meant(name, options) or otherwise}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        kind = str(action.metavar or action.option_strings[0]).lower()
+        choices = [str(choice) for choice in action.choices]
+        meant = _meant(str(value), choices) or f"; there are: {', '.join(choices)}"
+        # Not an ArgumentError: that would put the metavar in front.
+        self.error(f"unknown {kind} {value!r}{meant}")
+
+    def _commands(self) -> "argparse._SubParsersAction[Any] | None":
+        actions = (each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        return next(actions, None)
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    # Imported here: only a mistake needs it, and it is slow to import.
+    from contracts.validation import did_you_mean
+
+    return did_you_mean(word, known)

@@ -1,0 +1,1 @@
+"""What a command shows a person, and what it asks."""

@@ -1,0 +1,70 @@
+"""Questions to the person who typed a command."""
+
+import getpass
+import os
+import sys
+from typing import Final
+
+from pydantic import SecretStr
+
+from contracts.errors import ConfigError
+from deploy.logs.terminal import visible
+
+_YES: Final = ("y", "yes")
+_NO: Final = ("n", "no")
+
+
+class NobodyToAsk(ConfigError):
+    """A question came up where no person can answer it."""
+
+
+def agreed(question: str, *, otherwise: str = "Run it in a terminal.") -> bool:
+    """Ask a question on standard error; only a clear yes is one.
+
+    Args:
+        otherwise: What to do where nobody can answer, for example which option answers beforehand.
+
+    Raises:
+        NobodyToAsk: If standard input has ended and is no terminal.
+    """
+    return answer_to(question, otherwise=otherwise) is True
+
+
+def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> bool | None:
+    """Ask until the answer is yes or no; Enter alone and Ctrl-D leave it open, which is None.
+
+    Raises:
+        NobodyToAsk: As ``agreed``.
+    """
+    while True:
+        print(visible(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=sys.stderr)
+            if not sys.stdin.isatty():
+                raise NobodyToAsk("this needs a yes, and nobody can be asked here", hint=otherwise)
+        answer = line.strip().lower()
+        if answer in _YES:
+            return True
+        if answer in _NO:
+            return False
+        if not answer:
+            return None
+        print("Please answer y or n.", file=sys.stderr)
+
+
+def ask_password(question: str, *, variable: str) -> SecretStr:
+    """Return a password from where no other user can see it: never from an argument.
+
+    The variable comes first; then it is typed unseen at a terminal, or read from standard input.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    # Taken out of the environment, so that no child finds it there.
+    given = os.environ.pop(variable, "")
+    if not given:
+        given = getpass.getpass(f"{question}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not given:
+        raise ConfigError("no password was given", hint=f"Type it, or set {variable}.")
+    return SecretStr(given)
