@@ -19,6 +19,7 @@ from benchmarks.table import Row, not_measured
 PARTS: Final = {
     "bus": "signed calls beside a raw paho echo",
     "sandbox": "python_exec and the sandbox's processes",
+    "http_calls": "skill calls over HTTP beside a bare FastAPI echo",
     "home": "hub and spoke as processes of their own",
     "agent": "a turn without its model",
     "command_line": "from typing to the request",

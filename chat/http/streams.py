@@ -14,6 +14,8 @@ from contracts.errors import Unauthorized
 
 CLIENT_CLOSED_REQUEST: Final = 499
 """nginx's number for it; nobody reads it but a log."""
+_WATCH_S: Final = 0.05
+"""Answers that come sooner need no task that looks whether the client has left."""
 
 
 @dataclass(eq=False)
@@ -23,11 +25,13 @@ class Client:
     Attributes:
         gone: Whether the answer is no longer wanted: the client left, or its token was revoked.
         revoked: Whether its token was revoked meanwhile.
+        watching: Looks whether it leaves.
     """
 
     token: str
     gone: bool = False
     revoked: bool = False
+    watching: "asyncio.Task[None] | None" = field(default=None, repr=False)
     _scope: asyncio.Timeout | None = field(default=None, repr=False)
 
     def enter(self, scope: asyncio.Timeout) -> None:
@@ -66,16 +70,21 @@ class Connections:
         try:
             async with asyncio.timeout(None) as scope:
                 client.enter(scope)
-                watching = self._tasks.create_task(_watch(receive, client), name="client")
+                watch = asyncio.get_running_loop().call_later(_WATCH_S, self._watch, receive, client)
                 try:
                     yield client
                 finally:
+                    watch.cancel()
                     self._clients.discard(client)
-                    watching.cancel()
+                    if client.watching is not None:
+                        client.watching.cancel()
         except TimeoutError:
             if not scope.expired():
                 raise
             client.gone = True
+
+    def _watch(self, receive: Receive, client: Client) -> None:
+        client.watching = self._tasks.create_task(_watch(receive, client), name="client")
 
     def revoke(self, tokens: Container[str]) -> None:
         """End what is held with one of these tokens."""

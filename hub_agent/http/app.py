@@ -1,24 +1,26 @@
-"""The hub's HTTP application: every router, and the guard in front of it."""
+"""The hub's HTTP application: all routes, and the guard in front of them."""
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from chat.http.guard import Guard
+from chat.http.requests import answer
 from chat.http.streams import Connections
 from contracts.wire import Json
-from hub_agent.calls.confirmations import Slips
 from hub_agent.chat.history import History
 from hub_agent.chat.incoming import Chat
-from hub_agent.http import chat, completions, conversations, errors, history, skills
-from hub_agent.http.skills import Direct
+from hub_agent.http import chat, completions, conversations, errors, history
+from hub_agent.http.skills import DirectCalls
 from hub_agent.settings import HttpSettings
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
-from hub_registry.http import make_router as make_registry_router
+from hub_registry.http import make_routes as make_registry_routes
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,6 @@ class Services:
 def make_app(services: Services) -> ASGIApp:
     """Put the application together; `guarded`, it can be served."""
     assistant = services.chat.assistant
-    settings = assistant.settings
     # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
     app = FastAPI(title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None)
     errors.install(app)
@@ -51,27 +52,23 @@ def make_app(services: Services) -> ASGIApp:
     async def health() -> dict[str, Json]:
         return services.health()
 
-    may_chat = Depends(services.gate.require("chat"))
+    may_chat = services.gate.require("chat")
 
-    @app.get("/api/models", response_model=None)
-    async def models(_: Annotated[Bearer, may_chat]) -> dict[str, Json]:
+    async def models(request: Request) -> Response:
+        await may_chat(request)
         gateway = assistant.gateway
-        return {"models": gateway.states(), "problems": list(gateway.models.problems)}
+        return answer({"models": gateway.states(), "problems": list(gateway.models.problems)})
 
-    direct = Direct(
-        assistant,
-        gate=services.gate,
-        slips=Slips(expires_s=settings.turns.confirm_s),
-        connections=services.connections,
-    )
+    direct = DirectCalls(assistant, gate=services.gate, connections=services.connections)
+    registry = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
+    # The direct calls come first: they are the ones whose time counts.
+    app.router.routes[:0] = [*direct.routes(), *registry, Route("/api/models", models)]
     for routes in (completions, chat):
         app.include_router(
             routes.make_router(services.chat, gate=services.gate, connections=services.connections)
         )
     app.include_router(conversations.make_router(assistant.conversations, gate=services.gate))
     app.include_router(history.make_router(services.history, gate=services.gate))
-    app.include_router(skills.make_router(direct))
-    app.include_router(make_registry_router(assistant.registry, gate=services.gate, remover=services.remover))
     return app
 
 

@@ -1,13 +1,12 @@
 """Skills called, and programs run, without a model in between."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from agent_core.search.catalogue import Target
 from agent_core.search.targets import find_target
@@ -15,13 +14,14 @@ from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import SkillCalls
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
+from chat.http.requests import answer, read
 from chat.http.streams import Connections, farewell
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.events import TurnEvent
 from contracts.names import MethodName, SkillName, Token
 from contracts.rpc import Actor
 from contracts.wire import Json
-from hub_agent.calls.confirmations import Act, Slips
+from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer, Gate
@@ -30,21 +30,6 @@ from sandbox_host import Deadline, RunResult
 
 _EXEC: Final = "exec"
 """The conversation of programs that name none: their variables stay from one to the next."""
-
-
-@dataclass(frozen=True)
-class Direct:
-    """What direct calls need.
-
-    Attributes:
-        slips: Confirmations for calls outside of any turn.
-        connections: The clients that wait.
-    """
-
-    assistant: Assistant
-    gate: Gate
-    slips: Slips
-    connections: Connections
 
 
 class _Body(BaseModel):
@@ -75,39 +60,52 @@ class ExecBody(_Body):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 
-def make_router(direct: Direct) -> APIRouter:
-    """Make the routes ``/api/skills/call`` and ``/api/exec``."""
-    router = APIRouter()
-    may_call = Depends(direct.gate.require("call"))
-    assistant = direct.assistant
+class DirectCalls:
+    """The routes ``/api/skills/call`` and ``/api/exec``.
 
-    @router.post("/api/skills/call", response_model=None)
-    async def call(body: CallBody, request: Request, bearer: Annotated[Bearer, may_call]) -> Response:
-        target = find_target(assistant.registry.directory, body.device, body.skill, body.method)
+    Args:
+        gate: Authenticates requests.
+        connections: The clients that wait.
+    """
+
+    def __init__(self, assistant: Assistant, *, gate: Gate, connections: Connections) -> None:
+        self._assistant = assistant
+        self._authenticate = gate.require("call")
+        self._connections = connections
+        self._confirmations = ConfirmationTokens(expires_s=assistant.settings.turns.confirm_s)
+
+    def routes(self) -> list[BaseRoute]:
+        """Make the routes."""
+        return [
+            Route("/api/skills/call", self._call, methods=["POST"]),
+            Route("/api/exec", self._execute, methods=["POST"]),
+        ]
+
+    async def _call(self, request: Request) -> Response:
+        bearer = await self._authenticate(request)
+        body = await read(request, CallBody)
+        manager = self._assistant.manager
+        target = find_target(self._assistant.registry.directory, body.device, body.skill, body.method)
         arguments = check_arguments(target.method, body.args, body.kwargs)
-        actor = _actor(bearer)
-        act = Act(
-            user=bearer.user.id,
-            device=target.device,
-            method=f"{target.skill}.{target.method.name}",
-            arguments=arguments_digest(arguments),
-        )
+        confirmed = body.confirmation is not None
         if body.confirmation is not None:
-            _require_person(bearer)
-            direct.slips.redeem(body.confirmation, act)
+            if bearer.claims.kind != "user":
+                raise Forbidden("a device cannot confirm a call", hint="Confirm in 'strawberry call'.")
+            self._confirmations.redeem(body.confirmation, _act(bearer, target, arguments))
         try:
-            async with direct.connections.hold(request.receive, token=bearer.claims.jti) as client:
-                confirmed = body.confirmation is not None
-                value = await assistant.manager.call(actor, target, arguments, confirmed=confirmed)
-                return JSONResponse({"result": value})
+            async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
+                value = await manager.call(_actor(bearer), target, arguments, confirmed=confirmed)
+                return answer({"result": value})
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or bearer.claims.kind != "user":
                 raise
-            return _asks(request.url.path, error, target, arguments, direct.slips.issue(act))
+            confirmation = self._confirmations.issue(_act(bearer, target, arguments))
+            return _asks(request.url.path, error, target, arguments, confirmation)
         return farewell(client)
 
-    @router.post("/api/exec", response_model=None)
-    async def execute(body: ExecBody, request: Request, bearer: Annotated[Bearer, may_call]) -> Response:
+    async def _execute(self, request: Request) -> Response:
+        bearer = await self._authenticate(request)
+        body, assistant = await read(request, ExecBody), self._assistant
         device = bearer.device
         if device is None and body.device is not None:
             device = assistant.registry.directory.resolve(body.device).id
@@ -117,28 +115,26 @@ def make_router(direct: Direct) -> APIRouter:
             confirmer=None,
             context=TurnContext(uuid7(), _unwatched, _unpaused),
         )
-        session = assistant.sandbox.session(bearer.user.id, body.conversation)
+        # Variables belong to a token: two programs of one user must not see each other's.
+        session = assistant.sandbox.session(bearer.user.id, f"{bearer.claims.jti} {body.conversation}")
         deadline = Deadline(assistant.settings.turns.tools.exec_s)
-        async with direct.connections.hold(request.receive, token=bearer.claims.jti) as client:
-            result = await session.run(body.code, calls.handle, deadline=deadline)
-            return JSONResponse(_ran(result))
+        async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
+            return answer(_ran(await session.run(body.code, calls.handle, deadline=deadline)))
         return farewell(client)
 
-    return router
+
+def _act(bearer: Bearer, target: Target, arguments: dict[str, Json]) -> Act:
+    method, digest = f"{target.skill}.{target.method.name}", arguments_digest(arguments)
+    return Act(user=bearer.user.id, device=target.device, method=method, arguments=digest)
 
 
 def _actor(bearer: Bearer, device: str | None = None) -> Actor:
     return Actor(user=bearer.user.id, device=bearer.device or device, read_only=bearer.user.read_only)
 
 
-def _require_person(bearer: Bearer) -> None:
-    if bearer.claims.kind != "user":
-        raise Forbidden("a device cannot confirm a call", hint="A person does, in strawberry chat or call.")
-
-
 def _asks(
     path: str, error: CallError, target: Target, arguments: dict[str, Any], confirmation: str
-) -> JSONResponse:
+) -> Response:
     """Answer that a person must say yes, with all that the person should see."""
     return error_response(
         path,

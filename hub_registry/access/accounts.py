@@ -41,6 +41,8 @@ class Accounts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Users are added and never changed, so one that was read once need not be read again.
+        self._known: dict[str, User] = {}
 
     async def hub_id(self) -> str:
         """Give the id of this hub, which is made at the first start and never changes."""
@@ -95,16 +97,16 @@ class Accounts:
         return await self._store.read(work)
 
     async def get(self, user: str) -> User:
-        """Give the user with this id.
+        """Return the user with this id.
 
         Raises:
             NotFound: If there is none.
         """
-
-        def work(session: Session) -> User:
-            return _user(require_user(session, user))
-
-        return await self._store.read(work)
+        known = self._known.get(user)
+        if known is None:
+            known = await self._store.read(lambda session: _user(require_user(session, user)))
+            self._known[user] = known
+        return known
 
 
 def require_user(session: Session, user: str) -> UserRow:

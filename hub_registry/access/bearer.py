@@ -1,9 +1,9 @@
-"""Who makes an HTTP request: the bearer of a token, as FastAPI dependencies."""
+"""Who makes an HTTP request: the bearer of a token, and what it may do."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from fastapi import Request
+from starlette.requests import Request
 
 from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, Unauthorized

@@ -1,29 +1,28 @@
 """The registry over HTTP: joining, devices, logins on the bus, tokens and skills."""
 
-from fastapi import APIRouter
+from starlette.routing import BaseRoute
 
 from hub_registry.access.bearer import Gate
-from hub_registry.http import clients, devices, joining, public, purge, skills, tokens
+from hub_registry.http import clients, devices, joining, public, skills, tokens
 from hub_registry.http.parts import Remover
 from hub_registry.registry import Registry
 
-__all__ = ["Remover", "make_router"]
+__all__ = ["Remover", "make_routes"]
 
 
-def make_router(registry: Registry, *, gate: Gate, remover: Remover) -> APIRouter:
+def make_routes(registry: Registry, *, gate: Gate, remover: Remover) -> list[BaseRoute]:
     """Make the routes of the registry.
 
     Args:
-        gate: Who may come in; shared with the other routers.
+        gate: Authenticates requests; shared with the other routes.
         remover: The registry's service.
     """
-    router = APIRouter()
-    public.add(router, registry, gate)
-    # Before the devices, whose names stand where these paths have a word.
-    joining.add(router, registry, gate)
-    devices.add(router, registry, gate, remover)
-    clients.add(router, registry, gate, remover)
-    tokens.add(router, registry, gate)
-    skills.add(router, registry, gate)
-    purge.add(router, gate, remover)
-    return router
+    return [
+        *public.routes(registry, gate),
+        # Before the devices, whose names stand where these paths have a word.
+        *joining.routes(registry, gate),
+        *devices.routes(registry, gate, remover),
+        *clients.routes(registry, gate, remover),
+        *tokens.routes(registry, gate),
+        *skills.routes(registry, gate),
+    ]

@@ -2,12 +2,15 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
+from chat.http.requests import answer, read
 from contracts.errors import Conflict
 from contracts.wire import Timestamp
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.access.clients import BusClient
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
@@ -41,20 +44,20 @@ class LoginAnswer(ClientAnswer):
     ca: str | None
 
 
-def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> None:
-    """Add the routes."""
-    admin = Depends(gate.require_admin)
+def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
+    """Make the routes."""
     clients, settings = registry.clients, registry.settings
 
-    @router.get("/api/clients", dependencies=[admin])
-    async def list_clients() -> list[ClientAnswer]:
-        return [ClientAnswer(**_shown(client)) for client in await clients.list()]
+    async def list_clients(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer([ClientAnswer(**_shown(client)) for client in await clients.list()])
 
-    @router.post("/api/clients")
-    async def add_client(body: ClientBody, bearer: Annotated[Bearer, admin]) -> LoginAnswer:
+    async def add_client(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        body = await read(request, ClientBody)
         if settings.login is not None:
             raise Conflict(
-                "this broker is shared with others, and the hub lets nobody in there",
+                "this broker is shared with others, and the hub makes no logins there",
                 hint="Make the login on the broker itself.",
             )
         client, password = await clients.add(
@@ -63,18 +66,26 @@ def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> 
             chat=body.chat,
             lifetime_s=body.lifetime_s or settings.lifetimes.user_s,
         )
-        return LoginAnswer(
-            **_shown(client),
-            password=password.get_secret_value(),
-            brokers=settings.brokers,
-            prefix=settings.topic_prefix,
-            ca=settings.ca,
+        return answer(
+            LoginAnswer(
+                **_shown(client),
+                password=password.get_secret_value(),
+                brokers=settings.brokers,
+                prefix=settings.topic_prefix,
+                ca=settings.ca,
+            )
         )
 
-    @router.delete("/api/clients/{name}", dependencies=[admin], status_code=204)
-    async def remove_client(name: str) -> Response:
-        await remover.remove_client(name)
+    async def remove_client(request: Request) -> Response:
+        await gate.require_admin(request)
+        await remover.remove_client(request.path_params["name"])
         return Response(status_code=204)
+
+    return [
+        Route("/api/clients", list_clients),
+        Route("/api/clients", add_client, methods=["POST"]),
+        Route("/api/clients/{name}", remove_client, methods=["DELETE"]),
+    ]
 
 
 def _shown(client: BusClient) -> dict[str, Any]:

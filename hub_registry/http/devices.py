@@ -1,14 +1,17 @@
 """Devices: adding, inviting, changing, shutting out, removing."""
 
 import shlex
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Depends, Request
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
+from chat.http.requests import answer, read
 from contracts.addresses import host_of, is_loopback
 from contracts.wire import Timestamp, rfc3339
-from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.devices.devices import Change
+from hub_registry.access.bearer import Gate
+from hub_registry.devices.devices import Change, Device
 from hub_registry.devices.directory import Entry
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
@@ -78,65 +81,95 @@ class InvitationAnswer(Body):
     reachable: bool
 
 
-def add(router: APIRouter, registry: Registry, gate: Gate, remover: Remover) -> None:
-    """Add the routes."""
-    admin = Depends(gate.require_admin)
+class PurgeAnswer(Body):
+    """What became of the retained topics.
 
-    def find(name: str) -> Entry:
-        entry = registry.directory.get(name)
+    Attributes:
+        emptied: How many there were that are empty now.
+        left: Those that could not be emptied.
+        connected: Ids of devices that are still there, and publish again.
+    """
+
+    emptied: int
+    left: tuple[str, ...]
+    connected: tuple[str, ...]
+
+
+def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
+    """Make the routes."""
+
+    def find(request: Request) -> Entry:
+        name = request.path_params["name"]
         # An id comes first: it is what programs use, and no other device can have it as its key.
-        return entry or registry.directory.resolve(name)
+        return registry.directory.get(name) or registry.directory.resolve(name)
 
-    @router.get("/api/devices", dependencies=[admin])
-    async def list_devices() -> list[DeviceAnswer]:
-        return [_device(entry) for entry in registry.directory.entries()]
+    async def list_devices(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer([_device(entry) for entry in registry.directory.entries()])
 
-    @router.post("/api/devices")
-    async def add_device(
-        body: DeviceBody, request: Request, bearer: Annotated[Bearer, admin]
-    ) -> InvitationAnswer:
+    async def add_device(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        body = await read(request, DeviceBody)
         device = await registry.add_device(
             body.name, owner=bearer.user.id, aliases=body.aliases, area=body.area, floor=body.floor
         )
-        return await _invitation(device.id, body.lifetime_s, request)
+        return await _invitation(device, body.lifetime_s, request)
 
-    @router.post("/api/devices/{name}/invitations", dependencies=[admin])
-    async def invite(name: str, request: Request, body: InvitationBody | None = None) -> InvitationAnswer:
-        return await _invitation(find(name).id, body.lifetime_s if body else None, request)
+    async def invite(request: Request) -> Response:
+        await gate.require_admin(request)
+        body = await read(request, InvitationBody, optional=True)
+        return await _invitation(find(request).device, body.lifetime_s, request)
 
-    async def _invitation(device: str, lifetime_s: int | None, request: Request) -> InvitationAnswer:
-        invitation = await registry.invite(device, lifetime_s=lifetime_s)
+    async def _invitation(device: Device, lifetime_s: int | None, request: Request) -> Response:
+        invitation = await registry.invite(device.id, lifetime_s=lifetime_s)
         url, key = _address(request, registry.settings.url), registry.key.kid
-        return InvitationAnswer(
-            id=device,
-            key=find(device).key,
-            token=invitation.token,
-            expires_at=invitation.expires_at,
-            hub_key=key,
-            command=shlex.join([*_RUN, "--hub", url, "--hub-key", key, *_spelled_out(url)]),
-            reachable=not is_loopback(host_of(url)),
+        return answer(
+            InvitationAnswer(
+                id=device.id,
+                key=device.key,
+                token=invitation.token,
+                expires_at=invitation.expires_at,
+                hub_key=key,
+                command=shlex.join([*_RUN, "--hub", url, "--hub-key", key, *_spelled_out(url)]),
+                reachable=not is_loopback(host_of(url)),
+            )
         )
 
-    @router.patch("/api/devices/{name}", dependencies=[admin])
-    async def change_device(name: str, body: ChangeBody) -> DeviceAnswer:
-        entry = find(name)
+    async def change_device(request: Request) -> Response:
+        await gate.require_admin(request)
+        entry, body = find(request), await read(request, ChangeBody)
         await registry.change_device(
             entry.id,
             Change(display_name=body.name, aliases=body.aliases, area=body.area, floor=body.floor),
         )
-        return _device(entry)
+        return answer(_device(entry))
 
-    @router.post("/api/devices/{name}/revoke", dependencies=[admin])
-    async def revoke_device(name: str) -> DeviceAnswer:
-        entry = find(name)
+    async def revoke_device(request: Request) -> Response:
+        await gate.require_admin(request)
+        entry = find(request)
         await remover.revoke_device(entry.id)
-        return _device(entry)
+        return answer(_device(entry))
 
-    @router.delete("/api/devices/{name}", dependencies=[admin])
-    async def remove_device(name: str) -> dict[str, str]:
-        entry = find(name)
+    async def remove_device(request: Request) -> Response:
+        await gate.require_admin(request)
+        entry = find(request)
         await remover.remove_device(entry.id)
-        return {"id": entry.id, "name": entry.device.display_name, "state": "removed"}
+        return answer({"id": entry.id, "name": entry.device.display_name, "state": "removed"})
+
+    async def purge(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer(PurgeAnswer(**vars(await remover.purge())))
+
+    device = "/api/devices/{name}"
+    return [
+        Route("/api/devices", list_devices),
+        Route("/api/devices", add_device, methods=["POST"]),
+        Route(f"{device}/invitations", invite, methods=["POST"]),
+        Route(f"{device}/revoke", revoke_device, methods=["POST"]),
+        Route(device, change_device, methods=["PATCH"]),
+        Route(device, remove_device, methods=["DELETE"]),
+        Route("/api/purge", purge, methods=["POST"]),
+    ]
 
 
 def _address(request: Request, for_others: str | None) -> str:

@@ -1,12 +1,13 @@
 """Joining by code: a device asks and polls, an admin sees who waits and decides."""
 
-from typing import Annotated
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
-from fastapi import APIRouter, Depends, Request, Response
-
-from contracts.joining import JoinAsked, JoinPoll, JoinRequest, JoinState
+from chat.http.requests import answer, read
+from contracts.joining import JoinPoll, JoinRequest, JoinState
 from contracts.wire import Timestamp
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
 
@@ -36,37 +37,46 @@ class ApprovedAnswer(Body):
     fingerprint: str
 
 
-def add(router: APIRouter, registry: Registry, gate: Gate) -> None:
-    """Add the routes."""
-    admin = Depends(gate.require_admin)
+def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
+    """Make the routes."""
     joining = registry.joining
 
-    @router.post("/api/devices/join")
-    async def ask(body: JoinRequest, request: Request) -> JoinAsked:
-        return await joining.ask(body, source=source_of(request))
+    async def ask(request: Request) -> Response:
+        body = await read(request, JoinRequest)
+        return answer(await joining.ask(body, source=source_of(request)))
 
-    @router.post("/api/devices/join/poll")
-    async def poll(body: JoinPoll, request: Request) -> JoinState:
-        answer = joining.poll(body.secret, source=source_of(request))
-        enrolment = registry.enrol_answer(answer.joined) if answer.joined else None
-        return JoinState(state=answer.state, enrolment=enrolment)
+    async def poll(request: Request) -> Response:
+        body = await read(request, JoinPoll)
+        found = joining.poll(body.secret, source=source_of(request))
+        enrolment = registry.enrol_answer(found.joined) if found.joined else None
+        return answer(JoinState(state=found.state, enrolment=enrolment))
 
-    @router.get("/api/devices/join", dependencies=[admin])
-    async def list_waiting() -> list[WaitingAnswer]:
-        return [WaitingAnswer(**vars(each)) for each in joining.waiting()]
+    async def list_waiting(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer([WaitingAnswer(**vars(each)) for each in joining.waiting()])
 
-    @router.post("/api/devices/join/{code}/approve")
-    async def approve(
-        code: str, bearer: Annotated[Bearer, admin], body: ApproveBody | None = None
-    ) -> ApprovedAnswer:
-        name = body.name if body else None
-        approved = await registry.approve_join(code, owner=bearer.user.id, name=name)
+    async def approve(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        body = await read(request, ApproveBody, optional=True)
+        code = request.path_params["code"]
+        approved = await registry.approve_join(code, owner=bearer.user.id, name=body.name)
         device = approved.device
-        return ApprovedAnswer(
-            id=device.id, key=device.key, name=device.display_name, fingerprint=approved.fingerprint
+        return answer(
+            ApprovedAnswer(
+                id=device.id, key=device.key, name=device.display_name, fingerprint=approved.fingerprint
+            )
         )
 
-    @router.delete("/api/devices/join/{code}", status_code=204)
-    async def refuse(code: str, bearer: Annotated[Bearer, admin]) -> Response:
-        joining.refuse(code, by=bearer.user.id)
+    async def refuse(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        joining.refuse(request.path_params["code"], by=bearer.user.id)
         return Response(status_code=204)
+
+    join = "/api/devices/join"
+    return [
+        Route(join, ask, methods=["POST"]),
+        Route(join, list_waiting),
+        Route(f"{join}/poll", poll, methods=["POST"]),
+        Route(f"{join}/{{code}}/approve", approve, methods=["POST"]),
+        Route(f"{join}/{{code}}", refuse, methods=["DELETE"]),
+    ]

@@ -3,8 +3,8 @@
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Annotated, Protocol
 
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 
 from hub_registry.bus.retained import Purged
 

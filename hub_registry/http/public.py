@@ -3,12 +3,15 @@
 from base64 import urlsafe_b64encode
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
-from contracts.joining import DeviceBus, EnrolAnswer, HubCard, ca_document
+from chat.http.requests import answer, read
+from contracts.joining import HubCard, ca_document
 from contracts.wire import Json
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
 
@@ -20,29 +23,33 @@ class EnrolBody(Body):
     public_key: dict[str, Json]
 
 
-def add(router: APIRouter, registry: Registry, gate: Gate) -> None:
-    """Add the routes."""
-    public = registry.key.public
+def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
+    """Make the routes."""
+    keys = {"keys": [{**registry.key.public.jwk(), "use": "sig", "alg": "EdDSA"}]}
     card = _card(registry)
+    may_register = gate.require("register")
 
-    @router.post("/api/devices/enrol")
-    async def enrol(body: EnrolBody, request: Request) -> EnrolAnswer:
+    async def enrol(request: Request) -> Response:
+        body = await read(request, EnrolBody)
         joined = await registry.enrol(body.token, body.public_key, source=source_of(request))
-        return registry.enrol_answer(joined)
+        return answer(registry.enrol_answer(joined))
 
-    @router.get("/api/bus")
-    async def bus(bearer: Annotated[Bearer, Depends(gate.require("register"))]) -> DeviceBus:
-        entry = registry.directory.get(bearer.device) if bearer.device else None
-        profile = entry.device.profile if entry else None
-        return DeviceBus(**registry.settings.bus.model_dump(), profile=profile)
+    async def bus(request: Request) -> Response:
+        await may_register(request)
+        return answer(registry.settings.bus)
 
-    @router.get("/.well-known/jwks.json")
-    async def keys() -> dict[str, list[dict[str, str]]]:
-        return {"keys": [{**public.jwk(), "use": "sig", "alg": "EdDSA"}]}
+    async def show_keys(_: Request) -> Response:
+        return answer(keys)
 
-    @router.get("/.well-known/strawberry")
-    async def hub() -> HubCard:
-        return card
+    async def show_hub(_: Request) -> Response:
+        return answer(card)
+
+    return [
+        Route("/api/devices/enrol", enrol, methods=["POST"]),
+        Route("/api/bus", bus),
+        Route("/.well-known/jwks.json", show_keys),
+        Route("/.well-known/strawberry", show_hub),
+    ]
 
 
 def _card(registry: Registry) -> HubCard:

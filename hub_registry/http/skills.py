@@ -2,11 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from hub_registry.access.bearer import Bearer, Gate
+from chat.http.requests import answer, read_query
+from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body
 from hub_registry.registry import Registry
 
@@ -73,24 +77,40 @@ class SearchBody(Body):
         return cls(results=[ResultBody.of(found) for found in page.results], more=page.more, hint=hint)
 
 
-def add(router: APIRouter, registry: Registry, gate: Gate) -> None:
-    """Add the routes."""
-    anyone = Depends(gate.require("chat", "call"))
+class _Search(Body):
+    """Query parameters of a search."""
 
-    @router.get("/api/skills", dependencies=[anyone])
-    async def list_skills() -> SearchBody:
-        return SearchBody.of(registry.search.search(max_bytes=_ALL_BYTES))
+    q: Annotated[str, Field(max_length=1_000)] = ""
+    limit: Annotated[int, Field(gt=0, le=1_000)] = 20
 
-    @router.get("/api/skills/search")
-    async def search_skills(
-        bearer: Annotated[Bearer, anyone],
-        q: Annotated[str, Query(max_length=1_000)] = "",
-        limit: Annotated[int, Query(gt=0, le=1_000)] = 20,
-    ) -> SearchBody:
-        return SearchBody.of(registry.search.search(q, current=bearer.device, limit=limit))
 
-    @router.get("/api/skills/describe")
-    async def describe_skill(
-        bearer: Annotated[Bearer, anyone], path: Annotated[str, Query(max_length=300)]
-    ) -> dict[str, str]:
-        return {"path": path, "text": targets.describe(registry.directory, path, current=bearer.device)}
+class _Describe(Body):
+    """Query parameters of a description."""
+
+    path: Annotated[str, Field(max_length=300)]
+
+
+def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
+    """Make the routes."""
+    may_look = gate.require("chat", "call")
+
+    async def list_skills(request: Request) -> Response:
+        await may_look(request)
+        return answer(SearchBody.of(registry.search.search(max_bytes=_ALL_BYTES)))
+
+    async def search_skills(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _Search)
+        return answer(
+            SearchBody.of(registry.search.search(query.q, current=bearer.device, limit=query.limit))
+        )
+
+    async def describe_skill(request: Request) -> Response:
+        bearer, path = await may_look(request), read_query(request, _Describe).path
+        text = targets.describe(registry.directory, path, current=bearer.device)
+        return answer({"path": path, "text": text})
+
+    return [
+        Route("/api/skills", list_skills),
+        Route("/api/skills/search", search_skills),
+        Route("/api/skills/describe", describe_skill),
+    ]

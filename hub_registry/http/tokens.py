@@ -1,15 +1,18 @@
 """Tokens: for programs, renewed by devices, revoked."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
+from chat.http.requests import answer, read
 from contracts.claims import SCOPES, Scope
-from contracts.errors import Forbidden, NotFound
-from contracts.wire import rfc3339
-from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.access.tokens import TokenRequest
+from contracts.errors import Forbidden
+from contracts.wire import Timestamp
+from hub_registry.access.bearer import Gate
+from hub_registry.access.tokens import IssuedToken, TokenRequest
 from hub_registry.http.parts import Body, Lifetime
 from hub_registry.registry import Registry
 
@@ -22,29 +25,43 @@ class TokenBody(Body):
     lifetime_s: Lifetime | None = None
 
 
+class TokenRow(Body):
+    """A token that was issued, as an admin sees it."""
+
+    jti: str
+    kind: str
+    subject: str
+    owner: str
+    name: str
+    scope: str
+    issued_at: Timestamp
+    expires_at: Timestamp
+    revoked_at: Timestamp | None
+
+    @classmethod
+    def of(cls, token: IssuedToken) -> "TokenRow":
+        """Make it of a token."""
+        return cls(**{name: getattr(token, name) for name in cls.model_fields})
+
+
 class TokenAnswer(Body):
     """A token; it is shown once and stored nowhere."""
 
     token: str
 
 
-def add(router: APIRouter, registry: Registry, gate: Gate) -> None:
-    """Add the routes."""
-    admin = Depends(gate.require_admin)
+def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
+    """Make the routes."""
     authority, lifetimes = registry.authority, registry.settings.lifetimes
+    may_register = gate.require("register")
 
-    @router.get("/api/tokens", dependencies=[admin])
-    async def list_tokens() -> list[dict[str, Any]]:
-        shown = ("jti", "kind", "subject", "owner", "name", "scope")
-        moments = ("issued_at", "expires_at", "revoked_at")
-        return [
-            {name: getattr(token, name) for name in shown}
-            | {name: rfc3339(at) if (at := getattr(token, name)) else None for name in moments}
-            for token in await authority.list()
-        ]
+    async def list_tokens(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer([TokenRow.of(token) for token in await authority.list()])
 
-    @router.post("/api/tokens")
-    async def add_token(body: TokenBody, bearer: Annotated[Bearer, admin]) -> TokenAnswer:
+    async def add_token(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        body = await read(request, TokenBody)
         token = await authority.issue(
             TokenRequest(
                 kind="user",
@@ -55,18 +72,23 @@ def add(router: APIRouter, registry: Registry, gate: Gate) -> None:
                 name=body.name,
             )
         )
-        return TokenAnswer(token=token)
+        return answer(TokenAnswer(token=token))
 
-    @router.post("/api/tokens/renew")
-    async def renew_token(bearer: Annotated[Bearer, Depends(gate.require("register"))]) -> TokenAnswer:
+    async def renew_token(request: Request) -> Response:
+        bearer = await may_register(request)
         # A person's token ends when it was said to; only what nobody looks after renews itself.
         if bearer.device is None:
             raise Forbidden("only a device renews its token", hint="'strawberry tokens add' makes a new one.")
-        return TokenAnswer(token=await authority.renew(bearer.claims, lifetime_s=lifetimes.device_s))
+        return answer(TokenAnswer(token=await authority.renew(bearer.claims, lifetime_s=lifetimes.device_s)))
 
-    @router.delete("/api/tokens/{jti}", dependencies=[admin], status_code=204)
-    async def revoke_token(jti: str) -> Response:
-        if all(token.jti != jti for token in await authority.list()):
-            raise NotFound(f"there is no token {jti!r}")
-        await authority.revoke([jti])
+    async def revoke_token(request: Request) -> Response:
+        await gate.require_admin(request)
+        await authority.revoke([request.path_params["jti"]])
         return Response(status_code=204)
+
+    return [
+        Route("/api/tokens", list_tokens),
+        Route("/api/tokens", add_token, methods=["POST"]),
+        Route("/api/tokens/renew", renew_token, methods=["POST"]),
+        Route("/api/tokens/{jti}", revoke_token, methods=["DELETE"]),
+    ]

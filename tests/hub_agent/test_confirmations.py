@@ -4,7 +4,7 @@ import pytest
 
 from chat.questions import Questions
 from contracts.errors import Conflict, NotFound
-from hub_agent.calls.confirmations import Act, Slips
+from hub_agent.calls.confirmations import Act, ConfirmationTokens
 
 
 async def _asked(questions: Questions, *, expires_s: float = 30) -> tuple[str, "asyncio.Task[bool]"]:
@@ -66,12 +66,12 @@ async def test_a_question_ends_with_its_turn() -> None:
 ACT = Act(user="ann", device="lock", method="LockSkill.unlock", arguments="abc")
 
 
-def test_a_slip_is_good_once() -> None:
-    slips = Slips(expires_s=60)
-    slip = slips.issue(ACT)
-    slips.redeem(slip, ACT)
+def test_a_confirmation_token_is_good_once() -> None:
+    tokens = ConfirmationTokens(expires_s=60)
+    token = tokens.issue(ACT)
+    tokens.redeem(token, ACT)
     with pytest.raises(Conflict):
-        slips.redeem(slip, ACT)
+        tokens.redeem(token, ACT)
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_a_slip_is_good_once() -> None:
         Act(user="ann", device="lock", method="LockSkill.unlock", arguments="xyz"),
     ],
 )
-def test_a_slip_is_good_for_nothing_else(other: Act) -> None:
-    slips = Slips(expires_s=60)
-    slip = slips.issue(ACT)
+def test_a_confirmation_token_is_good_for_nothing_else(other: Act) -> None:
+    tokens = ConfirmationTokens(expires_s=60)
+    token = tokens.issue(ACT)
     with pytest.raises(Conflict):
-        slips.redeem(slip, other)
-    slips.redeem(slip, ACT)
+        tokens.redeem(token, other)
+    tokens.redeem(token, ACT)
 
 
-def test_a_slip_expires() -> None:
+def test_a_confirmation_token_expires() -> None:
     now = [0.0]
-    slips = Slips(expires_s=60, clock=lambda: now[0])
-    slip = slips.issue(ACT)
+    tokens = ConfirmationTokens(expires_s=60, clock=lambda: now[0])
+    token = tokens.issue(ACT)
     now[0] = 60.0
     with pytest.raises(Conflict, match="expired"):
-        slips.redeem(slip, ACT)
+        tokens.redeem(token, ACT)
 
 
-def test_an_invented_slip_is_worth_nothing() -> None:
+def test_an_invented_confirmation_token_is_worth_nothing() -> None:
     with pytest.raises(Conflict):
-        Slips(expires_s=60).redeem("invented", ACT)
+        ConfirmationTokens(expires_s=60).redeem("invented", ACT)

@@ -13,7 +13,7 @@ from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenRequest
 from hub_registry.bus.retained import Purged
-from hub_registry.http import make_router
+from hub_registry.http import make_routes
 from hub_registry.registry import Registry
 
 
@@ -68,7 +68,7 @@ def make_app(registry: Registry) -> FastAPI:
     app = FastAPI()
     errors.install(app)
     gate = Gate(registry.authority, registry.accounts)
-    app.include_router(make_router(registry, gate=gate, remover=Remover(registry)))
+    app.router.routes.extend(make_routes(registry, gate=gate, remover=Remover(registry)))
     return app
 
 

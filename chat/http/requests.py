@@ -1,0 +1,58 @@
+"""Bodies, parameters and answers of HTTP requests as pydantic models."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from contracts.errors import InvalidMessage
+from contracts.validation import explain
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read(request: Request, kind: type[Model], *, optional: bool = False) -> Model:
+    """Return the body of a request.
+
+    Args:
+        kind: What it must be.
+        optional: Whether the body may be missing; every field then has its default.
+
+    Raises:
+        InvalidMessage: If it is anything else.
+    """
+    body = await request.body()
+    if optional and body in (b"", b"null"):
+        return kind()
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _wrong(error, kind, "field") from None
+
+
+def read_query(request: Request, kind: type[Model]) -> Model:
+    """Return the query parameters of a request.
+
+    Raises:
+        InvalidMessage: If one is missing, wrong or unknown.
+    """
+    try:
+        return kind.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise _wrong(error, kind, "parameter") from None
+
+
+def answer(value: Any, *, status: int = 200) -> Response:
+    """Make the JSON response with a model, or anything that is made of models and JSON values."""
+    return Response(to_json(value), status_code=status, media_type="application/json")
+
+
+def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidMessage:
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return InvalidMessage("the body is not valid JSON", hint=f"{first['msg']}.")
+    if not first["loc"]:
+        return InvalidMessage("the body must be a JSON object")
+    return InvalidMessage(explain(error, kind, what=what))
