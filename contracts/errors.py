@@ -17,6 +17,7 @@
     ├── Conflict                exists already, or was used already
     ├── TooManyRequests         too often in too short a time
     ├── CallError               a skill call that gave no result; carries an ErrorCode
+    ├── StillRunning            a method that was asked to stop and did not: its outcome is not known
     ├── SandboxError            the sandbox cannot be had
     │   └── SandboxMissing      it was never installed
     └── GatewayError            no model gave an answer
@@ -128,6 +129,13 @@ class CallError(StrawberryError):
         super().__init__(message, hint=hint)
         self.code = code
         self.device = device
+
+
+class StillRunning(StrawberryError):
+    """A method was asked to stop and did not, so that its outcome is not known.
+
+    A call that ends so gets no reply, now or later: only the hub concludes ``outcome_unknown``.
+    """
 
 
 class SandboxError(StrawberryError):

@@ -103,5 +103,5 @@ class Failure(Wire):
     hint: Annotated[str, Field(max_length=1_000)] = ""
 
 
-Reply = Annotated[Accepted | Progress | Result | Failure, Field(discriminator="kind")]
-REPLY: TypeAdapter[Accepted | Progress | Result | Failure] = TypeAdapter(Reply)
+Reply = Accepted | Progress | Result | Failure
+REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="kind")])

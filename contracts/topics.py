@@ -7,7 +7,7 @@ adds it when it sends and takes it off when it receives.
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,7 +18,6 @@ from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillNam
 from contracts.presence import DeviceStatus, Emitted, Heartbeat, HubStatus, Revocation, State
 from contracts.registration import Registration
 from contracts.rpc import REPLY, Call, Control
-from contracts.wire import Part
 
 _LEVELS: Final[dict[str, TypeAdapter[str]]] = {
     "device": TypeAdapter(DeviceId),
@@ -45,8 +44,11 @@ def _check(level: str, value: str) -> str:
         raise InvalidTopic(f"{value!r} cannot stand for {{{level}}} in a topic") from None
 
 
+Payload = TypeVar("Payload")
+
+
 @dataclass(frozen=True)
-class Topic:
+class Topic(Generic[Payload]):
     """One row of the table.
 
     Attributes:
@@ -56,7 +58,7 @@ class Topic:
     """
 
     template: str
-    payload: TypeAdapter[Any] = field(repr=False)
+    payload: TypeAdapter[Payload] = field(repr=False)
     sender: Literal["device", "hub", "chatter"]
     retained: bool = False
     qos: Literal[0, 1] = 1
@@ -113,48 +115,47 @@ class Topic:
         except InvalidTopic:
             return None
 
-    def parse(self, payload: bytes) -> Part:
+    def parse(self, payload: bytes) -> Payload:
         """Parse a payload whose signature, if it carries one, has been checked already.
 
         Raises:
             InvalidMessage: If it is not a message of this row.
         """
         try:
-            message: Part = self.payload.validate_json(payload)
+            return self.payload.validate_json(payload)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the payload"
             raise InvalidMessage(f"{self.template}: {where}: {first['msg']}") from None
-        return message
 
 
-def _of(model: type[Part]) -> TypeAdapter[Part]:
-    return TypeAdapter(model)
-
-
-STATUS: Final = Topic("devices/{device}/status", _of(DeviceStatus), "device", retained=True, signed=True)
-HEARTBEAT: Final = Topic("devices/{device}/heartbeat", _of(Heartbeat), "device", retained=True, qos=0)
-SKILL: Final = Topic(
-    "devices/{device}/skills/{skill}", _of(Registration), "device", retained=True, signed=True
+STATUS: Final = Topic(
+    "devices/{device}/status", TypeAdapter(DeviceStatus), "device", retained=True, signed=True
 )
-STATE: Final = Topic("devices/{device}/state/{skill}/{property}", _of(State), "device", retained=True, qos=0)
-EVENT: Final = Topic("devices/{device}/events/{name}", _of(Emitted), "device", qos=0)
-CALL: Final = Topic("devices/{device}/calls/{skill}/{method}", _of(Call), "hub", signed=True)
-CONTROL: Final = Topic("devices/{device}/control/{call}", _of(Control), "hub", signed=True)
+HEARTBEAT: Final = Topic("devices/{device}/heartbeat", TypeAdapter(Heartbeat), "device", retained=True, qos=0)
+SKILL: Final = Topic(
+    "devices/{device}/skills/{skill}", TypeAdapter(Registration), "device", retained=True, signed=True
+)
+STATE: Final = Topic(
+    "devices/{device}/state/{skill}/{property}", TypeAdapter(State), "device", retained=True, qos=0
+)
+EVENT: Final = Topic("devices/{device}/events/{name}", TypeAdapter(Emitted), "device", qos=0)
+CALL: Final = Topic("devices/{device}/calls/{skill}/{method}", TypeAdapter(Call), "hub", signed=True)
+CONTROL: Final = Topic("devices/{device}/control/{call}", TypeAdapter(Control), "hub", signed=True)
 RESULT: Final = Topic("devices/{device}/results/{instance}/{call}", REPLY, "device", signed=True)
-HUB_STATUS: Final = Topic("hub/{instance}/status", _of(HubStatus), "hub", retained=True, signed=True)
-CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", _of(ChatRequest), "chatter")
+HUB_STATUS: Final = Topic("hub/{instance}/status", TypeAdapter(HubStatus), "hub", retained=True, signed=True)
+CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", TypeAdapter(ChatRequest), "chatter")
 """Signed by a device, plain from a granted client, so whoever takes it decides by the principal."""
-CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", _of(ChatReply), "hub")
+CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", TypeAdapter(ChatReply), "hub")
 """Signed to a device, plain to a client."""
-WATCHER: Final = Topic("hub/watchers/{watcher}", _of(WatcherState), "hub", retained=True)
-CAPTURE: Final = Topic("hub/captures/{capture}", _of(CaptureState), "hub", retained=True)
-USER_EVENT: Final = Topic("users/{user}/events/{kind}", _of(UserEvent), "hub")
+WATCHER: Final = Topic("hub/watchers/{watcher}", TypeAdapter(WatcherState), "hub", retained=True)
+CAPTURE: Final = Topic("hub/captures/{capture}", TypeAdapter(CaptureState), "hub", retained=True)
+USER_EVENT: Final = Topic("users/{user}/events/{kind}", TypeAdapter(UserEvent), "hub")
 
-BROKER_CONTROL: Final = Topic("$CONTROL/strawberry/v1", _of(Revocation), "hub")
+BROKER_CONTROL: Final = Topic("$CONTROL/strawberry/v1", TypeAdapter(Revocation), "hub")
 """Only to the embedded broker: never retained, never delivered to a subscriber."""
 
-TOPICS: Final = (
+TOPICS: Final[tuple[Topic[Any], ...]] = (
     STATUS,
     HEARTBEAT,
     SKILL,
@@ -198,7 +199,7 @@ def has_place(topic: str) -> bool:
     return any(row.place(topic) is not None for row in TOPICS)
 
 
-def find(topic: str) -> tuple[Topic, dict[str, str]] | None:
+def find(topic: str) -> tuple[Topic[Any], dict[str, str]] | None:
     """Give the row that a topic belongs to with its values, or None where it belongs to none."""
     for row in TOPICS:
         values = row.match(topic)

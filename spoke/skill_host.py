@@ -14,8 +14,8 @@ from agent_core.skills.loaded import LoadedSkill, LoadProblem
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink
-from bus.rpc import ProgressSink, StillRunning
-from contracts.errors import CallError, ErrorCode
+from bus.rpc import ProgressSink
+from contracts.errors import CallError, ErrorCode, StillRunning
 from contracts.registration import Registration
 from contracts.rpc import Call
 from contracts.wire import Json

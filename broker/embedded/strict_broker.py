@@ -36,7 +36,6 @@ from broker.embedded.revocations import Revocations
 from broker.embedded.topics import TopicTree
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.presence import Revocation
 from contracts.rates import TokenBucket
 
 _log = logging.getLogger(__name__)
@@ -348,7 +347,6 @@ class StrictBroker(Broker):
             self.refusals.report(connection.name, error.message)
             acknowledge()
             return
-        assert isinstance(revocation, Revocation)
         self._revocations.add(revocation)
         for each in self._connections():
             if self._revocations.covers(each.login.claims):

@@ -2,26 +2,20 @@
 
 ::
 
-    caller       the hub's side: open calls, and what happens to them when something dies
-    open_call    one call that waits for its outcome
-    reservation  one that a device has accepted and not run
-    whereabouts  which devices are there
-    composer     the messages that the caller sends
-    dispatch     how they get onto the bus
-    failover     one call over several devices
-    responder    the spoke's side: checks, reservations, running, repetition
-    replies      what it answers
-    memory       what it remembers of calls
-    request      what the hub's code asks for
-    clock        the hub's time on a spoke
+    request    one call as the hub's code asks for it
+    caller     the hub's side: sends calls, takes replies, follows the devices' presence
+    open_call  one call without an outcome, and the transitions of its state
+    sending    the messages of the hub: call, start, cancel
+    failover   one call over several devices
+    responder  the spoke's side: checks, reservations, running, repetition
+    incoming   one call on a spoke, and the cache of outcomes by call id
+    replies    the messages of a spoke
 """
 
-from bus.rpc.caller import Caller
-from bus.rpc.clock import EpochClock
+from bus.rpc.caller import Caller, Reservation
 from bus.rpc.failover import Served, call_any
 from bus.rpc.request import CallerSettings, CallRequest, OnProgress
-from bus.rpc.reservation import Reservation
-from bus.rpc.responder import Executor, ProgressSink, Responder, ResponderSettings, StillRunning
+from bus.rpc.responder import EpochClock, Executor, ProgressSink, Responder, ResponderSettings
 
 __all__ = [
     "CallRequest",
@@ -35,6 +29,5 @@ __all__ = [
     "Responder",
     "ResponderSettings",
     "Served",
-    "StillRunning",
     "call_any",
 ]

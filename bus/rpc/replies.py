@@ -1,10 +1,10 @@
-"""What a spoke answers to calls: made, signed, and put on the bus."""
+"""The answers of a spoke to calls: made, signed and published."""
 
 import asyncio
 import logging
 
 from bus.link import Link, Message
-from bus.rpc.memory import Entry
+from bus.rpc.incoming import IncomingCall
 from contracts import topics
 from contracts.errors import CallError, Disconnected, ErrorCode
 from contracts.rpc import Accepted, Failure, Progress, Result
@@ -36,31 +36,31 @@ class Replies:
         self._tasks = tasks
 
     def topic(self, instance: str, call_id: str) -> str:
-        """Give the topic that the replies to a call go to."""
+        """Return the topic that the replies to a call go to."""
         return topics.RESULT.build(device=self._device, instance=instance, call=call_id)
 
-    def accepted(self, entry: Entry) -> bytes:
-        """Say that a call is reserved."""
-        return self._seal.seal(entry.reply_topic, Accepted(id=entry.id, epoch=self._epoch))
+    def accepted(self, incoming: IncomingCall) -> bytes:
+        """Make the reply that a call is reserved."""
+        return self._seal.seal(incoming.reply_topic, Accepted(id=incoming.id, epoch=self._epoch))
 
-    def progress(self, entry: Entry, value: Json) -> bytes:
-        """Say that a call runs, with what it reports.
-
-        Raises:
-            PydanticSerializationError: If the value is not JSON.
-        """
-        progress = Progress(id=entry.id, epoch=self._epoch, seq=entry.progress_seq, value=value)
-        entry.progress_seq += 1
-        return self._seal.seal(entry.reply_topic, progress)
-
-    def result(self, entry: Entry, value: Json) -> bytes:
-        """Say what a call gave; ``too_large`` where that is too much.
+    def progress(self, incoming: IncomingCall, value: Json) -> bytes:
+        """Make the report of a call that runs.
 
         Raises:
             PydanticSerializationError: If the value is not JSON.
         """
-        result = Result(id=entry.id, epoch=self._epoch, value=value)
-        sealed = self._seal.seal(entry.reply_topic, result)
+        progress = Progress(id=incoming.id, epoch=self._epoch, seq=incoming.progress_seq, value=value)
+        incoming.progress_seq += 1
+        return self._seal.seal(incoming.reply_topic, progress)
+
+    def result(self, incoming: IncomingCall, value: Json) -> bytes:
+        """Make the reply with the result of a call; ``too_large`` if it has too many bytes.
+
+        Raises:
+            PydanticSerializationError: If the value is not JSON.
+        """
+        result = Result(id=incoming.id, epoch=self._epoch, value=value)
+        sealed = self._seal.seal(incoming.reply_topic, result)
         if len(sealed) <= self._max_payload:
             return sealed
         too_large = CallError(
@@ -68,36 +68,36 @@ class Replies:
             f"the result has {len(sealed):,} bytes; {self._max_payload:,} are allowed",
             hint="Ask for less at once.",
         )
-        return self.failure(entry, too_large)
+        return self.failure(incoming, too_large)
 
-    def failure(self, entry: Entry, error: CallError) -> bytes:
-        """Say why a call has no result."""
+    def failure(self, incoming: IncomingCall, error: CallError) -> bytes:
+        """Make the reply that says why a call has no result."""
         failure = Failure(
-            id=entry.id,
+            id=incoming.id,
             epoch=self._epoch,
             code=error.code,
             message=_text(error.message, _MESSAGE_LENGTH),
             hint=_text(error.hint, _HINT_LENGTH),
         )
-        return self._seal.seal(entry.reply_topic, failure)
+        return self._seal.seal(incoming.reply_topic, failure)
 
-    def send(self, entry: Entry, sealed: bytes) -> None:
-        """Send a reply now, or as soon as there is room; drop it where there is no connection."""
+    def send(self, incoming: IncomingCall, sealed: bytes) -> None:
+        """Send a reply now, or as soon as there is room; drop it if there is no connection."""
         try:
-            self._link.publish_nowait(Message(entry.reply_topic, sealed, correlation=entry.id.encode()))
+            self._link.publish_nowait(Message(incoming.reply_topic, sealed, correlation=incoming.id.encode()))
         except Disconnected:
             if self._link.connected:
-                self._tasks.create_task(self.deliver(entry, sealed), name="reply that waits for room")
+                self._tasks.create_task(self.deliver(incoming, sealed), name="reply that waits for room")
 
-    async def deliver(self, entry: Entry, sealed: bytes) -> None:
+    async def deliver(self, incoming: IncomingCall, sealed: bytes) -> None:
         """Send a reply; waits while too much is in flight."""
         try:
-            await self._link.publish(entry.reply_topic, sealed, correlation=entry.id.encode())
+            await self._link.publish(incoming.reply_topic, sealed, correlation=incoming.id.encode())
         except Disconnected:
-            # Nothing is lost: it is kept, and the hub asks again when we are back.
-            _logger.info("the reply to call %s waits to be asked for again", entry.id)
+            # Ignore Disconnected: the reply is kept, and the hub asks again when the link is back.
+            _logger.info("the reply to call %s waits to be asked for again", incoming.id)
 
 
 def _text(text: str, length: int) -> str:
-    """What a skill says may hold half characters, which no JSON can carry."""
+    """Cut a text of a skill, and replace half characters in it, which no JSON can carry."""
     return text[:length].encode(errors="replace").decode()

@@ -1,14 +1,16 @@
-"""What the hub's code asks of a device, and how patient it is."""
+"""One call as the hub's code asks for it, and how long it waits for what."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bus.rpc.clock import SKEW_S
 from contracts.rpc import Actor
 from contracts.wire import Json
 
 OnProgress = Callable[[Json], None]
-"""Told what a running method reports; None means that it runs and has nothing to report."""
+"""Called with what a running method reports; None means that it runs and has nothing to report."""
+
+SKEW_S = 5.0
+"""How far the clocks of hub and spoke may differ without a call being refused as late."""
 
 MAX_PAYLOAD = 1_000_000
 """Bytes of a call or a result: with topic and header it fits into a broker's packet of 1 MiB."""

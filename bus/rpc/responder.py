@@ -6,20 +6,27 @@ deadline and id all say so. What was forged or garbled is dropped, counted and l
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pydantic_core import PydanticSerializationError
 
 from bus.link import Link, Message
-from bus.rpc.clock import SKEW_S, EpochClock
-from bus.rpc.memory import Entry, OutcomeMemory, Stage
+from bus.rpc.incoming import DedupCache, IncomingCall, Stage
 from bus.rpc.replies import Replies
-from bus.rpc.request import MAX_PAYLOAD
+from bus.rpc.request import MAX_PAYLOAD, SKEW_S
 from contracts import topics
-from contracts.errors import CallError, Disconnected, ErrorCode, InvalidMessage, InvalidTopic
+from contracts.errors import (
+    CallError,
+    Disconnected,
+    ErrorCode,
+    InvalidMessage,
+    InvalidTopic,
+    StillRunning,
+)
 from contracts.rpc import Call, Control
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
@@ -40,13 +47,6 @@ Raises:
 """
 
 
-class StillRunning(Exception):
-    """Raised by an executor whose method was asked to stop and did not: what becomes of it is not known.
-
-    Such a call gets no reply, now or later: only the hub concludes ``outcome_unknown``.
-    """
-
-
 Admission = Callable[[Call, str, str], None]
 """Refuses, by a CallError, what need not be reserved because it would be refused when it runs."""
 
@@ -54,6 +54,28 @@ Received = TypeVar("Received", Call, Control)
 
 _FAREWELL_S = 2.0
 """How long leaving may wait for the broker."""
+
+
+class EpochClock:
+    """Seconds since 1970 by the hub's clock, monotonic within one start of the spoke.
+
+    Args:
+        offset_s: Hub's time minus this machine's, as the hub's HTTP ``Date`` gave it.
+    """
+
+    def __init__(
+        self,
+        offset_s: float = 0.0,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._zero = wall() + offset_s - monotonic()
+
+    def now(self) -> float:
+        """Return the hub's time."""
+        return self._zero + self._monotonic()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +135,7 @@ class Responder:
         self._admission = admission
         self._clock = clock or EpochClock()
         self._settings = settings or ResponderSettings()
-        self._memory = OutcomeMemory(entries=self._settings.remembered, size=self._settings.remembered_bytes)
+        self._seen = DedupCache(most=self._settings.remembered, size=self._settings.remembered_bytes)
         self._tasks = asyncio.TaskGroup()
         self._replies = Replies(
             link,
@@ -140,10 +162,10 @@ class Responder:
         except TimeoutError:
             _logger.warning("the broker did not answer while %s stopped listening", self._device)
         finally:
-            for entry in self._memory.entries():
-                _disarm(entry)
-                if entry.task is not None:
-                    entry.task.cancel()
+            for incoming in self._seen.unfinished():
+                _disarm(incoming)
+                if incoming.task is not None:
+                    incoming.task.cancel()
             # The body's own exception is not handed to the group, which would wrap it in another.
             await self._tasks.__aexit__(None, None, None)
 
@@ -151,15 +173,15 @@ class Responder:
 
     def _on_call(self, message: Message) -> None:
         try:
-            values, call = self._opened(topics.CALL, Call, message)
+            values, call = self._opened(topics.CALL, message)
         except InvalidMessage as error:
             self._drop(error, message)
             return
-        known = self._memory.find(call.id)
+        known = self._seen.find(call.id)
         if known is not None:
             self._repeat(known)
             return
-        entry = Entry(
+        incoming = IncomingCall(
             id=call.id,
             issued_at=call.issued_at.timestamp(),
             reply_topic=self._replies.topic(call.instance, call.id),
@@ -168,54 +190,54 @@ class Responder:
             skill=values["skill"],
             method=values["method"],
         )
-        late = self._late(entry, call)
+        late = self._late(incoming, call)
         if late is not None:
             # Not kept: asked again, the answer would be the same.
-            self._replies.send(entry, self._replies.failure(entry, late))
+            self._replies.send(incoming, self._replies.failure(incoming, late))
             return
-        refusal = self._refusal(entry, call)
+        refusal = self._refusal(incoming, call)
         if refusal is not None:
             # Kept: a second delivery must not run what the hub was told is refused.
-            self._fail(entry, refusal)
+            self._fail(incoming, refusal)
         elif call.accept:
-            self._reserve(entry, call)
+            self._reserve(incoming, call)
         else:
-            self._memory.add(entry)
-            self._start(entry, call)
+            self._seen.add(incoming)
+            self._start(incoming, call)
 
     def _on_control(self, message: Message) -> None:
         try:
-            _, control = self._opened(topics.CONTROL, Control, message)
+            _, control = self._opened(topics.CONTROL, message)
         except InvalidMessage as error:
             self._drop(error, message)
             return
-        known = self._memory.find(control.id)
-        if known is not None:
-            if control.kind == "cancel":
-                self._cancel(known)
-            elif known.stage is Stage.RESERVED and known.call is not None:
-                self._start(known, known.call)
-            else:
-                self._repeat(known)
-            return
-        entry = Entry(
+        known = self._seen.find(control.id)
+        incoming = known or IncomingCall(
             id=control.id,
             issued_at=time_of(control.id),
             reply_topic=self._replies.topic(control.instance, control.id),
             stage=Stage.RESERVED,
         )
         if control.epoch != self._epoch:
-            self._replies.send(entry, self._replies.failure(entry, self._stale()))
+            self._replies.send(incoming, self._replies.failure(incoming, self._stale()))
+        elif known is not None:
+            self._control_known(known, control.kind)
         elif control.kind == "start":
             missing = CallError(ErrorCode.EXPIRED, f"{self._device} holds no reservation for this call")
-            self._replies.send(entry, self._replies.failure(entry, missing))
+            self._replies.send(incoming, self._replies.failure(incoming, missing))
         else:
             # The call may still be on its way: this outcome will be waiting for it.
-            self._fail(entry, _cancelled_by_hub())
+            self._fail(incoming, _cancelled_by_hub())
 
-    def _opened(
-        self, row: topics.Topic, model: type[Received], message: Message
-    ) -> tuple[dict[str, str], Received]:
+    def _control_known(self, incoming: IncomingCall, kind: Literal["start", "cancel"]) -> None:
+        if kind == "cancel":
+            self._cancel(incoming)
+        elif incoming.stage is Stage.RESERVED and incoming.call is not None:
+            self._start(incoming, incoming.call)
+        else:
+            self._repeat(incoming)
+
+    def _opened(self, row: topics.Topic[Received], message: Message) -> tuple[dict[str, str], Received]:
         """Check a message and parse it, with the values of its topic."""
         if message.retain:
             raise InvalidMessage("it is retained, which a call never is")
@@ -226,7 +248,7 @@ class Responder:
         if values is None or values["device"] != self._device:
             raise InvalidTopic("its topic is not one of ours")
         parsed = row.parse(document)
-        if not isinstance(parsed, model) or values.get("call", parsed.id) != parsed.id:
+        if values.get("call", parsed.id) != parsed.id:
             raise InvalidMessage("it is another message than its topic says")
         return values, parsed
 
@@ -234,20 +256,20 @@ class Responder:
         self.dropped[type(error).__name__] += 1
         _logger.warning("dropped a message on %s: %s", message.topic, error.message)
 
-    def _late(self, entry: Entry, call: Call) -> CallError | None:
+    def _late(self, incoming: IncomingCall, call: Call) -> CallError | None:
         if call.epoch != self._epoch:
             return self._stale()
         now = self._clock.now()
-        if now > entry.issued_at + call.ttl_ms / 1000 + self._settings.skew_s:
+        if now > incoming.issued_at + call.ttl_ms / 1000 + self._settings.skew_s:
             return CallError(ErrorCode.EXPIRED, f"the call reached {self._device} too late")
-        if self._memory.forgot(entry.issued_at):
+        if self._seen.forgot(incoming.issued_at):
             return CallError(
                 ErrorCode.EXPIRED, f"{self._device} no longer knows whether it has seen this call"
             )
         return None
 
-    def _refusal(self, entry: Entry, call: Call) -> CallError | None:
-        if self._memory.active >= self._settings.max_active:
+    def _refusal(self, incoming: IncomingCall, call: Call) -> CallError | None:
+        if self._seen.active >= self._settings.max_active:
             return CallError(
                 ErrorCode.BUSY,
                 f"{self._device} runs {self._settings.max_active} calls already",
@@ -255,7 +277,7 @@ class Responder:
             )
         if self._admission is not None:
             try:
-                self._admission(call, entry.skill, entry.method)
+                self._admission(call, incoming.skill, incoming.method)
             except CallError as error:
                 return error
         return None
@@ -265,112 +287,114 @@ class Responder:
 
     # Stages
 
-    def _reserve(self, entry: Entry, call: Call) -> None:
-        entry.reply = self._replies.accepted(entry)
-        self._memory.add(entry)
+    def _reserve(self, incoming: IncomingCall, call: Call) -> None:
+        incoming.reply = self._replies.accepted(incoming)
+        self._seen.add(incoming)
         loop = asyncio.get_running_loop()
-        entry.timer = loop.call_later(self._remaining(entry, call), self._lapse, entry)
-        self._replies.send(entry, entry.reply)
+        incoming.timer = loop.call_later(self._remaining(incoming, call), self._lapse, incoming)
+        self._replies.send(incoming, incoming.reply)
 
-    def _lapse(self, entry: Entry) -> None:
+    def _lapse(self, incoming: IncomingCall) -> None:
         error = CallError(ErrorCode.EXPIRED, f"the reservation on {self._device} lapsed")
-        self._fail(entry, error)
+        self._fail(incoming, error)
 
-    def _start(self, entry: Entry, call: Call) -> None:
-        _disarm(entry)
-        entry.stage, entry.reply = Stage.RUNNING, b""
-        entry.task = self._tasks.create_task(
-            self._run(entry, call), name=f"call {entry.skill}.{entry.method}"
+    def _start(self, incoming: IncomingCall, call: Call) -> None:
+        _disarm(incoming)
+        incoming.stage, incoming.reply = Stage.RUNNING, b""
+        incoming.task = self._tasks.create_task(
+            self._run(incoming, call), name=f"call {incoming.skill}.{incoming.method}"
         )
         loop = asyncio.get_running_loop()
-        entry.timer = loop.call_later(self._settings.progress_after_s, self._still_running, entry)
+        incoming.timer = loop.call_later(self._settings.progress_after_s, self._still_running, incoming)
 
-    def _still_running(self, entry: Entry) -> None:
-        entry.timer = None
-        self._replies.send(entry, self._replies.progress(entry, None))
+    def _still_running(self, incoming: IncomingCall) -> None:
+        incoming.timer = None
+        self._replies.send(incoming, self._replies.progress(incoming, None))
 
-    def _cancel(self, entry: Entry) -> None:
-        if entry.stage is Stage.DONE:
-            self._repeat(entry)
-        elif entry.task is None:
-            self._fail(entry, _cancelled_by_hub())
-        elif not entry.cancelled:
-            entry.cancelled = True
-            entry.task.cancel()
-            if not entry.begun:
+    def _cancel(self, incoming: IncomingCall) -> None:
+        if incoming.stage is Stage.DONE:
+            self._repeat(incoming)
+        elif incoming.task is None:
+            self._fail(incoming, _cancelled_by_hub())
+        elif not incoming.cancelled:
+            incoming.cancelled = True
+            incoming.task.cancel()
+            if not incoming.begun:
                 # A task that is cancelled before its first step never gets to say so.
-                self._fail(entry, _cancelled_by_hub())
+                self._fail(incoming, _cancelled_by_hub())
 
-    def _repeat(self, entry: Entry) -> None:
+    def _repeat(self, incoming: IncomingCall) -> None:
         """Tell again how a call stands; one that runs will tell by itself when it has ended."""
-        if entry.reply:
-            self._replies.send(entry, entry.reply)
+        if incoming.reply:
+            self._replies.send(incoming, incoming.reply)
 
-    async def _run(self, entry: Entry, call: Call) -> None:
-        entry.begun = True
+    async def _run(self, incoming: IncomingCall, call: Call) -> None:
+        incoming.begun = True
 
         async def progress(value: Json) -> None:
             # A report of its own says that it runs; the one by time is then not needed.
-            _disarm(entry)
+            _disarm(incoming)
             try:
-                sealed = self._replies.progress(entry, value)
-                await self._link.publish(entry.reply_topic, sealed, correlation=entry.id.encode())
+                sealed = self._replies.progress(incoming, value)
+                await self._link.publish(incoming.reply_topic, sealed, correlation=incoming.id.encode())
             except (Disconnected, PydanticSerializationError) as error:
-                _logger.debug("progress of %s.%s was not sent: %s", entry.skill, entry.method, error)
+                _logger.debug("progress of %s.%s was not sent: %s", incoming.skill, incoming.method, error)
 
         try:
-            sealed = self._replies.result(entry, await self._limited(entry, call, progress))
+            sealed = self._replies.result(incoming, await self._limited(incoming, call, progress))
         except CallError as error:
-            sealed = self._replies.failure(entry, error)
+            sealed = self._replies.failure(incoming, error)
         except StillRunning:
-            _logger.warning("%s.%s was asked to stop and still runs", entry.skill, entry.method)
-            _disarm(entry)
-            self._memory.finish(entry, b"")
+            _logger.warning("%s.%s was asked to stop and still runs", incoming.skill, incoming.method)
+            _disarm(incoming)
+            self._seen.finish(incoming, b"")
             return
         except PydanticSerializationError:
-            not_json = CallError(ErrorCode.SKILL_ERROR, f"{entry.skill}.{entry.method} gave what is not JSON")
-            sealed = self._replies.failure(entry, not_json)
+            not_json = CallError(
+                ErrorCode.SKILL_ERROR, f"{incoming.skill}.{incoming.method} gave what is not JSON"
+            )
+            sealed = self._replies.failure(incoming, not_json)
         except asyncio.CancelledError:
-            if not entry.cancelled:
+            if not incoming.cancelled:
                 raise
-            sealed = self._replies.failure(entry, _cancelled_by_hub())
+            sealed = self._replies.failure(incoming, _cancelled_by_hub())
         except (Exception, SystemExit) as problem:
-            _logger.exception("%s.%s failed", entry.skill, entry.method)
+            _logger.exception("%s.%s failed", incoming.skill, incoming.method)
             failed = CallError(ErrorCode.SKILL_ERROR, f"{type(problem).__name__}: {problem}")
-            sealed = self._replies.failure(entry, failed)
-        _disarm(entry)
-        self._memory.finish(entry, sealed)
-        await self._replies.deliver(entry, sealed)
+            sealed = self._replies.failure(incoming, failed)
+        _disarm(incoming)
+        self._seen.finish(incoming, sealed)
+        await self._replies.deliver(incoming, sealed)
 
-    async def _limited(self, entry: Entry, call: Call, progress: ProgressSink) -> Json:
-        limit = self._remaining(entry, call)
+    async def _limited(self, incoming: IncomingCall, call: Call, progress: ProgressSink) -> Json:
+        limit = self._remaining(incoming, call)
         try:
             async with asyncio.timeout(limit) as scope:
-                return await self._executor(call, entry.skill, entry.method, progress)
+                return await self._executor(call, incoming.skill, incoming.method, progress)
         except TimeoutError:
             if not scope.expired():
                 raise
-            message = f"{entry.skill}.{entry.method} did not end before the call's deadline"
+            message = f"{incoming.skill}.{incoming.method} did not end before the call's deadline"
             raise CallError(ErrorCode.TIMEOUT, message) from None
 
-    def _remaining(self, entry: Entry, call: Call) -> float:
+    def _remaining(self, incoming: IncomingCall, call: Call) -> float:
         """Seconds that the call has left, never more than it was given."""
         ttl = call.ttl_ms / 1000
-        return min(ttl, entry.issued_at + ttl + self._settings.skew_s - self._clock.now())
+        return min(ttl, incoming.issued_at + ttl + self._settings.skew_s - self._clock.now())
 
-    def _fail(self, entry: Entry, error: CallError) -> None:
+    def _fail(self, incoming: IncomingCall, error: CallError) -> None:
         """End a call that has not begun."""
-        _disarm(entry)
-        sealed = self._replies.failure(entry, error)
-        self._memory.finish(entry, sealed)
-        self._replies.send(entry, sealed)
+        _disarm(incoming)
+        sealed = self._replies.failure(incoming, error)
+        self._seen.finish(incoming, sealed)
+        self._replies.send(incoming, sealed)
 
 
 def _cancelled_by_hub() -> CallError:
     return CallError(ErrorCode.CANCELLED, "the call was cancelled")
 
 
-def _disarm(entry: Entry) -> None:
-    if entry.timer is not None:
-        entry.timer.cancel()
-        entry.timer = None
+def _disarm(incoming: IncomingCall) -> None:
+    if incoming.timer is not None:
+        incoming.timer.cancel()
+        incoming.timer = None

@@ -185,7 +185,7 @@ class BusChat:
             )
         if key is None and not document.lstrip().startswith(b"{"):
             return _Asked(principal, id_, claims, _plain(document), signed=False, brief=True)
-        return _Asked(principal, id_, claims, _request(document), signed=key is not None)
+        return _Asked(principal, id_, claims, topics.CHAT_REQUEST.parse(document), signed=key is not None)
 
     def _take(self, asked: _Asked) -> bool:
         """Enter a request; true if it is being answered already.
@@ -257,12 +257,6 @@ class BusChat:
         signs = self._registry.directory.public_key(principal) is not None
         replies = Replies(self._link, self._seal if signs else None, principal, id_)
         self._tasks.create_task(replies.tell(told(error)), name=f"refuse {principal} {id_}")
-
-
-def _request(document: bytes) -> ChatRequest:
-    request = topics.CHAT_REQUEST.parse(document)
-    assert isinstance(request, ChatRequest)
-    return request
 
 
 def _plain(payload: bytes) -> ChatRequest:

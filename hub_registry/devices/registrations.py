@@ -6,7 +6,6 @@ from agent_core.search.directory import RegisteredSkill
 from contracts import topics
 from contracts.errors import InvalidMessage
 from contracts.names import HUB_SKILLS
-from contracts.registration import Registration
 from identity.envelope import unseal
 from identity.keys import PublicKey
 
@@ -26,7 +25,6 @@ def read_registration(
     """
     document = unseal(hub_id, topics.SKILL.build(device=device, skill=skill), payload, key)
     registration = topics.SKILL.parse(document)
-    assert isinstance(registration, Registration)
     if registration.skill != skill:
         raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {skill!r}")
     if skill in HUB_SKILLS:

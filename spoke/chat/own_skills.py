@@ -9,8 +9,7 @@ from typing import Final
 from agent_core.search.catalogue import Target
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
 from agent_core.search.finder import DirectoryCatalogue, SkillFinder
-from bus.rpc import StillRunning
-from contracts.errors import CallError, ErrorCode
+from contracts.errors import CallError, ErrorCode, StillRunning
 from contracts.joining import DeviceProfile
 from contracts.registration import Registration
 from contracts.rpc import MAX_TTL_MS, Actor, Call

@@ -56,7 +56,6 @@ class HubPresence:
             return False
         document = unseal(self._hub_id, message.topic, message.payload, self._key)
         status = topics.HUB_STATUS.parse(document)
-        assert isinstance(status, HubStatus)
         return self._take(values["instance"], status)
 
     def _take(self, name: str, status: HubStatus) -> bool:

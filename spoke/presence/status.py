@@ -69,7 +69,6 @@ class OwnStatus:
             status = topics.STATUS.parse(body)
         except InvalidMessage:
             return False
-        assert isinstance(status, DeviceStatus)
         return status.order > (self.epoch, self.connection, self._seq)
 
     def _message(self, state: Literal["online", "offline"], *, hub_session: str | None = None) -> Message:

@@ -197,7 +197,7 @@ async def test_a_reservation_runs_when_it_is_started_and_not_before(house: House
 async def test_a_released_reservation_makes_room_and_never_runs(house: House) -> None:
     async with house.spoke(settings=ResponderSettings(max_active=1)) as spoke:
         reservation = await house.caller.reserve(request("wait"))
-        await reservation.release()
+        reservation.release()
         assert await house.caller.call(request("echo", 1)) == 1
         assert spoke.skill.runs == ["echo"]
 
