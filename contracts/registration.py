@@ -35,6 +35,7 @@ class Method(Part):
         timeout_ms: How long the method may run.
         progress: Whether it is a generator that reports progress.
         sentences: Sentence templates (hassil) by language (BCP 47).
+        responses: Templates of the answer to a sentence by language; see `agent_core.sentences.responses`.
     """
 
     name: MethodName
@@ -47,6 +48,7 @@ class Method(Part):
     timeout_ms: Annotated[int, Field(gt=0, le=900_000)] = 30_000
     progress: bool = False
     sentences: dict[str, list[str]] = {}
+    responses: dict[str, Annotated[str, Field(max_length=500)]] = {}
 
     @property
     def summary(self) -> str:

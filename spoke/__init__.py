@@ -4,9 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent_core.skills.skill import Skill, SkillCancelled, skill_method
+    from agent_core.skills.skill import Skill, SkillCancelled, Unit, skill_method
 
-__all__ = ["Skill", "SkillCancelled", "skill_method"]
+__all__ = ["Skill", "SkillCancelled", "Unit", "skill_method"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,13 @@
 """Declared sentences: which call an utterance means, without a model."""
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from agent_core.search.catalogue import Target
+from agent_core.sentences.responses import primary
 from agent_core.sentences.templates import BadTemplate, Template, compile_template
 from contracts.wire import Json
 
@@ -23,8 +23,6 @@ _MAX_NAMED: Final = 6
 _MAX_COMPILED: Final = 20_000
 """Templates remembered for the next device that has the same; a device may register new ones for ever."""
 
-_MAX_ANSWER: Final = 2_000
-
 
 _Owner = tuple[str, str]
 """Id of a device, and the name of one of its skills."""
@@ -32,10 +30,15 @@ _Owner = tuple[str, str]
 
 @dataclass(frozen=True)
 class SentenceCall:
-    """The one call that an utterance means."""
+    """The one call that an utterance means.
+
+    Attributes:
+        language: In which it was said, ``en`` for example.
+    """
 
     target: Target
     arguments: dict[str, Json]
+    language: str = "en"
 
 
 @dataclass(frozen=True)
@@ -151,21 +154,24 @@ class SentenceIndex:
             One call, several to choose from, or None where no sentence matches.
         """
         text = utterance.strip().rstrip(".!?…").strip()
-        known = self._languages.get(_primary(language))
+        spoken = primary(language)
+        known = self._languages.get(spoken)
         if known is None or not text or len(text) > _MAX_UTTERANCE:
             return None
         named = self._named_device(text)
         if named is not None:
             device, shorter = named
             for candidate in shorter:
-                calls = [call for call in self._calls(known, candidate) if call.target.device == device]
+                calls = [
+                    call for call in self._calls(known, candidate, spoken) if call.target.device == device
+                ]
                 if calls:
                     return _decide(calls, device, is_connected)
-        return _decide(self._calls(known, text), current, is_connected)
+        return _decide(self._calls(known, text, spoken), current, is_connected)
 
     def examples(self, language: str, *, limit: int = 5) -> list[str]:
         """Return sentences that would work, for an answer where no model is configured."""
-        known = self._languages.get(_primary(language))
+        known = self._languages.get(primary(language))
         if known is None:
             return []
         entries = (entry for entries in known.by_word.values() for entry in entries)
@@ -176,14 +182,14 @@ class SentenceIndex:
     def _put_method(self, target: Target, problems: list[str]) -> None:
         schema = json.dumps([target.method.name, target.method.parameters], sort_keys=True)
         for language, texts in target.method.sentences.items():
-            primary = _primary(language)
+            first = primary(language)
             for text in texts:
                 template = self._compile(text, schema, target)
                 if isinstance(template, BadTemplate):
                     problems.append(f"{target.skill}.{target.method.name}: {template.message}")
                     continue
-                self._languages[primary].add(_Entry(target, template))
-                self._owners.setdefault(_owner(target), set()).add(primary)
+                self._languages[first].add(_Entry(target, template))
+                self._owners.setdefault(_owner(target), set()).add(first)
 
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
         """Compile, or return what an equal method of another device compiled to."""
@@ -197,7 +203,7 @@ class SentenceIndex:
                 self._compiled[key] = error
         return self._compiled[key]
 
-    def _calls(self, known: _Language, text: str) -> list[SentenceCall]:
+    def _calls(self, known: _Language, text: str, language: str) -> list[SentenceCall]:
         """Return the calls that fit best: those whose sentence leaves the least to free slots."""
         matched: dict[tuple[int, str], dict[str, Json] | None] = {}
         found: list[tuple[int, SentenceCall]] = []
@@ -208,7 +214,7 @@ class SentenceIndex:
             arguments = matched[key]
             if arguments is not None:
                 free = sum(len(str(value)) for value in arguments.values())
-                found.append((free, SentenceCall(entry.target, arguments)))
+                found.append((free, SentenceCall(entry.target, arguments, language)))
         least = min((free for free, _ in found), default=0)
         return [call for free, call in found if free == least]
 
@@ -255,41 +261,7 @@ def _owner(target: Target) -> _Owner:
     return target.device, target.skill
 
 
-def _primary(language: str) -> str:
-    return re.split(r"[-_]", language, maxsplit=1)[0].lower()
-
-
 def _either(names: list[str]) -> str:
     if len(names) > _MAX_NAMED:
         names = [*names[: _MAX_NAMED - 1], f"one of {len(names) - _MAX_NAMED + 1} others"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def answer_text(result: Json) -> str:
-    """Write the result of a sentence's call in words."""
-    match result:
-        case _ if result is None or result in ("", [], {}):
-            return "Done."
-        case bool():
-            return "Yes." if result else "No."
-        case str():
-            text = result
-        case dict():
-            text = ", ".join(f"{key.replace('_', ' ')}: {_value(value)}" for key, value in result.items())
-        case list():
-            text = "\n".join(_value(item) for item in result)
-        case _:
-            text = str(result)
-    return text if len(text) <= _MAX_ANSWER else f"{text[: _MAX_ANSWER - 1]}…"
-
-
-def _value(value: Json) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')}: {_value(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_value, value))
-    return "none" if value is None else str(value)

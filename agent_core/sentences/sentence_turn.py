@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, nullcontext
 
 from agent_core.search.catalogue import Catalogue
-from agent_core.sentences.index import SentenceCall, SentenceChoice, answer_text
+from agent_core.sentences.index import SentenceCall, SentenceChoice
+from agent_core.sentences.responses import response_text
 from agent_core.tools.skill_calls import Confirmer, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext, streamed
 from contracts.errors import CallError
@@ -44,7 +45,8 @@ def run_sentence(
         except CallError as error:
             final(emit, f"{error.message}. {error.hint}".rstrip(". ") + ".")
         else:
-            final(emit, answer_text(result))
+            method = matched.target.method
+            final(emit, response_text(method, result, matched.arguments, language=matched.language))
 
     return streamed(work, name=f"sentence {turn}")
 

@@ -22,6 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 from pydantic_core import to_json as encode_json
 
+from agent_core.sentences.responses import BadResponse, check_response
 from agent_core.skills.arguments import bad_arguments, bind
 from agent_core.skills.signature import EMPTY, signature_text
 from agent_core.skills.skill import MethodOptions
@@ -125,7 +126,13 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
         timeout_ms=round(options.timeout_s * 1000),
         progress=is_generator(function),
         sentences={language: list(templates) for language, templates in options.sentences.items()},
+        responses=dict(options.responses),
     )
+    for template in options.responses.values():
+        try:
+            check_response(template, contract)
+        except BadResponse as error:
+            raise SchemaError(error.message, hint="see 'What it answers' in the README of skills") from None
     return MethodSchema(
         contract=contract,
         adapters=adapters,

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
 from agent_core.skills.results import to_json
 from contracts.registration import MethodFlags
 from contracts.wire import Json
@@ -53,12 +57,14 @@ class MethodOptions:
         timeout_s: How long one call may run, in seconds.
         concurrency: How many calls of this method run at the same time; None leaves it to the skill.
         sentences: Sentence templates by language (BCP 47).
+        responses: Response templates by language.
     """
 
     flags: MethodFlags = field(default_factory=MethodFlags)
     timeout_s: float = DEFAULT_TIMEOUT_S
     concurrency: int | None = None
     sentences: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    responses: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ def skill_method(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     concurrency: int | None = None,
     sentences: Mapping[str, Sequence[str]] | None = None,
+    responses: Mapping[str, str] | None = None,
 ) -> Callable[[Method], Method]:
     """Say what a method of a skill may do. A method without it gets the defaults.
 
@@ -99,6 +106,8 @@ def skill_method(
         concurrency: How many calls of it run at the same time; by default what the skill allows.
         sentences: Sentence templates by language; a spoken or typed sentence that matches one runs the
             method without a model: ``{"en": ["turn on [the] lamp"]}``.
+        responses: How the result is said, by language: ``{"en": "The lamp is {result.is_on:on|off}."}``.
+            Without one it is written by the types of its values.
 
     Raises:
         ValueError: The timeout or the concurrency is out of range.
@@ -119,6 +128,7 @@ def skill_method(
         timeout_s=timeout_s,
         concurrency=concurrency,
         sentences={language: tuple(templates) for language, templates in (sentences or {}).items()},
+        responses=dict(responses or {}),
     )
 
     def mark(method: Method) -> Method:
@@ -140,6 +150,22 @@ def options_of(owner: type, name: str) -> MethodOptions:
         if isinstance(options, MethodOptions):
             return options
     return MethodOptions()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of a number, in its type hint: ``Annotated[float, Unit("°C")]``.
+
+    Answers show it. Bytes (``B``) and seconds (``s``) are written as people say them.
+    """
+
+    name: str
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Add the unit to the JSON Schema of the number."""
+        return {**handler(core_schema), "unit": self.name}
 
 
 class Skill:

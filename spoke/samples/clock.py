@@ -26,6 +26,7 @@ class TimeSkill(Skill):
             "en": ["what time is it [now]", "what is the time [now]", "tell me the time"],
             "de": ["wie spät ist es [jetzt]", "wie viel Uhr ist es [jetzt]"],
         },
+        responses={"en": "It is {result}.", "de": "Es ist {result} Uhr."},
     )
     def time(self, time_zone: str | None = None) -> str:
         """Return the time of day as hours and minutes, for example ``14:05``.
@@ -41,6 +42,7 @@ class TimeSkill(Skill):
             "en": ["what is the date [today]", "what day is it [today]", "what is today's date"],
             "de": ["welches Datum ist heute", "welcher Tag ist heute", "(was|welches Datum) haben wir heute"],
         },
+        responses={"en": "It is {result}.", "de": "Heute ist {result}."},
     )
     def date(self, time_zone: str | None = None) -> str:
         """Return the date with the day of the week, for example ``Saturday, 2026-11-21``.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from spoke import Skill, skill_method
+from spoke import Skill, Unit, skill_method
 
 _HEX_COLOR = re.compile(r"#[0-9a-f]{6}\Z")
 _COLORS = {
@@ -22,7 +22,12 @@ _COLORS = {
     "turquoise": "#40e0d0",
 }
 
-Percent = Annotated[int, Field(ge=0, le=100)]
+Percent = Annotated[int, Field(ge=0, le=100), Unit("%")]
+
+_STATUS = {
+    "en": "The lamp is {result.is_on:on|off}[{result.is_on:, at |}{result.brightness}].",
+    "de": "Die Lampe ist {result.is_on:an|aus}[{result.is_on:, mit |}{result.brightness}].",
+}
 
 
 @dataclass
@@ -30,7 +35,7 @@ class LampStatus:
     """How the lamp is set; the colour as ``#rrggbb``."""
 
     is_on: bool = False
-    brightness: int = 100
+    brightness: Percent = 100
     color: str = "#ffffff"
 
 
@@ -50,6 +55,7 @@ class LampSkill(Skill):
             "en": ["(turn|switch) on [the] lamp", "(turn|switch) [the] lamp on"],
             "de": ["(schalte|schalt|mach|mache) [die] Lampe (an|ein)"],
         },
+        responses={"de": "Die Lampe ist an."},
     )
     def turn_on(self) -> str:
         """Turn the lamp on."""
@@ -62,6 +68,7 @@ class LampSkill(Skill):
             "en": ["(turn|switch) off [the] lamp", "(turn|switch) [the] lamp off"],
             "de": ["(schalte|schalt|mach|mache) [die] Lampe aus"],
         },
+        responses={"de": "Die Lampe ist aus."},
     )
     def turn_off(self) -> str:
         """Turn the lamp off."""
@@ -74,6 +81,7 @@ class LampSkill(Skill):
             "en": ["(set|dim) [the] lamp [brightness] to {percent} [percent]"],
             "de": ["(stelle|stell|dimme) [die] Lampe auf {percent} [Prozent]"],
         },
+        responses=_STATUS,
     )
     def set_brightness(self, percent: Percent) -> LampStatus:
         """Set how bright the lamp is; 0 turns it off.
@@ -102,6 +110,7 @@ class LampSkill(Skill):
             "en": ["is the lamp on", "is the lamp off"],
             "de": ["ist die Lampe an", "ist die Lampe aus"],
         },
+        responses=_STATUS,
     )
     def status(self) -> LampStatus:
         """Return how the lamp is set."""

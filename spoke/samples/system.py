@@ -9,17 +9,21 @@ from typing import Annotated, Literal
 import psutil
 from pydantic import Field
 
-from spoke import Skill, skill_method
+from spoke import Skill, Unit, skill_method
 
 _MEASURE_S = 0.2
 """A share of the processor is a share over some time; shorter ones jump."""
+
+
+Bytes = Annotated[int, Unit("B")]
+Percent = Annotated[float, Unit("%")]
 
 
 @dataclass
 class Load:
     """Load of the processor: use now, and the mean number of processes that wanted it."""
 
-    cpu_percent: float
+    cpu_percent: Percent
     cores: int
     last_1_minute: float
     last_5_minutes: float
@@ -30,9 +34,10 @@ class Load:
 class Memory:
     """Main memory in bytes."""
 
-    total: int
-    available: int
-    used_percent: float
+    total: Bytes
+    used: Bytes
+    available: Bytes
+    used_percent: Percent
 
 
 @dataclass
@@ -40,9 +45,9 @@ class Disk:
     """A file system, in bytes."""
 
     path: str
-    total: int
-    free: int
-    used_percent: float
+    total: Bytes
+    free: Bytes
+    used_percent: Percent
 
 
 @dataclass
@@ -52,8 +57,8 @@ class Process:
     pid: int
     name: str
     user: str
-    cpu_percent: float
-    memory: int
+    cpu_percent: Percent
+    memory: Bytes
 
 
 class SystemSkill(Skill):
@@ -64,6 +69,10 @@ class SystemSkill(Skill):
         sentences={
             "en": ["how busy is (the|this) computer", "what is the [system] load"],
             "de": ["wie ausgelastet ist (der|dieser) (Computer|Rechner)"],
+        },
+        responses={
+            "en": "The processor is {result.cpu_percent} busy.",
+            "de": "Der Prozessor ist zu {result.cpu_percent} ausgelastet.",
         },
     )
     def load(self) -> Load:
@@ -76,21 +85,30 @@ class SystemSkill(Skill):
     @skill_method(
         read_only=True,
         sentences={
-            "en": ["how much memory is (free|left|available)"],
+            "en": ["how much memory is (free|left|available|used|in use)"],
             "de": ["wie viel (Speicher|Arbeitsspeicher) ist [noch] frei"],
+        },
+        responses={
+            "en": "{result.used:GB} of {result.total:GB} GB of memory are in use.",
+            "de": "{result.used:GB} von {result.total:GB} GB Arbeitsspeicher sind belegt.",
         },
     )
     def memory(self) -> Memory:
         """Return how much main memory there is and how much of it is free."""
         memory = psutil.virtual_memory()
         self.state("memory", memory.percent, unit="%")
-        return Memory(memory.total, memory.available, memory.percent)
+        used = memory.total - memory.available
+        return Memory(memory.total, used, memory.available, memory.percent)
 
     @skill_method(
         read_only=True,
         sentences={
             "en": ["how much disk space is (free|left|available)"],
             "de": ["wie viel (Plattenplatz|Festplattenplatz) ist [noch] frei"],
+        },
+        responses={
+            "en": "{result.free} of {result.total} are free on the disk.",
+            "de": "{result.free} von {result.total} sind auf der Platte frei.",
         },
     )
     def disk(self, path: Path | None = None) -> Disk:
@@ -127,6 +145,10 @@ class SystemSkill(Skill):
         sentences={
             "en": ["how long has (the|this) computer been (running|on|up)", "what is the uptime"],
             "de": ["wie lange läuft (der|dieser) (Computer|Rechner) [schon]"],
+        },
+        responses={
+            "en": "The computer has been running for {result}.",
+            "de": "Der Computer läuft seit {result}.",
         },
     )
     def uptime(self) -> timedelta:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from agent_core.search.catalogue import SearchPage, Target
-from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex, answer_text
+from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.sentence_turn import run_sentence
 from contracts.errors import CallError, ErrorCode
 from contracts.events import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
@@ -181,22 +181,6 @@ def test_many_templates_stay_apart() -> None:
     found = made.match("start the number 217 machine 4", language="en", current=None)
     assert isinstance(found, SentenceCall)
     assert found.target.method.name == "m217"
-
-
-@pytest.mark.parametrize(
-    ("result", "text"),
-    [
-        ("It is noon.", "It is noon."),
-        (None, "Done."),
-        (True, "Yes."),
-        (21.5, "21.5"),
-        ({"song_title": "Hello", "length_s": 3}, "song title: Hello, length s: 3"),
-        (["a", {"b": None}], "a\nb: none"),
-        ({}, "Done."),
-    ],
-)
-def test_a_result_becomes_words(result: Json, text: str) -> None:
-    assert answer_text(result) == text
 
 
 class House:

@@ -4,11 +4,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from spoke import Skill, skill_method
+from spoke import Skill, Unit, skill_method
 
 from .players import Player, Playing, open_players
 
-Percent = Annotated[int, Field(ge=0, le=100)]
+Percent = Annotated[int, Field(ge=0, le=100), Unit("%")]
+Volume = Annotated[int, Unit("%")]
+
+_PLAYING = {
+    "en": "Playing[ {result.title}][ by {result.artists}].",
+    "de": "Es läuft[ {result.title}][ von {result.artists}].",
+}
+_VOLUME = {"en": "The volume is {result}.", "de": "Die Lautstärke ist {result}."}
 
 
 class MediaSkill(Skill):
@@ -26,6 +33,7 @@ class MediaSkill(Skill):
             "en": ["(play|resume|continue) [the] music", "(resume|continue) (playback|playing)"],
             "de": ["spiele [die] Musik [weiter]", "[die] Musik (weiter|fortsetzen)"],
         },
+        responses=_PLAYING,
     )
     async def play(self, player: str | None = None) -> Playing:
         """Start playing, or go on.
@@ -41,6 +49,7 @@ class MediaSkill(Skill):
             "en": ["(pause|stop) [the] (music|playback|film|video)"],
             "de": ["(pausiere|stoppe) [die] (Musik|Wiedergabe)", "[die] Musik anhalten"],
         },
+        responses={"en": "Paused.", "de": "Angehalten."},
     )
     async def pause(self, player: str | None = None) -> Playing:
         """Pause.
@@ -54,7 +63,8 @@ class MediaSkill(Skill):
         sentences={
             "en": ["[play] [the] next (song|track)", "skip (this|the) (song|track)"],
             "de": ["[spiele] [das] (nächstes|nächste) (Lied|Stück)"],
-        }
+        },
+        responses=_PLAYING,
     )
     async def next_track(self, player: str | None = None) -> Playing:
         """Go on to the next track.
@@ -68,7 +78,8 @@ class MediaSkill(Skill):
         sentences={
             "en": ["[play] [the] previous (song|track)"],
             "de": ["[spiele] [das] (voriges|vorige) (Lied|Stück)"],
-        }
+        },
+        responses=_PLAYING,
     )
     async def previous_track(self, player: str | None = None) -> Playing:
         """Go back to the previous track.
@@ -84,6 +95,10 @@ class MediaSkill(Skill):
         sentences={
             "en": ["what is playing [now]", "what song is (this|playing)"],
             "de": ["was läuft (gerade|da)", "welches Lied (ist das|läuft) [gerade]"],
+        },
+        responses={
+            "en": "{result.title}[ by {result.artists}] on {result.player}.",
+            "de": "{result.title}[ von {result.artists}] auf {result.player}.",
         },
     )
     async def now_playing(self, player: str | None = None) -> Playing:
@@ -101,8 +116,9 @@ class MediaSkill(Skill):
             "en": ["(set|turn) [the] volume to {percent} [percent]"],
             "de": ["(stelle|stell) [die] Lautstärke auf {percent} [Prozent]"],
         },
+        responses=_VOLUME,
     )
-    async def set_volume(self, percent: Percent, player: str | None = None) -> int:
+    async def set_volume(self, percent: Percent, player: str | None = None) -> Volume:
         """Set how loud a player is, and return it.
 
         Args:
@@ -112,11 +128,17 @@ class MediaSkill(Skill):
         async with open_players() as players:
             return await players.set_volume(await players.choose(player), percent)
 
-    @skill_method()
+    @skill_method(
+        sentences={
+            "en": ["turn up [the] (volume|music) [by {by}] [percent]", "turn [the] (volume|music) up"],
+            "de": ["mach [die] Musik lauter", "(stelle|stell) [die] Musik lauter"],
+        },
+        responses=_VOLUME,
+    )
     async def change_volume(
-        self, by: Annotated[int, Field(ge=-100, le=100)], player: str | None = None
-    ) -> int:
-        """Make a player louder or quieter, and return how loud it is then.
+        self, by: Annotated[int, Field(ge=-100, le=100)] = 10, player: str | None = None
+    ) -> Volume:
+        """Turn the volume of a player up or down, and return how loud it is then.
 
         Args:
             by: How much, in per cent of full volume; negative is quieter.
@@ -128,6 +150,22 @@ class MediaSkill(Skill):
             if current is None:
                 raise ValueError(f"{chosen} does not say how loud it is")
             return await players.set_volume(chosen, min(100, max(0, current + by)))
+
+    @skill_method(
+        sentences={
+            "en": ["turn down [the] (volume|music) [by {by}] [percent]", "turn [the] (volume|music) down"],
+            "de": ["mach [die] Musik leiser", "(stelle|stell) [die] Musik leiser"],
+        },
+        responses=_VOLUME,
+    )
+    async def turn_down(self, by: Percent = 10, player: str | None = None) -> Volume:
+        """Turn the volume of a player down, and return how loud it is then.
+
+        Args:
+            by: How much, in per cent of full volume.
+            player: Name of a player; by default the one that plays.
+        """
+        return await self.change_volume(-by, player)
 
     async def _told(self, command: str, player: str | None) -> Playing:
         async with open_players() as players:

@@ -43,6 +43,7 @@ class NotesSkill(Skill):
             "en": ["(list|show) [me] my notes", "what notes are there"],
             "de": ["(zeige|zeig) [mir] meine Notizen", "welche Notizen gibt es"],
         },
+        responses={"en": "Your notes: {result.title}.", "de": "Deine Notizen: {result.title}."},
     )
     def list_notes(self) -> list[NoteSummary]:
         """List all notes, the last changed first."""

@@ -1,9 +1,12 @@
 """What people say to the samples, without a model."""
 
+import re
+
 import pytest
 
 from agent_core.search.catalogue import Target
 from agent_core.sentences.index import SentenceCall, SentenceIndex
+from agent_core.sentences.responses import response_text
 
 
 @pytest.fixture
@@ -40,6 +43,10 @@ def test_every_template_can_be_used(sentences):
         ("de", "nächstes Lied", "MediaSkill.next_track", {}),
         ("en", "what is playing", "MediaSkill.now_playing", {}),
         ("en", "set the volume to 40", "MediaSkill.set_volume", {"percent": 40}),
+        ("en", "turn up the volume", "MediaSkill.change_volume", {}),
+        ("en", "turn up the volume by 20 percent", "MediaSkill.change_volume", {"by": 20}),
+        ("en", "turn the music down", "MediaSkill.turn_down", {}),
+        ("de", "mach die Musik lauter", "MediaSkill.change_volume", {}),
         ("de", "stelle die Lautstärke auf 40 Prozent", "MediaSkill.set_volume", {"percent": 40}),
         ("en", "how much memory is free", "SystemSkill.memory", {}),
         ("de", "wie lange läuft der Computer schon", "SystemSkill.uptime", {}),
@@ -57,3 +64,29 @@ def test_an_everyday_sentence_means_one_call(language, text, path, arguments, se
 @pytest.mark.parametrize("text", ["lamp", "turn on the", "the music", "what is", "set the volume to 400"])
 def test_what_is_not_such_a_sentence_runs_nothing(text, sentences):
     assert sentences.match(text, language="en", current="pc") is None
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "answer"),
+    [
+        ("en", "what time is it", r"It is \d\d:\d\d\."),
+        ("en", "dim the lamp to 40 percent", r"The lamp is on, at 40 %\."),
+        ("en", "is the lamp on", r"The lamp is off\."),
+        ("de", "dimme die Lampe auf 40 Prozent", r"Die Lampe ist an, mit 40 %\."),
+        ("en", "how much memory is in use", r"[\d.]+ of [\d.]+ GB of memory are in use\."),
+        ("en", "how much disk space is free", r"[\d.]+ [GT]B of [\d.]+ [GT]B are free on the disk\."),
+        ("en", "how busy is this computer", r"The processor is [\d.]+ % busy\."),
+        (
+            "en",
+            "how long has the computer been running",
+            r"The computer has been running for \d+ (d|h|min|s)\b.*\.",
+        ),
+        ("de", "wie lange läuft der Computer", r"Der Computer läuft seit \d+ (d|h|min|s)\b.*\."),
+        ("en", "list my notes", r"Nothing\."),
+    ],
+)
+async def test_an_answer_is_a_sentence(language, text, answer, sentences, runner):
+    call = sentences.match(text, language=language, current="pc")
+    method = call.target.method
+    result = await runner.run(call.target.skill, method.name, [], call.arguments)
+    assert re.fullmatch(answer, response_text(method, result, call.arguments, language=call.language))

@@ -210,7 +210,7 @@ async def test_the_readme_shows_skills_that_work(samples_folder, tmp_path, sink)
     loaded = load_skills([tmp_path], make_context=lambda name: SkillContext(tmp_path / name, sink))
     assert loaded.problems == []
     async with SkillRunner(loaded.skills) as runner:
-        assert await runner.run("CoffeeSkill", "brew", ["2"]) == "Brewing 2 cups."
+        assert await runner.run("CoffeeSkill", "brew", ["2"]) == 2
         await runner.run("BoilerSkill", "set_temperature", [60])
         assert await runner.run("BoilerSkill", "temperature") == 60.0
         assert sink.states["BoilerSkill/temperature"] == 60.0
@@ -218,7 +218,7 @@ async def test_the_readme_shows_skills_that_work(samples_folder, tmp_path, sink)
 
 
 def test_authors_import_from_spoke(tmp_path: Path):
-    assert set(spoke.__all__) == {"Skill", "SkillCancelled", "skill_method"}
+    assert set(spoke.__all__) == {"Skill", "SkillCancelled", "Unit", "skill_method"}
     assert issubclass(spoke.SkillCancelled, Exception)
     with pytest.raises(AttributeError, match="nothing_such"):
         _ = spoke.nothing_such

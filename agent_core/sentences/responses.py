@@ -1,0 +1,300 @@
+"""Answers in words: the result of a call by its method's response template, or by the types of its values.
+
+A template is text with placeholders, in the language of the sentence::
+
+    The lamp is {result.is_on:on|off}[, at {result.brightness} %].
+
+``{result}`` is the whole result, ``{result.field}`` a part of it, ``{name}`` an argument of the call. A
+field of a list is that of all its items. A format after a colon chooses: ``{…:on|off}`` one of two texts by
+truth, ``{…:GB}`` a number of bytes in that unit without its name. Text in square brackets is left out where
+a placeholder in it gives nothing. There are no expressions, no attributes and no calls: templates and
+results come from devices.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from contracts.errors import StrawberryError
+from contracts.registration import Method
+from contracts.wire import Json
+
+MAX_ANSWER: Final = 2_000
+"""Characters of an answer; more is not read, and certainly not spoken."""
+
+_MAX_DEPTH: Final = 16
+_BYTE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_SECONDS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_PLACEHOLDER: Final = re.compile(r"\{(?P<path>\w+(?:\.\w+)*)(?::(?P<format>[^{}\[\]]*))?\}")
+_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_DURATION: Final = TypeAdapter(timedelta)
+_EMPTY: Final[tuple[Json, ...]] = (None, "", [], {})
+
+
+class BadResponse(StrawberryError):
+    """A response template that cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Language:
+    """The words that a language needs beside what templates say."""
+
+    yes: str = "yes"
+    no: str = "no"
+    none: str = "none"
+    conjunction: str = "and"
+    done: str = "Done."
+    nothing: str = "Nothing."
+    decimal: str = "."
+
+
+_ENGLISH: Final = _Language()
+_LANGUAGES: Final = {
+    "en": _ENGLISH,
+    "de": _Language("ja", "nein", "keine Angabe", "und", "Erledigt.", "Nichts.", ","),
+}
+
+
+def primary(language: str) -> str:
+    """Return the first part of a language tag in lower case: ``de`` of ``de-AT``."""
+    return re.split(r"[-_]", language, maxsplit=1)[0].lower()
+
+
+def response_text(
+    method: Method, result: Json, arguments: Mapping[str, Json] | None = None, *, language: str = "en"
+) -> str:
+    """Say the result of a call in words, in at most ``MAX_ANSWER`` characters.
+
+    A template that does not fit the result is passed over: what the call gave is said all the same.
+
+    Args:
+        language: BCP 47; only its first part counts.
+    """
+    templates = {primary(each): text for each, text in method.responses.items()}
+    words = _LANGUAGES.get(primary(language), _ENGLISH)
+    template = templates.get(primary(language))
+    text = None
+    if template is not None:
+        try:
+            text = _Renderer(method, result, arguments or {}, words).render(template)
+        except BadResponse:
+            text = None
+    if text is None:
+        text = _answer(method, result, words)
+    text = _CONTROL.sub(" ", text).strip()
+    return text if len(text) <= MAX_ANSWER else f"{text[: MAX_ANSWER - 1]}…"
+
+
+def check_response(template: str, method: Method) -> None:
+    """Check that a template can be read and names only the result and parameters of its method.
+
+    Raises:
+        BadResponse: If not; the message says what is wrong.
+    """
+    known = {"result", *method.parameters.get("properties", {})}
+
+    def look(path: list[str], format_: str | None) -> str | None:
+        if path[0] not in known:
+            raise BadResponse(f"{template!r}: {path[0]} is neither result nor a parameter")
+        if format_ is not None and "|" not in format_ and format_ not in _BYTE_UNITS:
+            units = ", ".join(_BYTE_UNITS)
+            raise BadResponse(f"{template!r}: the format {format_!r} is neither 'one|other' nor of {units}")
+        return "x"
+
+    _filled(template, look)
+
+
+class _Missing(Exception):
+    """A placeholder has no value."""
+
+
+def _filled(template: str, value_of: Callable[[list[str], str | None], str | None]) -> str:
+    """Replace the placeholders of a template, and leave out optional parts that miss a value.
+
+    Args:
+        value_of: Text for a path and a format; None where there is no value.
+
+    Raises:
+        BadResponse: If brackets or braces do not match, or brackets stand in each other.
+        _Missing: If a value outside of brackets is missing.
+    """
+    made = []
+    for number, part in enumerate(re.split(r"\[([^\[\]]*)\]", template)):
+        if re.search(r"[\[\]{}]", _PLACEHOLDER.sub("", part)):
+            raise BadResponse(f"{template!r} has a bracket or brace that does not match")
+        is_optional = number % 2 == 1
+        values = [
+            value_of(match["path"].split("."), match["format"]) for match in _PLACEHOLDER.finditer(part)
+        ]
+        if is_optional and not all(values):
+            continue
+        if None in values:
+            raise _Missing
+        texts = iter(values)
+        made.append(_PLACEHOLDER.sub(lambda _: next(texts) or "", part))  # noqa: B023 - used at once
+    return "".join(made)
+
+
+@dataclass(frozen=True)
+class _Renderer:
+    """Fills the templates of one call."""
+
+    method: Method
+    result: Json
+    arguments: Mapping[str, Json]
+    words: _Language
+
+    def render(self, template: str) -> str | None:
+        """Return the text; None where the result misses a value that the template needs."""
+        try:
+            return _filled(template, self._value)
+        except _Missing:
+            return None
+
+    def _value(self, path: list[str], format_: str | None) -> str | None:
+        name, *steps = path
+        if name == "result":
+            value, schema, root = self.result, self.method.result or {}, self.method.result or {}
+        else:
+            value, root = self.arguments.get(name), self.method.parameters
+            schema = root.get("properties", {}).get(name, {})
+        for step in steps:
+            value, schema = _step(value, step), _part(schema, step, root)
+        if format_ is not None and "|" in format_:
+            one, _, other = format_.partition("|")
+            return one if value else other
+        if value in _EMPTY:
+            return None
+        if format_ is None:
+            return _text(value, schema, root, self.words)
+        if isinstance(value, bool) or not isinstance(value, int | float) or format_ not in _BYTE_UNITS:
+            return None
+        return _number(value / 1000 ** _BYTE_UNITS.index(format_), self.words)
+
+
+def _step(value: Json, name: str) -> Json:
+    if isinstance(value, list):
+        return [item.get(name) for item in value if isinstance(item, dict)]
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _answer(method: Method, result: Json, words: _Language) -> str:
+    if result in _EMPTY:
+        return words.nothing if method.flags.read_only else words.done
+    schema = method.result or {}
+    text = _text(result, schema, schema, words)
+    return f"{text[:1].upper()}{text[1:]}." if isinstance(result, bool) else text
+
+
+def _text(value: Json, schema: Json, root: Mapping[str, Json], words: _Language, depth: int = 0) -> str:
+    """Write a value as its type and its schema ask for."""
+    schema = _resolved(schema, root)
+    if depth > _MAX_DEPTH:
+        return "…"
+    match value:
+        case None:
+            return words.none
+        case bool():
+            return words.yes if value else words.no
+        case int() | float():
+            return _quantity(value, schema.get("unit"), words)
+        case str():
+            return _formatted(value, schema.get("format"))
+        case list():
+            items = [_text(item, schema.get("items"), root, words, depth + 1) for item in value]
+            if any(isinstance(item, dict | list) for item in value):
+                return "\n".join(items)
+            first, last = ", ".join(items[:-1]), items[-1] if items else words.none
+            return f"{first} {words.conjunction} {last}" if first else last
+        case dict():
+            parts = (
+                f"{key.replace('_', ' ')}: {_text(item, _part(schema, key, root), root, words, depth + 1)}"
+                for key, item in value.items()
+            )
+            return ", ".join(parts) or words.none
+    return str(value)
+
+
+def _quantity(value: float, unit: Json, words: _Language) -> str:
+    if unit == "B":
+        return bytes_text(value, decimal=words.decimal)
+    if unit == "s":
+        return duration_text(value)
+    return f"{_number(value, words)} {unit}" if isinstance(unit, str) and unit else _number(value, words)
+
+
+def _number(value: float, words: _Language) -> str:
+    if isinstance(value, int):
+        return str(value)
+    digits = 1 if abs(value) >= 1 else 2
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".").replace(".", words.decimal) if "." in text else text
+
+
+def bytes_text(size: float, *, decimal: str = ".") -> str:
+    """Write a number of bytes as people say it: ``5.4 GB``."""
+    power = 0
+    while abs(size) >= 1000 and power < len(_BYTE_UNITS) - 1:
+        size, power = size / 1000, power + 1
+    digits = f"{size:.0f}" if power == 0 or abs(size) >= 100 else f"{size:.1f}"
+    return f"{digits.replace('.', decimal)} {_BYTE_UNITS[power]}"
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration by its two largest units: ``1 h 13 min``, ``45 s``."""
+    sign, left = ("-" if seconds < 0 else ""), abs(seconds)
+    if left < 10 and left != int(left):
+        return f"{sign}{left:.1f} s"
+    left = round(left)
+    parts: list[str] = []
+    for size, unit in _SECONDS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return sign + (" ".join(filter(None, parts)) or "0 s")
+
+
+def _formatted(text: str, format_: Json) -> str:
+    if format_ == "duration":
+        try:
+            return duration_text(_DURATION.validate_python(text).total_seconds())
+        except ValidationError:
+            return text
+    if format_ == "date-time":
+        try:
+            return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M}"
+        except ValueError:
+            return text
+    return text
+
+
+def _part(schema: Json, name: str, root: Mapping[str, Json]) -> Json:
+    """Return the schema of a property; of a list, one for the same property of its items."""
+    schema = _resolved(schema, root)
+    if "items" in schema:
+        return {"items": _part(schema["items"], name, root)}
+    properties = schema.get("properties")
+    found = properties.get(name) if isinstance(properties, dict) else None
+    return found if found is not None else schema.get("additionalProperties")
+
+
+def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
+    """Follow references and optional values; what cannot be followed is a schema that says nothing."""
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(schema, dict):
+            return {}
+        definitions, choices = root.get("$defs"), schema.get("anyOf")
+        if isinstance(schema.get("$ref"), str) and isinstance(definitions, dict):
+            schema = definitions.get(schema["$ref"].removeprefix("#/$defs/"))
+        elif isinstance(choices, list):
+            named = (each for each in choices if isinstance(each, dict) and each.get("type") != "null")
+            schema = next(named, {})
+        else:
+            return schema
+    return {}

@@ -1,0 +1,117 @@
+from datetime import timedelta
+from typing import Annotated
+
+import pytest
+from pydantic import TypeAdapter
+
+from agent_core.sentences.responses import BadResponse, check_response, response_text
+from agent_core.skills.skill import Unit
+from contracts.registration import Method, MethodFlags
+from contracts.wire import Json
+
+NUMBER = {"type": "object", "properties": {"percent": {"type": "integer", "unit": "%"}}}
+
+
+def method(
+    template: str = "", hint: object = None, *, language: str = "en", read_only: bool = True
+) -> Method:
+    schema = TypeAdapter(hint).json_schema(mode="serialization") if hint is not None else None
+    return Method(
+        name="m",
+        signature="m()",
+        parameters=NUMBER,
+        result=schema,
+        responses={language: template} if template else {},
+        flags=MethodFlags(read_only=read_only),
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "result", "text"),
+    [
+        ("The lamp is {result.is_on:on|off}.", {"is_on": True}, "The lamp is on."),
+        (
+            "It is {result.on:on|off}[{result.on:, at |}{result.level}].",
+            {"on": True, "level": 4},
+            "It is on, at 4.",
+        ),
+        (
+            "It is {result.on:on|off}[{result.on:, at |}{result.level}].",
+            {"on": False, "level": 4},
+            "It is off.",
+        ),
+        (
+            "{result.used:GB} of {result.total:GB} GB are in use.",
+            {"used": 5.4e9, "total": 25_330_000_000},
+            "5.4 of 25.3 GB are in use.",
+        ),
+        ("{percent} it is[ by {result.artists}].", {"artists": []}, "40 % it is."),
+        ("By {result.artists}.", {"artists": ["A", "B", "C"]}, "By A, B and C."),
+        ("Your notes: {result.title}.", [{"title": "One"}, {"title": "Two"}], "Your notes: One and Two."),
+        ("{result}", "{percent} [is] {result}", "{percent} [is] {result}"),
+    ],
+)
+def test_a_template_says_the_result(template: str, result: Json, text: str) -> None:
+    assert response_text(method(template), result, {"percent": 40}) == text
+
+
+@pytest.mark.parametrize(
+    ("result", "hint", "text"),
+    [
+        ("It is noon.", None, "It is noon."),
+        (None, None, "Nothing."),
+        (True, None, "Yes."),
+        (21.5, None, "21.5"),
+        (55.0, Annotated[float, Unit("°C")], "55 °C"),
+        (5_400_000_000, Annotated[int, Unit("B")], "5.4 GB"),
+        (4_380, Annotated[float, Unit("s")], "1 h 13 min"),
+        ("PT1H13M2S", timedelta, "1 h 13 min"),
+        ("P3DT4H", timedelta | None, "3 d 4 h"),
+        ("P1DT5M", timedelta, "1 d"),
+        ("-PT90S", timedelta, "-1 min 30 s"),
+        ("PT0S", timedelta, "0 s"),
+        (
+            {"song_title": "Hello", "is_new": False, "album": None},
+            None,
+            "song title: Hello, is new: no, album: none",
+        ),
+        ([{"free": 2_000}], list[dict[str, Annotated[int, Unit("B")]]], "free: 2.0 kB"),
+        (["a", "b"], None, "a and b"),
+        ("bell\x07 and\x1b[31m colour", None, "bell  and [31m colour"),
+    ],
+)
+def test_a_result_without_a_template_is_written_by_its_type(result: Json, hint: object, text: str) -> None:
+    assert response_text(method(hint=hint), result) == text
+
+
+def test_the_language_of_the_sentence_decides() -> None:
+    german = method("Die Lautstärke ist {result}.", Annotated[float, Unit("%")], language="de")
+    assert response_text(german, 12.5, language="de-AT") == "Die Lautstärke ist 12,5 %."
+    assert response_text(german, 12.5, language="en") == "12.5 %"
+    assert response_text(method(), True, language="de") == "Ja."
+    assert response_text(method(read_only=False), None, language="de") == "Erledigt."
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{result.__class__}}", "brace"),
+        ("{secret}", "secret is neither result nor a parameter"),
+        ("{result!r}", "brace"),
+        ("[one [two]]", "bracket"),
+        ("{result:>1000000000}", "format"),
+        ("{{ range(9**9) }}", "brace"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_and_passed_over(template: str, says: str) -> None:
+    with pytest.raises(BadResponse, match=says):
+        check_response(template, method())
+    assert response_text(method(template), "the result") == "the result"
+
+
+def test_a_result_that_misses_what_the_template_needs_is_said_all_the_same() -> None:
+    assert response_text(method("It plays {result.title}."), {"status": "idle"}) == "status: idle"
+
+
+def test_an_answer_is_bounded() -> None:
+    assert len(response_text(method(), ["word"] * 10_000)) == 2_000
