@@ -30,7 +30,7 @@ _MAX_DEPTH: Final = 16
 _BYTE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _SECONDS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _PLACEHOLDER: Final = re.compile(r"\{(?P<path>\w+(?:\.\w+)*)(?::(?P<format>[^{}\[\]]*))?\}")
-_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DURATION: Final = TypeAdapter(timedelta)
 _EMPTY: Final[tuple[Json, ...]] = (None, "", [], {})
 
@@ -65,14 +65,20 @@ def primary(language: str) -> str:
 
 
 def response_text(
-    method: Method, result: Json, arguments: Mapping[str, Json] | None = None, *, language: str = "en"
+    method: Method,
+    result: Json,
+    arguments: Mapping[str, Json] | None = None,
+    *,
+    language: str = "en",
+    limit: int | None = MAX_ANSWER,
 ) -> str:
-    """Say the result of a call in words, in at most ``MAX_ANSWER`` characters.
+    """Write the result of a call in words.
 
     A template that does not fit the result is passed over: what the call gave is said all the same.
 
     Args:
         language: BCP 47; only its first part counts.
+        limit: Most characters; None for all.
     """
     templates = {primary(each): text for each, text in method.responses.items()}
     words = _LANGUAGES.get(primary(language), _ENGLISH)
@@ -86,7 +92,7 @@ def response_text(
     if text is None:
         text = _answer(method, result, words)
     text = _CONTROL.sub(" ", text).strip()
-    return text if len(text) <= MAX_ANSWER else f"{text[: MAX_ANSWER - 1]}…"
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def check_response(template: str, method: Method) -> None:

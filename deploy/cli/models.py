@@ -12,10 +12,11 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
+from agent_core.sentences.responses import bytes_text
 from contracts.errors import GatewayError, StrawberryError
 from deploy.cli.client import find_hub
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.progress import Progress, size_text
+from deploy.cli.terminal.progress import Progress
 from deploy.cli.terminal.tables import table
 from deploy.home.directory import Home
 from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
@@ -76,7 +77,7 @@ async def _pull(options: argparse.Namespace) -> None:
     size = await pull_model(address, None if options.ollama else server.key, options.name)
     Output(options.json).result(
         {"model": options.name, "address": address, "bytes": size},
-        text=f"{options.name} is there ({size_text(size)}). Use it: strawberry setup "
+        text=f"{options.name} is there ({bytes_text(size)}). Use it: strawberry setup "
         f"--provider ollama --model {options.name}",
     )
 
@@ -142,7 +143,7 @@ def _ollama_row(model: LocalModel) -> list[str]:
     can: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
     return [
         model.name,
-        size_text(model.size),
+        bytes_text(model.size),
         model.parameters,
         model.quantization,
         str(model.context_length or ""),

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search.catalogue import Target
 from agent_core.search.targets import find_target
+from agent_core.sentences.responses import response_text
 from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import SkillCalls
 from agent_core.turn import TurnContext
@@ -42,6 +43,7 @@ class CallBody(_Body):
     Attributes:
         device: Key, id, display name or alias; ``hub`` for whichever device serves.
         confirmation: From an earlier answer ``needs_confirmation``, once a person has said yes.
+        text: Whether the result is wanted in words, too, in the language of the user.
     """
 
     device: Annotated[str, Field(min_length=1, max_length=64)]
@@ -50,6 +52,7 @@ class CallBody(_Body):
     args: list[Json] = []
     kwargs: dict[str, Json] = {}
     confirmation: Annotated[str | None, Field(max_length=64)] = None
+    text: bool = False
 
 
 class ExecBody(_Body):
@@ -95,7 +98,13 @@ class DirectCalls:
         try:
             async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
                 value = await manager.call(_actor(bearer), target, arguments, confirmed=confirmed)
-                return answer({"result": value})
+                given = {"result": value}
+                if body.text:
+                    language = bearer.user.language or self._assistant.settings.household.language
+                    given["text"] = response_text(
+                        target.method, value, arguments, language=language, limit=None
+                    )
+                return answer(given)
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or bearer.claims.kind != "user":
                 raise

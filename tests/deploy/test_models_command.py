@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.models.ollama import PullStep
-from deploy.cli.terminal.progress import Progress, duration_text, size_text
+from deploy.cli.terminal.progress import Progress
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel
@@ -127,15 +127,3 @@ def test_progress_tells_rate_and_time_left() -> None:
     other = PullStep("pulling def", "sha256:def", 0, 10)
     assert progress.text(other, 14.0) == "pulling def   0 %, 0 B of 10 B"
     assert progress.bytes_total == 2_000_000_010
-
-
-@pytest.mark.parametrize(("size", "said"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e13, "20.0 TB")])
-def test_sizes_are_said_as_people_say_them(size: float, said: str) -> None:
-    assert size_text(size) == said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0.2, "1 s"), (59, "59 s"), (61, "1 min 01 s"), (7500, "2 h 05 min")]
-)
-def test_times_are_said_as_people_say_them(seconds: float, said: str) -> None:
-    assert duration_text(seconds) == said

@@ -17,7 +17,7 @@ class LampSkill(Skill):
         self.level = level
         return f"The lamp is at {level} percent."
 
-    @skill_method(read_only=True)
+    @skill_method(read_only=True, responses={"en": "Level {result}."})
     def status(self) -> int:
         """Give the level."""
         return self.level

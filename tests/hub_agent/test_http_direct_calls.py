@@ -35,6 +35,13 @@ async def test_a_device_is_named_by_key_id_name_or_alias(home: Home) -> None:
         assert (await post(client, call("study_pc", "LampSkill.status"))) == (200, 40)
 
 
+async def test_a_result_comes_in_words_where_they_are_wanted(home: Home) -> None:
+    await home.device("Bedroom PC", LampSkill())
+    async with home.client() as client:
+        body = {**call("bedroom_pc", "LampSkill.status"), "text": True}
+        assert (await client.post("/api/skills/call", json=body)).json() == {"result": 0, "text": "Level 0."}
+
+
 async def test_a_mistake_is_told_with_the_nearest_names_and_runs_nothing(home: Home) -> None:
     lamp = LampSkill()
     await home.device("Bedroom PC", lamp)

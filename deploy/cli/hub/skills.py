@@ -60,6 +60,7 @@ def call(options: argparse.Namespace) -> int:
         "method": method,
         "args": args,
         "kwargs": kwargs,
+        "text": not options.json,
     }
     client = hub_of(options)
     try:
@@ -72,7 +73,7 @@ def call(options: argparse.Namespace) -> int:
         confirmed = {**body, "confirmation": wanted.confirmation}
         with waiting(options.method):
             answer = client.request("POST", "/api/skills/call", confirmed)
-    Output(options.json).result(answer["result"])
+    Output(options.json).result(answer["result"], text=answer.get("text"))
     return 0
 
 

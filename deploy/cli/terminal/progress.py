@@ -4,11 +4,10 @@ from collections import deque
 from typing import Final
 
 from agent_core.models.ollama import PullStep
+from agent_core.sentences.responses import bytes_text, duration_text
 
 _WINDOW_S: Final = 5.0
 """A rate over less jumps about, one over more lags behind."""
-
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 class Progress:
@@ -45,34 +44,13 @@ class Progress:
         while len(self._samples) > 2 and now - self._samples[0][0] > _WINDOW_S:
             self._samples.popleft()
         share = f"{100 * step.completed // step.total:3d} %"
-        parts = [f"{step.status} {share}, {size_text(step.completed)} of {size_text(step.total)}"]
+        parts = [f"{step.status} {share}, {bytes_text(step.completed)} of {bytes_text(step.total)}"]
         rate = self._rate()
         if rate > 0 and step.completed < step.total:
             left = (step.total - step.completed) / rate
-            parts += [f"{size_text(rate)}/s", f"{duration_text(left)} left"]
+            parts += [f"{bytes_text(rate)}/s", f"{duration_text(max(1, round(left)))} left"]
         return ", ".join(parts)
 
     def _rate(self) -> float:
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
         return (last - first) / (ended - began) if ended > began else 0.0
-
-
-def size_text(size: float) -> str:
-    """Write a number of bytes as people say it; a kB is 1,000, as where models are offered."""
-    for unit in _UNITS[:-1]:
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} {_UNITS[-1]}"
-
-
-def duration_text(seconds: float) -> str:
-    """Write a time as people say it."""
-    whole = max(1, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
