@@ -35,6 +35,7 @@ _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("deploy", "hub_agent", "spoke")
 _LAZY: Final = ("uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "sqlalchemy.dialects.sqlite")
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_READY: Final = b"ready"
 _MAX_ORDER_BYTES: Final = 100_000
 # The interpreter reads these once, at its start: a command with others than ours gets a new interpreter.
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
@@ -111,6 +112,9 @@ class _Client:
             words = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
             server = subprocess.Popen(words, cwd=_ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
 
+        if ours.recv(len(_READY)) != _READY:
+            raise RuntimeError(f"the product cannot be imported (code {server.wait()}): try 'make setup'")
+
         @atexit.register
         def stop() -> None:
             ours.close()
@@ -140,6 +144,7 @@ def _main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as client:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _import_product()
+        client.send(_READY)
         forked = _serve(client)
     if forked is not None:
         _run(*forked)

@@ -314,7 +314,7 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     assert model_key in secrets
     # A spoke that is shut out says so, and one that joins with a used token too.
     house.json("devices", "revoke", pc.id)
-    wait_for(lambda: "no longer lets" in house.log(pc.id), what="the spoke to notice")
+    wait_for(lambda: f" refuses {pc.id}: " in house.log(pc.id), what="the spoke to notice")
     house.kill(pc.id)
     (pc.home / "spoke" / "enrolment.json").unlink()
     house.start_spoke(pc)

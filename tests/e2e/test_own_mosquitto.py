@@ -150,7 +150,7 @@ def test_a_revoked_device_is_disconnected_at_once_and_stays_out(
 
     house.json("devices", "revoke", pc.id)
 
-    wait_for(lambda: "no longer lets" in house.log(pc.id), what="the spoke to be refused")
+    wait_for(lambda: f" refuses {pc.id}: " in house.log(pc.id), what="the spoke to be refused")
     secured.stop()
     secured.start()
     wait_for(house.healthy, what="the hub to be back")

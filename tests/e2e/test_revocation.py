@@ -70,7 +70,9 @@ def test_a_revoked_device_loses_the_bus_its_stream_and_what_it_had_begun(
 
     wait_for(lambda: stream.ended, what="the stream to be closed")
     wait_for(lambda: worker.journal() == ["job begun", "job stopped"], what="the job to be stopped")
-    wait_for(lambda: "no longer lets" in house.log(thief.id), what="the device to be refused on the bus")
+    wait_for(
+        lambda: f" refuses {thief.id}: " in house.log(thief.id), what="the device to be refused on the bus"
+    )
     again = Stream(house, token)
     wait_for(lambda: again.ended, what="the refusal")
     assert b"error" in again.text
