@@ -1,4 +1,4 @@
-"""Logging of the processes that stay, and the one filter that keeps secrets out of it."""
+"""Logging of long-running processes, and the one filter that redacts secrets."""
 
 import logging
 import re
@@ -7,41 +7,65 @@ from typing import Final
 
 from deploy.logs.terminal import visible
 
-_SECRETS: Final = re.compile(
+_DOTTED: Final = re.compile(r"(?<![\w.-])[\w-]++(?:\.[\w-]*+)++")
+"""Words joined by dots. Each character is read once however long the text is: the match starts only at the
+beginning of a word and never backtracks."""
+
+_JWT: Final = re.compile(r"eyJ[\w-]{8,}")
+"""The beginning of a JSON object in base64url, as in the header of a JWT."""
+
+_OTHERS: Final = re.compile(
     r"""
-    eyJ[\w-]{8,}\.[\w-]+\.[\w-]*              # a JWT: a JSON header, base64url, then two more parts
-    | \b[0-9a-f]{12}\.[\w-]{32}(?![\w-])      # an enrolment token: locator and secret
-    | (?<=Bearer\ )[\w.~+/-]+=*               # whatever else stands as a bearer (RFC 6750)
+    [0-9a-f]{12}\.[\w-]{32}(?![\w-])         # an enrolment token: locator and secret
+    | (?<=Bearer\ )[\w.~+/-]++=*              # any other bearer token (RFC 6750)
     | (?<=://)[^/@\s:]+:[^/@\s]+(?=@)         # user and password in a URL
     """,
     re.VERBOSE,
 )
 _REPLACEMENT: Final = "[secret]"
-_OURS: Final = ("broker", "hub_registry", "hub_agent", "spoke", "sandbox_host", "agent_core", "deploy")
+_LONGEST: Final = 64 * 1024
+"""Characters of one record, traceback included. Texts of devices are cut before they are searched."""
+
+_PACKAGES: Final = (
+    *("identity", "bus", "broker", "sandbox_host", "agent_core"),
+    *("chat", "hub_registry", "hub_agent", "spoke", "deploy"),
+)
 
 
 def redact(text: str) -> str:
-    """Take everything that looks like a secret out of a text."""
-    return _SECRETS.sub(_REPLACEMENT, text)
+    """Replace everything that looks like a secret, in time linear in the length of the text."""
+    return _OTHERS.sub(_REPLACEMENT, _DOTTED.sub(_without_jwt, text))
+
+
+def _without_jwt(dotted: re.Match[str]) -> str:
+    words = dotted[0].split(".")
+    for place, word in enumerate(words[:-2]):
+        if header := _JWT.search(word):
+            # Header, payload and signature, and whatever follows them.
+            return ".".join([*words[:place], word[: header.start()] + _REPLACEMENT])
+    return dotted[0]
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats a record, traceback included, and then takes the secrets out.
+    """Formats a record, traceback included, and then redacts it.
 
-    A filter of records would see arguments before they are joined, and tracebacks not at all.
+    A logging filter would see the arguments before they are joined, and no traceback.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line that is written; names and topics in it may be anybody's."""
-        return visible(redact(super().format(record)))
+        """Return the line to write; names and topics in it may come from anywhere."""
+        text = super().format(record)
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST]}… ({len(text)} characters)"
+        return visible(redact(text))
 
 
 def set_up_logging(*, debug: bool, quiet: bool = False) -> None:
-    """Log to standard error: warnings, and what matters of our own.
+    """Log to standard error: warnings, and ``INFO`` of our own packages.
 
     Args:
-        debug: Log everything there is.
-        quiet: Log warnings only, where somebody else tells people what goes on.
+        debug: Log everything.
+        quiet: Log warnings only, for a command that reports progress itself.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
@@ -49,5 +73,5 @@ def set_up_logging(*, debug: bool, quiet: bool = False) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
     if not debug and not quiet:
-        for package in _OURS:
+        for package in _PACKAGES:
             logging.getLogger(package).setLevel(logging.INFO)

@@ -1,10 +1,11 @@
 import logging
 import secrets
 import sys
+from pathlib import Path
 
 import pytest
 
-from deploy.logs.logs import RedactingFormatter, redact
+from deploy.logs.logs import _PACKAGES, RedactingFormatter, redact
 from identity.keys import KeyPair
 from identity.tokens import issue, make_claims
 
@@ -17,7 +18,13 @@ ENROLMENT = f"{secrets.token_hex(6)}.{secrets.token_urlsafe(24)}"
 
 @pytest.mark.parametrize("secret", [JWT, ENROLMENT], ids=["token", "enrolment"])
 def test_a_secret_is_taken_out_wherever_it_stands(secret: str) -> None:
-    for text in (f"password={secret}", f"Bearer {secret}", f"mqtt://pc:{secret}@host", f"b'{secret}'"):
+    for text in (
+        f"password={secret}",
+        f"Bearer {secret}",
+        f"mqtt://pc:{secret}@host",
+        f"b'{secret}'",
+        f"a\\n{secret}",
+    ):
         assert secret not in redact(text)
         assert secret[-20:] not in redact(text)
 
@@ -42,3 +49,19 @@ def test_what_is_no_secret_stays() -> None:
         "sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     ):
         assert redact(text) == text
+
+
+def test_a_text_made_to_be_slow_is_redacted_at_once() -> None:
+    # With a quadratic pattern, a megabyte of these would take hours.
+    for text in ("eyJ" * 350_000, "eyJaaaaaaaa." * 90_000, "a." * 500_000, "://a:" * 200_000):
+        redact(text)
+
+
+def test_every_package_of_ours_is_logged() -> None:
+    root = Path(__file__).parents[2]
+    packages = {each.parent.name for each in root.glob("*/__init__.py")} - {
+        "tests",
+        "benchmarks",
+        "contracts",
+    }
+    assert set(_PACKAGES) == packages
