@@ -110,7 +110,7 @@ def test_a_terminal_shows_markdown_and_obeys_nothing_in_it(hub: str, tmp_path: P
     assert seen.count("\\u001b[2J") >= 2
     broken = read_at_a_terminal(hub, tmp_path, "a long story", term="xterm-256color")
     assert "Once upon" in broken
-    assert broken.endswith("\nstrawberry: the hub went away\n  Look.\n")
+    assert broken.replace("\x1b[?25h", "").endswith("\nstrawberry: the hub went away\n  Look.\n")
 
 
 def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -216,3 +217,10 @@ def test_the_owners_token_is_not_sent_to_whoever_has_the_port_of_a_hub_that_was_
             assert "no hub is running" in run(environment, "devices", "list").stderr
         with pytest.raises(BlockingIOError):
             somebody.accept()
+
+
+def test_chat_sends_its_request_before_anything_slow_is_imported() -> None:
+    look = "import sys, deploy.cli.main, deploy.cli.chat.command; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout
+    slow = {"pydantic", "rich", "prompt_toolkit", "asyncio", "cryptography"}
+    assert slow.isdisjoint(loaded.split())

@@ -25,13 +25,22 @@ def hub() -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            device = {"id": "pc", "key": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row", "state": "offline"}
+            device = {"id": "pc", "key": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row"}
             waiting = {"code": EVIL, "name": EVIL, "source": EVIL, "fingerprint": EVIL, "expires_at": EVIL}
             skill = {"path": EVIL, "summary": EVIL, "devices": [EVIL], "unavailable": {EVIL: EVIL}}
             answers: dict[str, tuple[int, Any]] = {
                 "/api/devices": (
                     200,
-                    [{**device, "last_seen": EVIL, "awaited": [], "problems": [{"message": EVIL}]}],
+                    [
+                        {
+                            **device,
+                            "floor": None,
+                            "state": "offline",
+                            "last_seen": EVIL,
+                            "awaited": [],
+                            "problems": [{"message": EVIL}],
+                        }
+                    ],
                 ),
                 "/api/devices/join": (200, [waiting]),
                 "/api/skills": (200, {"results": [{**skill, "more_devices": 0}], "more": 0}),

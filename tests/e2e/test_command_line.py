@@ -251,6 +251,30 @@ def test_a_program_gets_only_the_scopes_it_was_given(house: House, journal: dict
     assert "call" in refused.stderr
     assert house.cli("devices", "add", "Another", STRAWBERRY_TOKEN=token).returncode == 1
 
+    from_stdin = ("skills", "list", "--token-file", "-")
+    assert house.cli(*from_stdin, given=f"{token}\n").returncode == 0
+    assert house.json("tokens", "add", "grafana")["token"]
+    assert {each["name"] for each in house.json("tokens", "list")} >= {"node-red", "grafana"}
+    revoked = house.cli("tokens", "revoke", "node-red")
+    assert revoked.stdout == "The token node-red is revoked.\n", revoked.stderr
+    assert "node-red" not in {each["name"] for each in house.json("tokens", "list")}
+    assert house.cli(*from_stdin, given=f"{token}\n").returncode == 1
+
+
+def test_a_device_gets_an_area_and_aliases_and_answers_to_them(house: House, journal: dict[str, str]) -> None:
+    house.add_spoke("Bedroom PC", journal)
+    given = ("--area", "Bedroom", "--floor", "Upstairs", "--alias", "sleepy", "--alias", "nap")
+    changed = house.json("devices", "set", "bedroom_pc", *given)
+    assert (changed["area"], changed["floor"], changed["aliases"]) == (
+        "Bedroom",
+        "Upstairs",
+        ["sleepy", "nap"],
+    )
+    assert house.json("call", "nap", "JournalSkill.write", "text=x") == "wrote x"
+    assert "Bedroom, Upstairs" in house.cli("devices", "list").stdout
+    assert house.json("devices", "set", "nap", "--area", "")["area"] is None
+    assert house.cli("devices", "set", "nap").returncode == 1
+
 
 def test_a_revoked_device_is_out_at_once_and_stays_out(house: House, journal: dict[str, str]) -> None:
     pc = house.add_spoke("Bedroom PC", journal)

@@ -25,6 +25,7 @@ class MarkdownScreen:
         self._console = console or Console(highlight=False)
         self._live: Live | None = None
         self._block = ""
+        self._follows = False
 
     def write(self, text: str) -> None:
         """Show the next piece."""
@@ -44,6 +45,9 @@ class MarkdownScreen:
         if not block.strip():
             return
         if self._live is None:
+            if self._follows:
+                self._console.print()
+            self._follows = True
             self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
             self._live.start()
         self._live.update(_Safe(block), refresh=True)
@@ -52,7 +56,6 @@ class MarkdownScreen:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.print()
 
 
 class _Safe:
@@ -66,8 +69,13 @@ class _Safe:
         self._markdown = Markdown(visible(text), hyperlinks=False)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._markdown, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+        lines = console.render_lines(self._markdown, options, pad=False)
+        # Some blocks bring blank lines around them, others do not; there is one between any two.
+        filled = [number for number, line in enumerate(lines) if "".join(each.text for each in line).strip()]
+        for line in lines[filled[0] : filled[-1] + 1] if filled else ():
+            for segment in line:
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+            yield Segment.line()
 
 
 def _blocks(text: str) -> Iterator[str]:

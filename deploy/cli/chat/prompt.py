@@ -20,7 +20,7 @@ from deploy.home.directory import Home
 _COMMANDS: Final = {
     "/help": "show these commands",
     "/new": "start a new conversation",
-    "/device": "show the device to act on; '/device NAME' changes it, '/device -' goes back to this one",
+    "/device": "show the device to act on; '/device NAME' changes it, '/device -' resets it",
     "/quit": "end, as Ctrl-D does",
 }
 _LOOKUP_TIMEOUT_S: Final = 2.0

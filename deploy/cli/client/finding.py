@@ -27,7 +27,7 @@ def hub_of(options: argparse.Namespace) -> HubClient:
     Raises:
         ConfigError: If no hub is known, or there is no token for it.
     """
-    return find_hub(Home.find(), url=options.hub, token=options.token)
+    return find_hub(Home.find(), url=options.hub, token=options.hub_token)
 
 
 def nearest_of(options: argparse.Namespace) -> HubClient:
@@ -36,7 +36,7 @@ def nearest_of(options: argparse.Namespace) -> HubClient:
     Raises:
         ConfigError: If neither is known.
     """
-    if options.hub is None and not options.token:
+    if options.hub is None and not options.hub_token:
         return find_nearest(Home.find())
     return hub_of(options)
 

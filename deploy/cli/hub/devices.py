@@ -35,6 +35,7 @@ def _shown(device: dict[str, Any]) -> dict[str, Any]:
         problems.append(f"not registered: {', '.join(device['awaited'])}")
     return {
         **device,
+        "area": ", ".join(filter(None, (device["area"], device["floor"]))),
         "last_seen": moment(device["last_seen"]),
         # The latest ones tell the most; --json has them all.
         "problems": "; ".join(dict.fromkeys(reversed(problems[-3:]))),

@@ -39,7 +39,7 @@ class Parents:
         client.add_argument(
             "--token-file",
             metavar="FILE",
-            dest="token",
+            dest="hub_token",
             type=token_in,
             help="file with the token for that hub, - for standard input; default: STRAWBERRY_TOKEN",
         )

@@ -3,12 +3,13 @@
 import getpass
 import os
 import sys
-from typing import Final
-
-from pydantic import SecretStr
+from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
 from deploy.logs.terminal import visible
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 _YES: Final = ("y", "yes")
 _NO: Final = ("n", "no")
@@ -53,7 +54,7 @@ def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> boo
         print("Please answer y or n.", file=sys.stderr)
 
 
-def ask_password(question: str, *, variable: str) -> SecretStr:
+def ask_password(question: str, *, variable: str) -> "SecretStr":
     """Return a password from where no other user can see it: never from an argument.
 
     The variable comes first; then it is typed unseen at a terminal, or read from standard input.
@@ -61,6 +62,9 @@ def ask_password(question: str, *, variable: str) -> SecretStr:
     Raises:
         ConfigError: If there is none.
     """
+    # Imported here: 'strawberry chat' asks questions too, and starts without pydantic.
+    from pydantic import SecretStr
+
     # Taken out of the environment, so that no child finds it there.
     given = os.environ.pop(variable, "")
     if not given:

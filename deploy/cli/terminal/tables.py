@@ -24,7 +24,7 @@ def table(rows: Sequence[Sequence[str]], columns: Sequence[str], *, width: int |
     if width is not None:
         fitted = _fit(widths, headings, rows, width - len(_GAP) * (len(widths) - 1))
         if fitted is None:
-            return _stacked(rows, headings)
+            return _stacked(rows, headings, width)
         widths = fitted
     lines = []
     for row in (headings, *rows):
@@ -87,11 +87,12 @@ def _fit(
     return fitted
 
 
-def _stacked(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
+def _stacked(rows: Sequence[Sequence[str]], headings: Sequence[str], width: int) -> str:
     indent = max(map(len, headings))
+    following = "\n" + " " * (indent + len(_GAP))
     return "\n\n".join(
         "\n".join(
-            f"{heading.ljust(indent)}{_GAP}{text}"
+            heading.ljust(indent) + _GAP + following.join(_wrap(text, width - indent - len(_GAP)))
             for heading, text in zip(headings, row, strict=True)
             if text
         )
