@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
-from agent_core.skills.loaded import LoadProblem
+from agent_core.skills.loader import LoadProblem
 from bus.link import Link, open_link
 from bus.rpc import Responder
 from identity.envelope import Seal

@@ -10,8 +10,7 @@ from typing import Final, Self
 
 from pydantic_core import to_json
 
-from agent_core.skills.loaded import LoadedSkill, LoadProblem
-from agent_core.skills.loader import load_skills
+from agent_core.skills.loader import LoadedSkill, LoadProblem, load_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink
 from bus.rpc import ProgressSink

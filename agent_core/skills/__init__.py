@@ -1,11 +1,11 @@
-"""The skill framework: from a class that somebody wrote to calls that a model can make.
+"""The skill framework: from a class that an author wrote to calls that a model can make.
 
-``skill``      the base class and the decorator that authors use
-``schema``     a method's signature and type hints as contracts, and arguments coerced back
-``results``    what methods return, as JSON
-``arguments``  arguments bound and checked by the contracts alone, without the skill's code
-``loaded``     a skill that is ready: its instance, its methods, its registration
-``loader``     skills found in folders
-``runner``     calls executed: threads, limits, cancellation, progress
-``search``     an index over the methods of many devices
+``skill``           base class, decorator and units for authors
+``schema``          contracts made from signatures and type hints, and arguments read by them
+``results``         results of methods as JSON
+``arguments``       arguments checked by the contract alone, without the skill's code
+``foreign_schema``  JSON Schemas of other devices made safe to check with
+``loader``          skills read from instances and folders
+``execution``       one call of one method
+``runner``          calls with their limits, cancellation and progress
 """

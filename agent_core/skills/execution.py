@@ -1,6 +1,7 @@
-"""One call of one method: in a thread or in a task, to its end."""
+"""One call of one method, in a thread or in a task, to its end."""
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -8,19 +9,19 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from agent_core.skills.arguments import check_result
-from agent_core.skills.leash import Leash
-from agent_core.skills.loaded import LoadedMethod
+from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
-from agent_core.skills.workers import Workers
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.wire import Json
 
 ProgressSink = Callable[[Json], Awaitable[None]]
 """Takes what a generator yields, in the event loop."""
+
+T = TypeVar("T")
 
 _LONGEST_MESSAGE = 500
 
@@ -47,52 +48,52 @@ class Stopped:
 Outcome = Returned | Failed | Stopped
 
 
-@dataclass(frozen=True)
-class Invocation:
-    """What is called.
+class Execution:
+    """One call of one method. It never raises: how it ended is its outcome.
 
-    Attributes:
+    Args:
         path: ``Skill.method``, for messages.
-        method: The method.
         args: Python values by position.
         kwargs: Python values by name.
-        progress: Where yielded values go; None drops them.
+        progress: Takes yielded values; None drops them.
         max_bytes: Bound of the result, and of each yielded value.
     """
 
-    path: str
-    method: LoadedMethod
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    progress: ProgressSink | None
-    max_bytes: int
-
-
-class Execution:
-    """A running call. It never raises: how it ended is its outcome."""
-
-    def __init__(self, invocation: Invocation, *, log: logging.Logger) -> None:
-        self._invocation = invocation
-        self._log = log
+    def __init__(
+        self,
+        path: str,
+        method: LoadedMethod,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        progress: ProgressSink | None,
+        max_bytes: int,
+    ) -> None:
+        self.path = path
+        self.method = method
+        self._args = args
+        self._kwargs = kwargs
+        self._progress = progress
+        self._max_bytes = max_bytes
+        self._log = logging.getLogger(f"strawberry.skills.{path.partition('.')[0]}")
         self._flag = threading.Event()
         self._work: asyncio.Future[Outcome] | None = None
-        self._leash: Leash | None = None
 
-    def start(self, tasks: asyncio.TaskGroup, workers: Workers) -> None:
+    @property
+    def is_async(self) -> bool:
+        """Whether the method runs in the event loop."""
+        function = self.method.function
+        return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
         """Begin: an ``async`` method in a task, any other in a thread."""
         context = contextvars.copy_context()
         context.run(set_cancel_flag, self._flag)
-        if is_async(self._invocation.method):
-            coroutine = self._in_task()
-            self._work = tasks.create_task(coroutine, name=self._invocation.path, context=context)
+        if self.is_async:
+            self._work = tasks.create_task(self._in_task(), name=self.path, context=context)
         else:
             loop = asyncio.get_running_loop()
-            self._work = workers.submit(lambda: context.run(self._in_thread, loop))
-
-    @property
-    def path(self) -> str:
-        """What is called: ``Skill.method``."""
-        return self._invocation.path
+            self._work = in_thread(lambda: context.run(self._in_thread, loop), name=self.path)
 
     @property
     def work(self) -> asyncio.Future[Outcome]:
@@ -109,23 +110,16 @@ class Execution:
         return Stopped() if self.work.cancelled() else self.work.result()
 
     def stop(self) -> None:
-        """Ask the method to stop; ``work`` tells when it has."""
+        """Ask the method to stop; ``work`` is done when it has."""
         self._flag.set()
         if isinstance(self._work, asyncio.Task):
             self._work.cancel()
 
-    def abandon(self) -> None:
-        """Drop an ``async`` method that did not stop, at its next ``await``; a thread cannot be dropped."""
-        if self._leash is not None:
-            self._leash.cut()
-        self.stop()
-
     async def _in_task(self) -> Outcome:
-        call = self._invocation
         try:
-            running: Any = call.method.function(*call.args, **call.kwargs)
-            self._leash = Leash(self._follow(running) if inspect.isasyncgen(running) else running)
-            return Returned(self._result(await self._leash))
+            running: Any = self.method.function(*self._args, **self._kwargs)
+            value = await (self._follow(running) if inspect.isasyncgen(running) else running)
+            return Returned(self._result(value))
         except asyncio.CancelledError:
             return Stopped()
         except BaseException as error:  # noqa: BLE001 - whatever an author's code raises is this call's failure
@@ -135,16 +129,15 @@ class Execution:
         last: Any = None
         async with aclosing(generator):
             async for last in generator:
-                if self._invocation.progress is not None:
-                    await self._invocation.progress(self._as_json(last))
+                if self._progress is not None:
+                    await self._progress(self._as_json(last))
         return last
 
     def _in_thread(self, loop: asyncio.AbstractEventLoop) -> Outcome:
-        call = self._invocation
         try:
             if self._flag.is_set():
                 return Stopped()
-            value: Any = call.method.function(*call.args, **call.kwargs)
+            value: Any = self.method.function(*self._args, **self._kwargs)
             if inspect.isgenerator(value):
                 value = self._drain(value, loop)
             return Returned(self._result(value))
@@ -161,9 +154,9 @@ class Execution:
             if self._flag.is_set():
                 generator.close()
                 raise SkillCancelled
-            if self._invocation.progress is not None:
+            if self._progress is not None:
                 # Waiting for it slows a generator down to what the bus takes.
-                sent = self._send(self._invocation.progress, self._as_json(last))
+                sent = self._send(self._progress, self._as_json(last))
                 asyncio.run_coroutine_threadsafe(sent, loop).result()
 
     async def _send(self, progress: ProgressSink, value: Json) -> None:
@@ -171,15 +164,14 @@ class Execution:
 
     def _result(self, value: object) -> Json:
         result = self._as_json(value)
-        check_result(self._invocation.method.contract, result)
+        check_result(self.method.contract, result)
         return result
 
     def _as_json(self, value: object) -> Json:
-        what = f"the result of {self._invocation.path}"
-        return to_json(value, max_bytes=self._invocation.max_bytes, what=what)
+        what = f"the result of {self.path}"
+        return to_json(value, max_bytes=self._max_bytes, what=what)
 
     def _failed(self, error: BaseException) -> Outcome:
-        path = self._invocation.path
         if isinstance(error, SkillCancelled):
             return Stopped()
         if isinstance(error, CallError):
@@ -187,11 +179,32 @@ class Execution:
         if isinstance(error, StrawberryError):
             return Failed(CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint))
         # The traceback stays here: it shows paths and values that are nobody else's business.
-        self._log.warning("%s failed", path, exc_info=error)
+        self._log.warning("%s failed", self.path, exc_info=error)
         text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
         return Failed(CallError(ErrorCode.SKILL_ERROR, text[:_LONGEST_MESSAGE]))
 
 
-def is_async(method: LoadedMethod) -> bool:
-    """Whether the method runs in the event loop."""
-    return inspect.iscoroutinefunction(method.function) or inspect.isasyncgenfunction(method.function)
+def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:
+    """Run a function that does not raise in a daemon thread of its own.
+
+    ``asyncio.to_thread`` will not do: the interpreter waits for its threads when it ends, and a skill that
+    never returns would keep the spoke from ending. How many there are is bounded by the caller.
+
+    Returns:
+        A future of the running loop; cancelling it does not stop the function.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    def run() -> None:
+        result = function()
+        # The loop may be closed by now: then nothing waits for the result.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future

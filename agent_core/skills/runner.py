@@ -1,4 +1,4 @@
-"""Calls executed: limits, time, confirmation, cancellation."""
+"""The skill runner: concurrency, time limits, confirmation and cancellation of calls."""
 
 import asyncio
 import contextlib
@@ -10,21 +10,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_core.search.nearest import suggestion
-from agent_core.skills.execution import (
-    Execution,
-    Failed,
-    Invocation,
-    Outcome,
-    ProgressSink,
-    Returned,
-    Stopped,
-    is_async,
-)
-from agent_core.skills.leash import Leash
-from agent_core.skills.loaded import LoadedMethod, LoadedSkill, LoadProblem
+from agent_core.skills.execution import Execution, Failed, Outcome, ProgressSink, Returned, Stopped
+from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.skill import Skill
-from agent_core.skills.workers import Workers
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
@@ -82,7 +71,7 @@ class NotCancelled(asyncio.CancelledError):
 
 
 class _Gate:
-    """Lets so many in at a time, and so many wait."""
+    """A bound on how many calls run at a time, and how many wait."""
 
     def __init__(self, name: str, *, running: int, waiting: int) -> None:
         self._name = name
@@ -128,7 +117,6 @@ class SkillRunner:
         self.problems: list[LoadProblem] = []
         self._settings = settings or RunnerSettings()
         self._tasks = asyncio.TaskGroup()
-        self._workers = Workers("skill")
         self._gates: dict[str, _Gate] = {}
         self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
         self._running: set[Execution] = set()
@@ -149,17 +137,15 @@ class SkillRunner:
         finally:
             for skill in self.skills.values():
                 await self._close(skill)
-            self._workers.close()
 
     async def _stop_all(self) -> None:
-        """Stop what runs; an ``async`` method that does not stop in time is dropped where it stands."""
+        """Stop what runs; a thread that does not stop in time is left, a coroutine is waited for."""
         for execution in list(self._running):
             execution.stop()
         if running := [execution.work for execution in self._running]:
             await asyncio.wait(running, timeout=self._settings.stop_grace_s)
-        for execution in list(self._running):
+        for execution in self._running:
             _LOG.warning("%s did not stop within %g s", execution.path, self._settings.stop_grace_s)
-            execution.abandon()
 
     async def run(
         self,
@@ -207,8 +193,10 @@ class SkillRunner:
         positional, named = called.schema.coerce(args, kwargs or {})
         allowed = called.contract.timeout_ms / 1000
         deadline = asyncio.get_running_loop().time() + allowed
-        call = Invocation(path, called, positional, named, progress, self._settings.max_result_bytes)
-        execution = await self._started(call, owner, deadline)
+        execution = Execution(
+            path, called, positional, named, progress=progress, max_bytes=self._settings.max_result_bytes
+        )
+        await self._start(execution, owner, deadline)
         return await self._ended(path, execution, deadline=deadline, allowed=allowed)
 
     def find(self, skill: str, method: str) -> tuple[LoadedSkill, LoadedMethod]:
@@ -227,14 +215,14 @@ class SkillRunner:
             raise CallError(ErrorCode.UNKNOWN_SKILL, f"{skill} has no method {method!r}", hint=hint)
         return owner, called
 
-    async def _started(self, call: Invocation, owner: LoadedSkill, deadline: float) -> Execution:
+    async def _start(self, execution: Execution, owner: LoadedSkill, deadline: float) -> None:
+        """Begin a call once there is room for it."""
         entered: list[_Gate] = []
-        execution = Execution(call, log=logging.getLogger(f"strawberry.skills.{owner.name}"))
         try:
-            for gate in self._gates_of(call, owner):
+            for gate in self._gates_of(execution, owner):
                 await gate.enter(deadline)
                 entered.append(gate)
-            execution.start(self._tasks, self._workers)
+            execution.start(self._tasks)
         except BaseException:
             for gate in entered:
                 gate.leave()
@@ -248,15 +236,14 @@ class SkillRunner:
                 gate.leave()
 
         execution.work.add_done_callback(leave)
-        return execution
 
-    def _gates_of(self, call: Invocation, owner: LoadedSkill) -> list[_Gate]:
-        """The narrowest first, so that whoever waits there holds no place of the others."""
+    def _gates_of(self, call: Execution, owner: LoadedSkill) -> list[_Gate]:
+        """Return the narrowest first, so that a call that waits there holds no place of the others."""
         gates: list[_Gate] = []
         if call.method.concurrency is not None:
             gates.append(self._gate(call.path, call.method.concurrency))
         gates.append(self._gate(owner.name, owner.concurrency))
-        if not is_async(call.method):
+        if not call.is_async:
             gates.append(self._threads)
         return gates
 
@@ -306,10 +293,8 @@ class SkillRunner:
             hook: Any = getattr(skill.instance, name)
             outcome = hook()
             # Authors forget the "async", and mean no harm.
-            if inspect.iscoroutine(outcome):
-                leash = Leash(outcome)
-                asyncio.get_running_loop().call_later(self._settings.setup_timeout_s, leash.cut)
-                await leash
+            if inspect.isawaitable(outcome):
+                await outcome
 
 
 def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:

@@ -1,6 +1,8 @@
-"""From a method's signature and type hints to its contract, and from arguments back to Python values."""
+"""Contracts of methods, made from signatures and type hints, and arguments read by them."""
 
+import enum
 import inspect
+import types
 import typing
 from collections.abc import (
     AsyncGenerator,
@@ -14,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, Final, Optional
+from typing import Any, Final, Literal, Optional, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -24,7 +26,6 @@ from pydantic_core import to_json as encode_json
 
 from agent_core.sentences.responses import BadResponse, check_response
 from agent_core.skills.arguments import bad_arguments, bind
-from agent_core.skills.signature import EMPTY, signature_text
 from agent_core.skills.skill import MethodOptions
 from contracts.errors import StrawberryError
 from contracts.registration import Method
@@ -32,6 +33,7 @@ from contracts.validation import explain
 from contracts.wire import Json
 
 _ADAPTER_CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_EMPTY: Final = inspect.Parameter.empty
 _GENERATORS: Final = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
@@ -176,7 +178,7 @@ def _object_schema(signature: inspect.Signature, adapters: Mapping[str, TypeAdap
     properties: dict[str, Json] = {}
     for name, parameter in signature.parameters.items():
         properties[name] = dict(schemas[name, "validation"])
-        if parameter.default is not EMPTY:
+        if parameter.default is not _EMPTY:
             try:
                 properties[name]["default"] = adapters[name].dump_python(
                     parameter.default, mode="json", warnings="error"
@@ -184,7 +186,7 @@ def _object_schema(signature: inspect.Signature, adapters: Mapping[str, TypeAdap
             except (PydanticSerializationError, UnicodeDecodeError):
                 # A default that its own hint does not cover still works in Python; it is just not shown.
                 continue
-    required = [name for name, each in signature.parameters.items() if each.default is EMPTY]
+    required = [name for name, each in signature.parameters.items() if each.default is _EMPTY]
     schema: dict[str, Json] = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
@@ -208,9 +210,9 @@ def _result_schema(hints: Mapping[str, Any]) -> dict[str, Json] | None:
 
 def _result_hint(hint: Any) -> Any:
     """The type of a call's result: for a generator what it returns, else what it yields last."""
-    if typing.get_origin(hint) not in _GENERATORS:
+    if get_origin(hint) not in _GENERATORS:
         return hint
-    arguments = typing.get_args(hint)
+    arguments = get_args(hint)
     if len(arguments) == 3 and arguments[2] not in (None, type(None)):
         return arguments[2]
     # It may have yielded nothing at all.
@@ -219,3 +221,68 @@ def _result_hint(hint: Any) -> Any:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+def signature_text(name: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> str:
+    """Write a signature as Python does, without the modules that types live in.
+
+    Args:
+        name: The method's name.
+        signature: Its parameters, without ``self``.
+        hints: Resolved annotations by parameter; ``return`` for the result.
+
+    Returns:
+        For example ``set_volume(level: int = 30, *, player: str | None = None) -> None``.
+    """
+    parts: list[str] = []
+    previous: Any = None
+    for parameter in signature.parameters.values():
+        if previous is not None and previous == inspect.Parameter.POSITIONAL_ONLY != parameter.kind:
+            parts.append("/")
+        if parameter.kind == inspect.Parameter.KEYWORD_ONLY != previous:
+            parts.append("*")
+        parts.append(_parameter_text(parameter, hints))
+        previous = parameter.kind
+    if previous == inspect.Parameter.POSITIONAL_ONLY:
+        parts.append("/")
+    returns = f" -> {type_text(hints['return'])}" if "return" in hints else ""
+    return f"{name}({', '.join(parts)}){returns}"
+
+
+def _parameter_text(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> str:
+    text = parameter.name
+    if parameter.name in hints:
+        text += f": {type_text(hints[parameter.name])}"
+    if parameter.default is not _EMPTY:
+        equals = " = " if parameter.name in hints else "="
+        text += f"{equals}{_default_text(parameter.default)}"
+    return text
+
+
+def type_text(hint: Any) -> str:
+    """Write a type without its module: ``list[Song]``, ``Literal['on', 'off']``, ``int | None``."""
+    if hint is None or hint is type(None):
+        return "None"
+    if hint is Ellipsis:
+        return "..."
+    if isinstance(hint, list):
+        return f"[{', '.join(map(type_text, hint))}]"
+    if hasattr(hint, "__metadata__"):
+        return type_text(hint.__origin__)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Union or origin is types.UnionType:
+        return " | ".join(map(type_text, arguments))
+    if origin is Literal:
+        return f"Literal[{', '.join(map(_default_text, arguments))}]"
+    name = getattr(origin or hint, "__name__", None) or str(hint).rpartition(".")[2]
+    return f"{name}[{', '.join(map(type_text, arguments))}]" if arguments else str(name)
+
+
+def _default_text(value: object) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return repr(value)
+    if isinstance(value, (list, tuple, set, frozenset, dict)) and len(repr(value)) <= 60:
+        return repr(value)
+    return "..."

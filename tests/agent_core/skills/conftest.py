@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.skills.loaded import LoadedSkill, expose
-from agent_core.skills.loader import LoadedSkills, load_skills
+from agent_core.skills.loader import LoadedSkill, LoadedSkills, expose, load_skills
 from agent_core.skills.skill import Skill, SkillContext, attach
 
 

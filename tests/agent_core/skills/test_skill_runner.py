@@ -354,43 +354,6 @@ async def test_closing_stops_what_runs(probe, host):
     assert probe.log_of_calls == ["cleaned up"]
 
 
-class StubbornSkill(Skill):
-    """Does not let itself be stopped."""
-
-    def __init__(self) -> None:
-        self.refused = asyncio.Event()
-
-    async def stay(self) -> None:
-        await self._stay()
-
-    async def stay_and_count(self) -> AsyncIterator[int]:
-        yield 1
-        await self._stay()
-
-    async def close(self) -> None:
-        await self._stay()
-
-    async def _stay(self) -> None:
-        while True:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                self.refused.set()
-
-
-@pytest.mark.parametrize("method", ["stay", "stay_and_count"])
-async def test_closing_does_not_wait_for_what_swallows_its_cancellation(method, host, caplog):
-    skill = StubbornSkill()
-    settings = RunnerSettings(stop_grace_s=0.05, setup_timeout_s=0.05)
-    async with asyncio.TaskGroup() as tasks, SkillRunner([host(skill)], settings=settings) as runner:
-        call = tasks.create_task(error_of(runner.run("StubbornSkill", method)))
-        await asyncio.sleep(0.05)
-    assert skill.refused.is_set()
-    assert call.result().code is ErrorCode.CANCELLED
-    assert f"StubbornSkill.{method} did not stop" in caplog.text
-    assert "StubbornSkill could not be closed" in caplog.text
-
-
 class LiarSkill(Skill):
     """Returns other things than it declares."""
 
