@@ -1,51 +1,57 @@
-"""The commands that stay: ``up``, ``broker run``, ``hub`` and ``spoke run``."""
+"""The commands that serve until they are stopped: ``up``, ``hub``, ``broker run`` and ``spoke run``.
+
+Settings and ports are checked before the modules that do the work are imported, which takes longer than all
+that the checks need.
+"""
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import SecretStr
 
-from chat.tasks import open_tasks
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.terminal.output import note
-from deploy.home.directory import Home
-from deploy.home.running import run_until_stopped
+from deploy.home.directory import Home, only_hub
+from deploy.home.running import Reporter, quick_imports, run_until_stopped
 from deploy.logs.logs import set_up_logging
-from deploy.logs.terminal import visible
 from deploy.service.notify import ServiceManager
+from deploy.settings.options import (
+    BrokerPorts,
+    Exposure,
+    HubOptions,
+    LanOptions,
+    UpOptions,
+    check_broker_ports,
+    check_hub_ports,
+)
 from identity.files import make_private_directory
 
 if TYPE_CHECKING:
-    from deploy.home.lan import LanOptions
-    from deploy.home.local_broker import BrokerPorts
-    from deploy.home.local_hub import HubOptions
     from spoke.app import Spoke
     from spoke.settings import SpokeSettings
 
 _WARNING = (
-    "WARNING, --insecure-lan: everybody in your network can read along what devices and people send,\n"
+    "WARNING, --insecure-lan: everybody in your network can read what devices and people send,\n"
     "tokens and answers included, and can act with them. Use --lan, unless something else protects\n"
     "that network."
 )
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 _LOOK_S: Final = 0.5
-"""How late a person may read that the spoke is let in no longer."""
-
-
-def say(line: str) -> None:
-    """Show a line to the person who started this."""
-    print(visible(line), flush=True)
+"""How late a person may read that the hub revoked the spoke."""
+_LOOK_START_S: Final = 0.02
+"""The same until the spoke is on the bus: its start is waited for."""
 
 
 def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
-    """Set up what every process that stays needs, and give its data directory, owner-only."""
+    """Set up what every server process needs, and return its data directory, owner-only."""
     home = Home.find()
     make_private_directory(home.directory)
     set_up_logging(debug=options.debug, quiet=quiet)
@@ -54,55 +60,59 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
 
 def up(options: argparse.Namespace) -> None:
     """Run broker, hub and the local spoke."""
-    from deploy.home.single_host import UpOptions, run_up
+    from deploy.home.single_host import run_up
 
     home = _start(options, quiet=True)
     chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
     manager = ServiceManager.take()
-    run_until_stopped(run_up(home, options=chosen, say=say, ready=manager.ready), manager=manager)
+    report = _reporter(options, manager)
+    serving = run_up(home, options=chosen, report=report)
+    run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
 
 
 def run_broker(options: argparse.Namespace) -> None:
     """Run the embedded broker alone."""
-    from deploy.home import local_broker
-
-    home = _start(options)
+    home, ports, lan = _start(options), _broker_ports(options), _lan(options)
+    check_broker_ports(ports, lan)
+    with quick_imports():
+        from deploy.home import local_broker
     manager = ServiceManager.take()
-    run_until_stopped(
-        local_broker.run_broker(
-            home, ports=_broker_ports(options), lan=_lan(options), say=say, ready=manager.ready
-        ),
-        manager=manager,
-    )
+    report = _reporter(options, manager)
+    serving = local_broker.run_broker(home, ports=ports, lan=lan, report=report)
+    run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
 
 
 def run_hub(options: argparse.Namespace) -> None:
     """Run the hub alone."""
-    from deploy.home import local_hub
+    from deploy.settings.settings import check_settings
 
-    home = _start(options)
-    manager = ServiceManager.take()
-    serving = local_hub.run_hub(home, options=_hub(options), say=say, ready=manager.ready)
-    run_until_stopped(serving, manager=manager)
+    home, chosen = _start(options), _hub(options)
+    check_settings(home)
+    with only_hub(home):
+        check_hub_ports(chosen)
+        with quick_imports():
+            from deploy.home import local_hub
+        manager = ServiceManager.take()
+        report = _reporter(options, manager)
+        serving = local_hub.run_hub(home, options=chosen, report=report)
+        run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
 
 
-def _hub(options: argparse.Namespace) -> "HubOptions":
-    from deploy.home.local_hub import HubOptions
+def _reporter(options: argparse.Namespace, manager: ServiceManager) -> Reporter:
+    return Reporter(lambda line: print(line, flush=True), as_json=options.json, manager=manager)
 
+
+def _hub(options: argparse.Namespace) -> HubOptions:
     return HubOptions(
         broker=options.broker, trust=options.trust_broker, http_port=options.http_port, lan=_lan(options)
     )
 
 
-def _broker_ports(options: argparse.Namespace) -> "BrokerPorts":
-    from deploy.home.local_broker import BrokerPorts
-
+def _broker_ports(options: argparse.Namespace) -> BrokerPorts:
     return BrokerPorts(mqtt=options.mqtt_port, mqtts=options.mqtts_port, websocket=options.ws_port)
 
 
-def _lan(options: argparse.Namespace) -> "LanOptions":
-    from deploy.home.lan import Exposure, LanOptions
-
+def _lan(options: argparse.Namespace) -> LanOptions:
     if options.insecure_lan:
         note(_WARNING)
     exposure: Exposure = "tls" if options.lan else "insecure" if options.insecure_lan else "loopback"
@@ -110,20 +120,81 @@ def _lan(options: argparse.Namespace) -> "LanOptions":
     return LanOptions(exposure, https_port=getattr(options, "https_port", 0))
 
 
-def run_spoke(options: argparse.Namespace) -> None:
+def run_spoke(options: argparse.Namespace) -> int:
     """Join a hub if need be, and offer skills to it."""
+    home = _start(options, quiet=options.with_parent)
+    if options.with_parent:
+        return _run_child(home, options)
+    settings = _spoke_settings(home, options)
+    token = _enrolment_token(options.token_file)
+    manager = ServiceManager.take()
+    report = _reporter(options, manager)
+    serving = _serve_skills(home, settings, token, report=report, manager=manager)
+    run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    return 0
+
+
+def _run_child(home: Home, options: argparse.Namespace) -> int:
+    """Run the spoke of ``strawberry up``; ``deploy.home.local_spoke`` describes the protocol between them."""
+    # What skills print is not for the parent.
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+    def tell(state: str, **fields: Any) -> None:
+        print(json.dumps({"state": state, **fields}), file=channel, flush=True)
+
+    with quick_imports():
+        import spoke.app
+        import spoke.chat.talking  # noqa: F401  loaded while the hub starts
+    # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
+    with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:
+        line = parent.readline()
+    if not line:
+        return 0
+    told = json.loads(line)
+    options.hub, options.hub_key, options.insecure = told["hub"], told["hub_key"], told["insecure"]
+    token = None if told["token"] is None else SecretStr(told["token"])
+    try:
+        serving = _serve_child(_spoke_settings(home, options), token, tell)
+        run_until_stopped(serving)
+    except StrawberryError as error:
+        tell("failed", problem=f"{error.message}. {error.hint}".rstrip(". "))
+        return 1
+    return 0
+
+
+async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, tell: Callable[..., None]) -> None:
+    from spoke.app import open_spoke
+
+    _stop_with_parent()
+    async with open_spoke(settings, token=token) as spoke:
+        told = None
+        while True:
+            if spoke.problem is not None:
+                state, fields = "refused", {"problem": spoke.problem}
+            elif spoke.connected:
+                await spoke.announced()
+                state, fields = "online", {}
+            else:
+                state, fields = "away", {}
+            if state not in (told, "away"):
+                tell(state, **fields)
+                told = state
+            await asyncio.sleep(_LOOK_START_S if told is None else _LOOK_S)
+
+
+def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
     from deploy.settings.settings import read_gateway, read_household, read_limits, read_models
     from spoke.settings import SpokeSettings
 
-    home = _start(options, quiet=options.with_parent)
-    token = _enrolment_token(options.token_file)
     folders = tuple(Path(folder).absolute() for folder in options.skills or [home.skills])
     for folder in folders:
         if folder == home.skills:
             _make_skills_folder(folder)
         elif not folder.is_dir():
             raise ConfigError(f"there is no folder {folder}", hint="Make it, or name another with --skills.")
-    settings = SpokeSettings(
+    return SpokeSettings(
         home=home.directory,
         hub_url=options.hub,
         hub_key=options.hub_key,
@@ -137,52 +208,48 @@ def run_spoke(options: argparse.Namespace) -> None:
         household=read_household(home),
     )
 
-    manager = ServiceManager.take()
-    serving = _serve_skills(home, settings, token, with_parent=options.with_parent, manager=manager)
-    run_until_stopped(serving, manager=manager)
-
 
 async def _serve_skills(
     home: Home,
     settings: "SpokeSettings",
     token: SecretStr | None,
     *,
-    with_parent: bool,
+    report: Reporter,
     manager: ServiceManager,
 ) -> None:
-    from spoke.app import open_spoke
+    with quick_imports():
+        from chat.tasks import open_tasks
+        from spoke.app import open_spoke
 
-    if with_parent:
-        _stop_with_parent()
     async with open_spoke(settings, token=token) as spoke, open_tasks() as tasks:
         # It serves this machine whether the hub is there or not.
         manager.ready(f"{spoke.device} serves this machine")
-        writes_programs = any(model.entry.tools == "code" for model in settings.models.usable)
-        if writes_programs and not with_parent:
-            # Who started the parent has the sandbox of this home already.
+        if any(model.entry.tools == "code" for model in settings.models.usable):
             from deploy.home.sandbox import prepare_sandbox
 
             without = "models get skills as tools of their own"
-            tasks.create_task(prepare_sandbox(home, say=say, without=without), name="sandbox")
-        await _tell_state(spoke, manager)
+            tasks.create_task(prepare_sandbox(home, report=report, without=without), name="sandbox")
+        await _report_state(spoke, report, manager)
 
 
-async def _tell_state(spoke: "Spoke", manager: ServiceManager) -> NoReturn:
-    """Say that it is on the bus, or why it is not; and again when that changes."""
-    is_ready, words, told = False, "", ""
+async def _report_state(spoke: "Spoke", report: Reporter, manager: ServiceManager) -> NoReturn:
+    """Report that it is on the bus, or why it is not; and again when that changes."""
+    is_ready, state, words, told = False, "", "", ""
     while True:
         if spoke.problem is not None:
-            is_ready, words = False, spoke.problem
+            is_ready, state, words = False, "refused", spoke.problem
         elif spoke.connected:
-            is_ready, words = True, f"Ready: {spoke.device} offers {_listed(spoke.skills)}. Ctrl-C ends."
+            is_ready, state = True, "ready"
+            words = f"Ready: {spoke.device} offers {_listed(spoke.skills)}. Ctrl-C ends."
         elif not is_ready:
+            state = "away"
             words = (
                 f"{spoke.device} is not on the bus yet: no broker answers. It goes on trying, and then "
                 f"offers {_listed(spoke.skills)}. Ctrl-C ends."
             )
         # A broker that is lost later, and found again, is for the log.
         if words != told:
-            say(words)
+            report.state(state, words, device=spoke.device, skills=spoke.skills, problem=spoke.problem)
             manager.status(words.removesuffix(" Ctrl-C ends."))
             told = words
         await asyncio.sleep(_LOOK_S)

@@ -10,14 +10,7 @@ from deploy.doctor.checks import Check, check_directory, check_memory, check_pyt
 from deploy.home.directory import Home
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
-from deploy.settings.settings import (
-    read_broker,
-    read_gateway,
-    read_home_broker,
-    read_household,
-    read_limits,
-    read_models,
-)
+from deploy.settings.settings import check_settings, read_household, read_models
 
 _ROOM_MB: Final = 500
 """Pyodide, its memory image and a copy of the cache for each of five processes come to some 300 MB."""
@@ -102,13 +95,8 @@ def _sandbox(home: Home, *, without: str) -> Check:
 
 def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
     try:
+        check_settings(home, hub=hub)
         models, household = read_models(home), read_household(home)
-        # What is not shown stops a start just as well.
-        read_limits(home)
-        read_gateway(home)
-        if hub:
-            read_broker(home)
-            read_home_broker(home)
     except StrawberryError as error:
         yield Check("settings", ok=False, detail=error.message, hint=error.hint)
         return

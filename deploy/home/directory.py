@@ -4,8 +4,11 @@ Imports nothing heavy: every command goes through here, also those that must sta
 """
 
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+
+from identity.files import only_one
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,14 @@ class Home:
     def chat_history_file(self) -> Path:
         """What was typed at the prompt of ``strawberry chat``."""
         return self.directory / "chat_history"
+
+
+def only_hub(home: Home) -> AbstractContextManager[None]:
+    """Hold this home for one hub; two would write one database and one address.
+
+    Raises:
+        ConfigError: If another process holds it.
+    """
+    return only_one(
+        home.hub, what="a hub", hint="Stop it, or set another STRAWBERRY_HOME for a second household."
+    )

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import psutil
 
@@ -16,36 +16,18 @@ from chat.tasks import open_tasks
 from contracts.errors import StrawberryError
 from deploy.home.certificates import days_left, provide_certificate, shown
 from deploy.home.directory import Home
+from deploy.home.running import Reporter
+from deploy.settings.options import LanOptions
 from hub_agent.advertising import primary_address
 from identity.certificates import ServerCertificate, own_names
 
 _log = logging.getLogger(__name__)
-
-Say = Callable[[str], None]
-Exposure = Literal["loopback", "tls", "insecure"]
-"""Who reaches this machine: nobody else; others over TLS; others in the clear."""
-
-ANY: Final = "0.0.0.0"  # noqa: S104 - only where a person asked for it by --lan or --insecure-lan
-"""All addresses of this machine."""
-
 
 _BRIDGES: Final = ("docker", "br-", "podman", "cni", "virbr", "lxcbr", "lxdbr", "vethernet")
 
 _LOOK_S: Final = 60.0
 """How often is looked for a certificate that nears its end, lacks a new name of this machine, or was renewed
 by ``strawberry certs``."""
-
-
-@dataclass(frozen=True)
-class LanOptions:
-    """What was asked for.
-
-    Attributes:
-        https_port: Of the hub, for other machines; 0 takes any free one.
-    """
-
-    exposure: Exposure = "loopback"
-    https_port: int = 8443
 
 
 @dataclass
@@ -115,7 +97,9 @@ class Lan:
         return True
 
 
-async def enter_lan(stack: AsyncExitStack, home: Home, options: LanOptions, *, say: Say) -> Lan | None:
+async def enter_lan(
+    stack: AsyncExitStack, home: Home, options: LanOptions, *, report: Reporter
+) -> Lan | None:
     """Prepare the way in for other machines; None where there is to be none.
 
     Raises:
@@ -128,13 +112,13 @@ async def enter_lan(stack: AsyncExitStack, home: Home, options: LanOptions, *, s
             names, addresses = _reachable(*own_names())
             return Lan(names=names, addresses=addresses)
         case "tls":
-            return await _enter_secure(stack, home, say=say)
+            return await _enter_secure(stack, home, report=report)
 
 
-async def _enter_secure(stack: AsyncExitStack, home: Home, *, say: Say) -> Lan:
+async def _enter_secure(stack: AsyncExitStack, home: Home, *, report: Reporter) -> Lan:
     provided = await asyncio.to_thread(provide_certificate, home)
     for line in provided.describe():
-        say(f"  certs    {line}")
+        report.say(f"  certs    {line}")
     certificate = provided.certificate
     names, addresses = _reachable(*provided.hosts)
     lan = Lan(

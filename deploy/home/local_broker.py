@@ -1,36 +1,23 @@
 """The broker that this home runs itself: the embedded one in this process, or Mosquitto as a child."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
-from contracts.addresses import BROKER_PORTS, LOOPBACK
+from contracts.addresses import LOOPBACK
 from deploy.home.broker_registry import OurBroker, OurKind, announced
 from deploy.home.directory import Home
-from deploy.home.lan import ANY, Lan, LanOptions, enter_lan
-from deploy.home.running import Ready, chosen_by, forever, unheard
+from deploy.home.lan import Lan, enter_lan
+from deploy.home.running import Reporter, forever
+from deploy.settings.options import ANY, BrokerPorts, LanOptions, chosen_by
 from hub_registry.access.accounts import Accounts
 from hub_registry.storage.store import open_store
 from identity.files import only_one
 from identity.keys import KeyPair
 
 _PORT_OPTIONS = "--mqtt-port, --mqtts-port or --ws-port"
-
-
-@dataclass(frozen=True)
-class BrokerPorts:
-    """Ports of a broker of our own; 0 takes any free one.
-
-    Attributes:
-        mqtts: MQTT over TLS; used only with ``--lan``.
-        websocket: None for no such listener.
-    """
-
-    mqtt: int = BROKER_PORTS["mqtt"]
-    mqtts: int = BROKER_PORTS["mqtts"]
-    websocket: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,24 +39,18 @@ async def load_identity(home: Home) -> Identity:
         return Identity(await Accounts(store).hub_id(), key)
 
 
-async def run_broker(
-    home: Home, *, ports: BrokerPorts, lan: LanOptions, say: Callable[[str], None], ready: Ready = unheard
-) -> None:
+async def run_broker(home: Home, *, ports: BrokerPorts, lan: LanOptions, report: Reporter) -> None:
     """Run the embedded broker until cancelled.
-
-    Args:
-        ready: Called with a status text once the broker serves.
 
     Raises:
         ConfigError: If a port is taken or a file cannot be used.
     """
     async with AsyncExitStack() as stack:
-        opened = await enter_lan(stack, home, lan, say=say)
+        opened = await enter_lan(stack, home, lan, report=report)
         broker = await enter_embedded(stack, home, ports=ports, lan=opened)
-        for line in describe_broker(broker):
-            say(line)
-        say(f"Ready: broker at {broker.urls[0]}. Ctrl-C ends.")
-        ready(f"broker at {broker.urls[0]}")
+        report_broker(report, broker)
+        url = broker.urls[0]
+        report.ready(f"Ready: broker at {url}. Ctrl-C ends.", status=f"broker at {url}", broker=url)
         await forever()
 
 
@@ -140,8 +121,19 @@ async def enter_mosquitto(
     return _announce(stack, home, "mosquitto", running.ports, ports=ports, lan=lan)
 
 
-def describe_broker(broker: OurBroker) -> Iterator[str]:
-    """List the addresses of a broker, in lines for a person."""
+def report_broker(report: Reporter, broker: OurBroker) -> None:
+    """Report where a broker of our own listens."""
+    report.state(
+        "broker",
+        *_described(broker),
+        kind=broker.kind,
+        url=broker.urls[0],
+        addresses=broker.addresses,
+        websocket=broker.websocket,
+    )
+
+
+def _described(broker: OurBroker) -> Iterator[str]:
     name = "embedded" if broker.kind == "embedded" else "Mosquitto"
     yield f"  broker   {broker.urls[0]} ({name})"
     if broker.websocket is not None:

@@ -1,21 +1,31 @@
-"""The spoke of the machine that the hub runs on: a child process, kept running."""
+"""The spoke of the machine that the hub runs on: a child process, kept running.
+
+The child loads its code while the hub starts, then waits for one line of JSON on standard input: where the
+hub is, and an invitation if it needs one. It reports its state in lines of JSON on standard output. The end
+of its standard input tells it that this process is gone.
+"""
 
 import asyncio
+import json
 import logging
 import os
 import socket
 import sys
 import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from contracts.backoff import Backoff
 from contracts.errors import StrawberryError
 from deploy.cli.client import find_hub
+from deploy.home.broker_registry import is_local
 from deploy.home.directory import Home
-from identity.keys import KeyPair
-from spoke.membership.enrolment import FILE_NAME, Enrolment
+from deploy.home.running import Reporter
+
+if TYPE_CHECKING:
+    from hub_agent.settings import BusSettings
 
 _log = logging.getLogger(__name__)
 
@@ -23,89 +33,203 @@ _RESTART_S: Final = (1.0, 60.0)
 """First and longest wait before it is started again after it ended."""
 _STOP_S: Final = 15.0
 """How long it may take to let its skills finish; its own grace is shorter."""
-_LOOK_S: Final = 0.1
+_LOOK_S: Final = 0.02
+_FIRST_S: Final = 20.0
+"""How long the start waits for the spoke; it may still come later."""
 _COMPLETE_S: Final = 10.0
-"""How long all skills are waited for; one that the hub refuses never comes."""
+"""How long the start waits for all skills; one that the hub refuses never comes."""
+_REVOKED_S: Final = 2.0
+"""How often the hub is asked for a spoke that it refuses: once removed, it can join again."""
 
 
 @asynccontextmanager
-async def local_spoke(home: Home, hub_url: str, *, insecure: bool = False) -> AsyncIterator[None]:
-    """Keep the local spoke running while the context is open; its skills may finish when it is left.
-
-    Args:
-        insecure: Whether the owner accepted that others can read what it sends to its broker.
-    """
-    async with asyncio.TaskGroup() as tasks:
-        keeper = tasks.create_task(_keep(home, hub_url, insecure=insecure), name="local spoke")
-        try:
-            yield
-        finally:
-            keeper.cancel()
-
-
-async def first_sight(home: Home, hub_url: str) -> str:
-    """Wait until the hub sees the local spoke with its skills, and say what it offers, or that it may not."""
-    patience = time.monotonic() + _COMPLETE_S
-    while True:
-        device = await asyncio.to_thread(_own_device, home, hub_url)
-        if device is not None:
-            name = f"{device['name']} ({device['id']})"
-            if device["state"] == "revoked":
-                remove = f"strawberry devices remove {device['id']}"
-                return f"{name} is locked out: after '{remove}' it joins anew at the next start"
-            complete = not device["awaited"] or time.monotonic() > patience
-            if device["state"] == "online" and device["skills"] and complete:
-                return f"{name}: {', '.join(device['skills'])}"
-        await asyncio.sleep(_LOOK_S)
-
-
-async def _keep(home: Home, hub_url: str, *, insecure: bool) -> None:
-    """Run it, and run it again when it ends by itself."""
-    shortest, longest = _RESTART_S
-    backoff = Backoff(shortest, longest, jitter=0)
-    while True:
-        started = time.monotonic()
-        try:
-            ended = f"code {await _run(home, hub_url, insecure=insecure)}"
-        except (StrawberryError, OSError) as error:
-            ended = str(error)
-        if time.monotonic() - started > longest:
-            backoff.reset()
-        wait = backoff.next()
-        _log.warning("the local spoke ended (%s); starting it again in %.0f s", ended, wait)
-        await asyncio.sleep(wait)
-
-
-async def _run(home: Home, hub_url: str, *, insecure: bool) -> int:
-    environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
-    # With the key the spoke knows its hub again when that listens on another port.
-    hub_key = (await asyncio.to_thread(KeyPair.load, home.hub / "key.pem")).kid
-    if not await asyncio.to_thread(_is_known, home, hub_url, hub_key):
-        environment["HUB_DEVICE_TOKEN"] = await asyncio.to_thread(_invite, home, hub_url)
+async def start_process(home: Home) -> AsyncIterator[Process]:
+    """Start the process of a spoke, which loads its code; end it when the context is left."""
     debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
-    spelled_out = ["--insecure"] if insecure else []
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--hub", hub_url, "--hub-key", hub_key),
-        *("--samples", "--with-parent", *spelled_out, *debug),
-        env=environment,
-        # Its end tells the child that this process is gone, however it went.
+        *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--samples", "--with-parent", *debug),
+        env={**os.environ, "STRAWBERRY_HOME": str(home.directory)},
         stdin=asyncio.subprocess.PIPE,
-        # What it says to a person, this process says better; its logs go to standard error.
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         # Ctrl-C goes to this process only, which stops the child in its own order.
         start_new_session=True,
     )
     try:
-        return await process.wait()
+        yield process
     finally:
         await asyncio.shield(_end(process))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+@asynccontextmanager
+async def local_spoke(
+    home: Home, first: Process, *, hub_url: str, hub_key: str, bus: "BusSettings", report: Reporter
+) -> AsyncIterator["LocalSpoke"]:
+    """Keep the local spoke running while the context is open; its skills may finish when it is left.
+
+    Args:
+        first: A process that `start_process` has started.
+    """
+    insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
+    spoke = LocalSpoke(home, hub_url, {"hub": hub_url, "hub_key": hub_key, "insecure": insecure}, report)
+    async with asyncio.TaskGroup() as tasks:
+        keeper = tasks.create_task(spoke.keep(first), name="local spoke")
+        try:
+            yield spoke
+        finally:
+            keeper.cancel()
+
+
+class LocalSpoke:
+    """Starts the spoke's process, starts it again when it ends, and reports what becomes of it.
+
+    Args:
+        parameters: What the process needs to know: address and key of the hub, and whether the owner
+            accepted that others can read what it sends to its broker.
+    """
+
+    def __init__(self, home: Home, hub_url: str, parameters: dict[str, Any], report: Reporter) -> None:
+        self._home = home
+        self._hub_url = hub_url
+        self._parameters = parameters
+        self._report = report
+        self._shown = asyncio.Event()
+        self._said = ""
+
+    async def first_report(self) -> None:
+        """Wait until the state of the spoke was reported for the first time."""
+        try:
+            await asyncio.wait_for(self._shown.wait(), _FIRST_S)
+        except TimeoutError:
+            self._show("starting", "not there yet; 'strawberry devices list' shows when it is")
+
+    async def keep(self, first: Process) -> None:
+        """Run the process, and run it again when it ends by itself."""
+        shortest, longest = _RESTART_S
+        backoff = Backoff(shortest, longest, jitter=0)
+        started = time.monotonic()
+        ended = await self._run(first)
+        while True:
+            if time.monotonic() - started > longest:
+                backoff.reset()
+            if ended:
+                wait = backoff.next()
+                _log.warning("the local spoke ended (%s); starting it again in %.0f s", ended, wait)
+                await asyncio.sleep(wait)
+            started = time.monotonic()
+            async with start_process(self._home) as process:
+                ended = await self._run(process)
+
+    async def _run(self, process: Process) -> str:
+        """Run a process to its end; return why it ended, empty where it is to start again at once."""
+        assert process.stdin is not None
+        try:
+            token = await asyncio.to_thread(self._invitation)
+            process.stdin.write(json.dumps({**self._parameters, "token": token}).encode() + b"\n")
+            await process.stdin.drain()
+            if not await self._follow(process):
+                return ""
+            return f"code {await process.wait()}"
+        except (StrawberryError, OSError) as error:
+            return str(error)
+        finally:
+            await asyncio.shield(_end(process))
+
+    async def _follow(self, process: Process) -> bool:
+        """Report what a process says until it ends; return False if it must join again."""
+        assert process.stdout is not None
+        async for line in process.stdout:
+            told = json.loads(line)
+            if told["state"] == "online":
+                await self._show_online()
+            elif told["state"] == "refused" and await self._was_removed():
+                self._show("removed", "was removed; it joins again")
+                return False
+            else:
+                self._show(told["state"], told["problem"])
+        return True
+
+    async def _show_online(self) -> None:
+        """Report the spoke once the hub knows its skills."""
+        complete_at = time.monotonic() + _COMPLETE_S
+        while True:
+            device = await asyncio.to_thread(self._own_device)
+            if device is None or device["state"] != "online":
+                complete = False
+            else:
+                complete = bool(device["skills"]) and not device["awaited"]
+            if complete or time.monotonic() > complete_at:
+                break
+            await asyncio.sleep(_LOOK_S)
+        if device is not None:
+            name = f"{device['name']} ({device['id']})"
+            self._show(
+                "online",
+                f"{name}: {', '.join(device['skills'])}",
+                device=device["id"],
+                name=device["name"],
+                skills=device["skills"],
+            )
+
+    async def _was_removed(self) -> bool:
+        """Return whether a device that the hub refuses was removed; while it is revoked, say so and wait."""
+        while (device := await asyncio.to_thread(self._own_device)) is not None:
+            if device["state"] != "revoked":
+                return False
+            name = f"{device['name']} ({device['id']})"
+            self._show(
+                "revoked",
+                f"{name} is locked out; 'strawberry devices remove {device['id']}' lets it join again",
+                device=device["id"],
+                name=device["name"],
+            )
+            await asyncio.sleep(_REVOKED_S)
+        return True
+
+    def _show(self, presence: str, text: str, **fields: Any) -> None:
+        if text != self._said:
+            self._report.state("spoke", f"  spoke    {text}", presence=presence, **fields)
+        self._said = text
+        self._shown.set()
+
+    def _invitation(self) -> str | None:
+        """Get an enrolment token, through the same API as any device, if the spoke needs one.
+
+        A spoke that was removed does: the person who starts it together with the hub wants it there. One that
+        was revoked stays locked out, and one that has joined another hub keeps to it.
+        """
+        # By now the hub has imported most of it; at the head it would delay the start of the process.
+        from spoke.membership.enrolment import Enrolment
+
+        stored = Enrolment.load(self._home.enrolment_file)
+        if stored is not None and (
+            stored.hub_key.kid != self._parameters["hub_key"] or self._own_device() is not None
+        ):
+            return None
+        client = find_hub(self._home, url=self._hub_url)
+        return str(client.request("POST", "/api/devices", {"name": socket.gethostname()})["token"])
+
+    def _own_device(self) -> dict[str, Any] | None:
+        """Return what the hub says of the local spoke; None where it does not know it.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        from spoke.membership.enrolment import Enrolment
+
+        stored = Enrolment.load(self._home.enrolment_file)
+        if stored is None:
+            return None
+        client = find_hub(self._home, url=self._hub_url)
+        rows: list[dict[str, Any]] = client.request("GET", "/api/devices")
+        return next((row for row in rows if row["id"] == stored.device), None)
+
+
+async def _end(process: Process) -> None:
     """End the child: first by asking, then the hard way."""
     if process.returncode is not None:
         return
-    process.terminate()
+    with suppress(ProcessLookupError):
+        process.terminate()
     try:
         await asyncio.wait_for(process.wait(), _STOP_S)
     except TimeoutError:
@@ -114,33 +238,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _is_known(home: Home, hub_url: str, hub_key: str) -> bool:
-    """Whether the spoke needs no invitation.
-
-    One that was removed does: who starts it together with the hub wants it to be there. One that was revoked
-    stays locked out, and one that has joined another hub is not taken from it.
-    """
-    stored = Enrolment.load(home.spoke / FILE_NAME)
-    if stored is None or stored.hub_key.kid != hub_key:
-        return stored is not None
-    rows = find_hub(home, url=hub_url).request("GET", "/api/devices")
-    return any(row["id"] == stored.device for row in rows)
-
-
-def _invite(home: Home, hub_url: str) -> str:
-    """Get an enrolment token through the same door as any device."""
-    answer = find_hub(home, url=hub_url).request("POST", "/api/devices", {"name": socket.gethostname()})
-    return str(answer["token"])
-
-
-def _own_device(home: Home, hub_url: str) -> dict[str, Any] | None:
-    """Give what the hub says of the local spoke; None before it has joined."""
-    try:
-        stored = Enrolment.load(home.spoke / FILE_NAME)
-        if stored is None:
-            return None
-        rows: list[dict[str, Any]] = find_hub(home, url=hub_url).request("GET", "/api/devices")
-    except StrawberryError as error:
-        _log.debug("asking for the devices: %s", error)
-        return None
-    return next((row for row in rows if row["id"] == stored.device), None)
+def _must_be_accepted(url: str) -> bool:
+    """Whether a spoke uses the address only where that was spelled out; for a broker of our own it was."""
+    return url.startswith("mqtt://") and not is_local(url)

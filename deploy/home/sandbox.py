@@ -1,35 +1,38 @@
-"""The sandbox of this home, fetched at the first start of who needs it."""
+"""Fetching the sandbox of this home at the first start of a process that needs it."""
 
 import time
-from collections.abc import Callable
 
 from contracts.errors import SandboxError
 from deploy.home.directory import Home
+from deploy.home.running import Reporter
 from sandbox_host import install
 
 
-async def prepare_sandbox(home: Home, *, say: Callable[[str], None], without: str) -> None:
-    """Fetch the sandbox and make its snapshot where that has not been done; go on where it fails.
+async def prepare_sandbox(home: Home, *, report: Reporter, without: str) -> None:
+    """Fetch the sandbox and make its snapshot if that has not been done; go on without it if that fails.
 
     Args:
-        say: Told each step.
-        without: What works all the same where it fails.
+        without: What works without it, for the report of a failure.
     """
     shown = False
 
     def progress(step: str) -> None:
         nonlocal shown
         shown = True
-        say(f"  sandbox  {step}")
+        report.state("sandbox", f"  sandbox  {step}", step=step)
 
     started = time.monotonic()
     try:
         await install(home.sandbox, progress=progress)
     except SandboxError as error:
-        say(f"  sandbox  not available: {error.message}")
-        if error.hint:
-            say(f"           {error.hint}")
-        say(f"           {without}; start again to try once more")
+        hint = [f"           {error.hint}"] if error.hint else []
+        report.state(
+            "sandbox",
+            f"  sandbox  not available: {error.message}",
+            *hint,
+            f"           {without}; start again to try once more",
+            problem=error.message,
+        )
         return
     if shown:
-        say(f"  sandbox  in place after {time.monotonic() - started:.0f} s")
+        report.say(f"  sandbox  in place after {time.monotonic() - started:.0f} s")

@@ -1,6 +1,7 @@
 """What the user set in ``strawberry.toml`` and ``.env``."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -140,6 +141,20 @@ def read_home_broker(home: Home) -> HomeBrokerTable | None:
         ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
     """
     return _read(home, "home_broker", HomeBrokerTable)
+
+
+def check_settings(home: Home, *, hub: bool = True) -> None:
+    """Read all settings that a start needs.
+
+    Args:
+        hub: Whether a hub starts; a spoke does not use the brokers of the settings.
+
+    Raises:
+        ConfigError: If one of them cannot be used.
+    """
+    readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
+    for read in [*readers, *([read_broker, read_home_broker] if hub else [])]:
+        read(home)
 
 
 def read_variable(home: Home, name: str) -> str:

@@ -188,7 +188,7 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
         (["broker", "check", NOBODY], "no broker of this home runs"),
         (["certs", "--name", "no name"], "is not the name of a machine"),
         (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),
-        (["up", "--broker", "mosquito"], "'mosquito' is no broker"),
+        (["up", "--broker", "mosquito"], "'mosquito' is not a broker"),
         (["spoke", "join", "nonsense"], "is not the address of a hub"),
         (["spoke", "run"], "has not joined a hub yet"),
         (["devices", "approve", "ABCD-EFGH"], "no hub is running"),

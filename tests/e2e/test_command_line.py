@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -82,30 +83,49 @@ def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
 
 
 @pytest.mark.slow
-def test_a_local_spoke_that_was_removed_is_back_with_the_next_start_and_a_revoked_one_is_not(
+def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_command_for_it(
     up: House,
 ) -> None:
-    def start_again() -> None:
-        house.send("up", signal.SIGINT)
-        house.processes["up"].wait(timeout=PATIENCE_S)
-        begun = house.log("up").count("Ready")
-        _start_up(house)
-        wait_for(lambda: house.log("up").count("Ready") > begun, what="strawberry up again")
-
-    def states() -> list[str]:
-        return [device["state"] for device in house.json("devices", "list")]
+    def device() -> dict[str, Any]:
+        found: list[dict[str, Any]] = house.json("devices", "list")
+        return found[0] if found else {"state": "removed"}
 
     with up as house:
         _start_up(house)
-        assert house.cli("devices", "remove", house.json("devices", "list")[0]["id"]).returncode == 0
-        assert states() == []
-        start_again()
-        wait_for(lambda: states() == ["online"], what="the local spoke")
+        house.cli("devices", "remove", device()["id"])
+        wait_for(lambda: "it joins again" in house.log("up"), what="the spoke to notice")
+        wait_for(lambda: device()["state"] == "online", what="the spoke to join again")
         assert house.json("chat", "turn on the lamp")["mode"] == "sentence"
-        assert house.cli("devices", "revoke", house.json("devices", "list")[0]["id"]).returncode == 0
-        start_again()
-        assert states() == ["revoked"]
-        assert "is locked out: after 'strawberry devices remove" in house.log("up")
+
+        house.cli("devices", "revoke", device()["id"])
+        wait_for(lambda: "is locked out" in house.log("up"), what="the notice")
+        house.send("up", signal.SIGINT)
+        house.processes["up"].wait(timeout=PATIENCE_S)
+        _start_up(house)
+        wait_for(lambda: house.log("up").count("is locked out") == 2, what="the notice of the next start")
+        assert device()["state"] == "revoked"
+        assert f"'strawberry devices remove {device()['id']}' lets it join again" in house.log("up")
+
+        house.cli("devices", "remove", device()["id"])
+        wait_for(lambda: device()["state"] == "online", what="the spoke to join once more")
+
+
+def test_up_reports_its_states_as_lines_of_json(up: House) -> None:
+    with up as house:
+        ports = ("--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port))
+        house.start("up", "up", "--json", *ports)
+        wait_for(lambda: '"ready"' in house.log("up") or house.ended("up"), what="strawberry up")
+        house.send("up", signal.SIGINT)
+        assert house.processes["up"].wait(timeout=PATIENCE_S) == 0
+        states = [json.loads(line) for line in house.log("up").splitlines() if line.startswith("{")]
+    assert [each["state"] for each in states] == [
+        *("starting", "broker", "hub", "models", "spoke", "ready", "stopping")
+    ]
+    by_name = {each["state"]: each for each in states}
+    assert by_name["ready"]["hub"] == by_name["hub"]["url"] == house.url
+    assert by_name["ready"]["broker"] == by_name["broker"]["url"]
+    assert by_name["spoke"]["presence"] == "online"
+    assert "LampSkill" in by_name["spoke"]["skills"]
 
 
 @pytest.mark.slow

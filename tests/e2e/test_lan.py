@@ -189,7 +189,7 @@ def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
     https = free_port()
     home.start_up("--insecure-lan", "--https-port", str(https), "--no-spoke", "--broker", broker)
     assert "WARNING" in home.log("up")
-    assert "everybody in your network can read along" in home.log("up")
+    assert "everybody in your network can read" in home.log("up")
     url = next(
         word.rstrip(",") for word in home.log("up").split() if word.startswith(f"http://{_own_address()}:")
     )

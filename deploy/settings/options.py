@@ -1,0 +1,123 @@
+"""Options of the commands that serve, and the checks that need no more than the options and the settings."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from bus.ports import listen
+from contracts.addresses import BROKER_PORTS, LOOPBACK
+from contracts.errors import PortTaken
+
+Exposure = Literal["loopback", "tls", "insecure"]
+"""Who can connect: this machine only, other machines over TLS, or other machines without encryption."""
+
+ANY: Final = "0.0.0.0"  # noqa: S104 - only with --lan or --insecure-lan
+"""All addresses of this machine."""
+
+
+@dataclass(frozen=True)
+class LanOptions:
+    """Access for other machines.
+
+    Attributes:
+        https_port: Of the hub, for other machines; 0 takes any free one.
+    """
+
+    exposure: Exposure = "loopback"
+    https_port: int = 8443
+
+    @property
+    def host(self) -> str:
+        """The address to listen on without TLS."""
+        return ANY if self.exposure == "insecure" else LOOPBACK
+
+
+@dataclass(frozen=True)
+class BrokerPorts:
+    """Ports of a broker of our own; 0 takes any free one.
+
+    Attributes:
+        mqtts: MQTT over TLS; used only with ``--lan``.
+        websocket: None for no such listener.
+    """
+
+    mqtt: int = BROKER_PORTS["mqtt"]
+    mqtts: int = BROKER_PORTS["mqtts"]
+    websocket: int | None = None
+
+
+@dataclass(frozen=True)
+class HubOptions:
+    """Options of ``strawberry hub``.
+
+    Attributes:
+        broker: Address of the broker; None for the one that the settings name.
+        trust: Whether a broker that Strawberry did not set up may be used.
+        http_port: On loopback; 0 takes any free one.
+    """
+
+    broker: str | None = None
+    trust: bool = False
+    http_port: int = 8321
+    lan: LanOptions = field(default_factory=LanOptions)
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """Options of ``strawberry up``.
+
+    Attributes:
+        hub: With ``embedded`` or ``mosquitto`` as its broker, that one is run, too.
+        ports: Of the broker that is run.
+        spoke: Whether to run the local spoke.
+    """
+
+    hub: HubOptions = field(default_factory=HubOptions)
+    ports: BrokerPorts = field(default_factory=BrokerPorts)
+    spoke: bool = True
+
+
+def check_hub_ports(options: HubOptions) -> None:
+    """Check that the hub can listen, before anything that takes long.
+
+    Raises:
+        ConfigError: If it cannot; names the option that chooses another port.
+    """
+    _check(LOOPBACK, options.http_port, purpose="HTTP", option="--http-port")
+    match options.lan.exposure:
+        case "tls":
+            _check(ANY, options.lan.https_port, purpose="HTTPS", option="--https-port")
+        case "insecure":
+            _check(ANY, options.lan.https_port, purpose="HTTP", option="--https-port")
+
+
+def check_broker_ports(ports: BrokerPorts, lan: LanOptions) -> None:
+    """Check that a broker of our own can listen, before anything that takes long.
+
+    Raises:
+        ConfigError: If it cannot; names the option that chooses another port.
+    """
+    _check(lan.host, ports.mqtt, purpose="MQTT", option="--mqtt-port")
+    if lan.exposure == "tls":
+        _check(ANY, ports.mqtts, purpose="MQTT over TLS", option="--mqtts-port")
+    if ports.websocket is not None:
+        host = LOOPBACK if lan.exposure == "loopback" else ANY
+        _check(host, ports.websocket, purpose="MQTT over WebSocket", option="--ws-port")
+
+
+def _check(host: str, port: int, *, purpose: str, option: str) -> None:
+    if port:
+        with chosen_by(option):
+            listen(host, port, purpose=purpose).close()
+
+
+@contextmanager
+def chosen_by(option: str) -> Iterator[None]:
+    """Add to `PortTaken` which option chooses another port."""
+    try:
+        yield
+    except PortTaken as error:
+        raise PortTaken(
+            error.message, hint=f"Stop that program, or choose another port with {option} N."
+        ) from None
