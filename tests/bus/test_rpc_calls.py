@@ -176,16 +176,6 @@ async def test_a_skill_that_does_not_end_is_stopped_at_the_deadline(house: House
         assert spoke.skill.stopped.is_set()
 
 
-async def test_more_calls_than_the_spoke_takes_are_busy_and_the_rest_runs(house: House) -> None:
-    async with house.spoke(settings=ResponderSettings(max_active=1)) as spoke, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(house.caller.call(request("wait")))
-        await spoke.skill.running.wait()
-        assert (await failing(house, "echo")).code is ErrorCode.BUSY
-        spoke.skill.let_go.set()
-        assert await first == "waited"
-        assert spoke.skill.runs == ["wait"]
-
-
 async def test_a_reservation_runs_when_it_is_started_and_not_before(house: House) -> None:
     async with house.spoke() as spoke:
         reservation = await house.caller.reserve(request("echo", 5))

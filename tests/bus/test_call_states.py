@@ -1,0 +1,288 @@
+"""The states of a call, one side at a time over a link that only remembers what was published."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from bus.link import Link, Message
+from bus.rpc import Caller, CallRequest, ProgressSink, Responder, ResponderSettings
+from bus.rpc.responder import Admission
+from contracts import topics
+from contracts.errors import CallError, Disconnected, ErrorCode
+from contracts.rpc import Actor, Call, Control, Failure, Reply, Result
+from contracts.wire import Json, Wire
+from identity.envelope import Seal, unseal
+from identity.ids import uuid7
+from identity.keys import KeyPair
+from tests.bus.rpc_world import HUB, INSTANCE, PATIENT, call_topic, request
+
+DEVICE = "lamp_pi"
+HUB_KEY = KeyPair.generate()
+LAMP_KEY = KeyPair.generate()
+
+Handler = Callable[[Message], None]
+
+
+class RecordingLink:
+    """A connected link that keeps what is published; the test delivers what comes back.
+
+    Attributes:
+        choked: While set, `publish` waits for room until the connection is lost.
+    """
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.published = asyncio.Event()
+        self.choked = False
+        self.waiting = asyncio.Event()
+        self.lost = asyncio.Event()
+        self._handlers: list[tuple[str, Handler]] = []
+
+    async def subscribe(self, filter_: str, handler: Handler) -> Callable[[], Awaitable[None]]:
+        self._handlers.append((filter_.split("/")[2], handler))
+
+        async def unsubscribe() -> None:
+            """Nothing to undo."""
+
+        return unsubscribe
+
+    def on_connected(self, _callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        return lambda: None
+
+    async def publish(self, topic: str, payload: bytes, **_: object) -> None:
+        if self.choked:
+            self.waiting.set()
+            await self.lost.wait()
+            raise Disconnected("the broker closed the connection")
+        self.publish_nowait(Message(topic, payload))
+
+    def publish_nowait(self, message: Message) -> None:
+        self.sent.append(message)
+        self.published.set()
+
+    def deliver(self, topic: str, payload: bytes) -> None:
+        for branch, handler in self._handlers:
+            if branch == topic.split("/")[2]:
+                handler(Message(topic, payload))
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that were published."""
+        return [topics.CALL.parse(each.payload) for each in self.sent if "/calls/" in each.topic]
+
+    @property
+    def replies(self) -> list[Reply]:
+        """The replies that were published."""
+        return [topics.RESULT.parse(each.payload) for each in self.sent]
+
+
+# The hub's side
+
+
+class Hub:
+    """A caller, whose device is online in epoch 1."""
+
+    def __init__(self, link: RecordingLink, caller: Caller, tasks: asyncio.TaskGroup) -> None:
+        self.link = link
+        self.caller = caller
+        self._tasks = tasks
+
+    async def call(self, method: str = "echo", **flags: bool) -> "asyncio.Task[Json]":
+        """Make a call, and return once it is published."""
+        task = self._tasks.create_task(outcome(self.caller, request(method, **flags)))
+        # Its first step goes as far as the publication.
+        await asyncio.sleep(0)
+        return task
+
+    def reply(self, make: Callable[..., Wire], **fields: Json) -> None:
+        """Let the device reply to the last call."""
+        call = self.link.calls[-1]
+        topic = topics.RESULT.build(device=DEVICE, instance=INSTANCE, call=call.id)
+        self.link.deliver(
+            topic, Seal(HUB, LAMP_KEY).seal(topic, make(id=call.id, epoch=call.epoch, **fields))
+        )
+
+
+async def outcome(caller: Caller, request: CallRequest) -> Json:
+    """Return the result, or the code of the error."""
+    try:
+        return await caller.call(request)
+    except CallError as error:
+        return error.code
+
+
+@asynccontextmanager
+async def open_hub(*, max_open: int = 10) -> AsyncIterator[Hub]:
+    link = RecordingLink()
+    settings = replace(PATIENT, max_open=max_open)
+    async with (
+        Caller(
+            cast(Link, link),
+            Seal(HUB, HUB_KEY),
+            instance=INSTANCE,
+            keys={DEVICE: LAMP_KEY.public}.get,
+            settings=settings,
+        ) as caller,
+        asyncio.TaskGroup() as tasks,
+    ):
+        caller.device_online(DEVICE, 1, 1)
+        yield Hub(link, caller, tasks)
+
+
+async def test_a_call_that_was_published_again_while_it_waited_for_room_is_not_called_unsent() -> None:
+    async with open_hub() as hub:
+        hub.link.choked = True
+        waiting = await hub.call()
+        await hub.link.waiting.wait()
+        hub.caller.device_online(DEVICE, 1, 2)
+        hub.link.lost.set()
+        hub.reply(Result, value="ran")
+        assert await waiting == "ran"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.EXPIRED, ErrorCode.STALE_EPOCH])
+async def test_an_answer_to_a_repetition_that_says_nothing_of_the_first_leaves_the_outcome_unknown(
+    code: ErrorCode,
+) -> None:
+    async with open_hub() as hub:
+        once = await hub.call()
+        hub.reply(Failure, code=code, message="no")
+        assert await once is code
+        twice = await hub.call()
+        hub.caller.device_online(DEVICE, 1, 2)
+        hub.reply(Failure, code=code, message="no")
+        assert await twice is ErrorCode.OUTCOME_UNKNOWN
+
+
+async def test_a_call_that_may_run_again_is_made_again_for_one_restart_and_no_more() -> None:
+    async with open_hub() as hub:
+        waiting = await hub.call(idempotent=True)
+        hub.caller.device_online(DEVICE, 2, 1)
+        assert [call.epoch for call in hub.link.calls] == [1, 2]
+        hub.caller.device_online(DEVICE, 3, 1)
+        assert await waiting is ErrorCode.OUTCOME_UNKNOWN
+        assert [call.epoch for call in hub.link.calls] == [1, 2]
+
+
+async def test_as_many_calls_as_are_allowed_are_open_and_the_next_is_refused() -> None:
+    async with open_hub(max_open=2) as hub:
+        first = await hub.call()
+        second = await hub.call()
+        third = await hub.call()
+        assert await third is ErrorCode.BUSY
+        hub.reply(Result, value="second")
+        assert await second == "second"
+        fourth = await hub.call()
+        hub.reply(Result, value="fourth")
+        assert await fourth == "fourth"
+        assert not first.done()
+        hub.caller.device_online(DEVICE, 2, 1)
+
+
+# The spoke's side
+
+
+class Device:
+    """A responder of epoch 2, whose methods wait until they are let go."""
+
+    def __init__(self, link: RecordingLink) -> None:
+        self.link = link
+        self.runs = 0
+        self.let_go = asyncio.Event()
+
+    async def execute(self, _call: Call, _skill: str, _method: str, _progress: ProgressSink) -> Json:
+        self.runs += 1
+        await self.let_go.wait()
+        return "done"
+
+    def call(self, call_id: str) -> None:
+        """Deliver a call."""
+        call = Call(
+            id=call_id,
+            instance=INSTANCE,
+            epoch=2,
+            issued_at=datetime.now(UTC),
+            ttl_ms=30_000,
+            actor=Actor(user="anna"),
+        )
+        topic = call_topic("echo")
+        self.link.deliver(topic, Seal(HUB, HUB_KEY).seal(topic, call))
+
+    def cancel(self, call_id: str, *, epoch: int) -> None:
+        """Deliver a cancel."""
+        topic = topics.CONTROL.build(device=DEVICE, call=call_id)
+        cancel = Control(kind="cancel", id=call_id, instance=INSTANCE, epoch=epoch)
+        self.link.deliver(topic, Seal(HUB, HUB_KEY).seal(topic, cancel))
+
+    async def answered(self, count: int) -> list[ErrorCode | None]:
+        """Wait for so many replies, and return their codes; None stands for a result."""
+        while len(self.link.sent) < count:
+            self.link.published.clear()
+            await self.link.published.wait()
+        for each in self.link.sent:
+            unseal(HUB, each.topic, each.payload, LAMP_KEY.public)
+        return [reply.code if isinstance(reply, Failure) else None for reply in self.link.replies]
+
+
+@asynccontextmanager
+async def open_device(
+    *, admission: Admission | None = None, settings: ResponderSettings | None = None
+) -> AsyncIterator[Device]:
+    device = Device(RecordingLink())
+    async with Responder(
+        cast(Link, device.link),
+        Seal(HUB, LAMP_KEY),
+        device=DEVICE,
+        epoch=2,
+        hub_key=HUB_KEY.public,
+        executor=device.execute,
+        admission=admission,
+        settings=settings,
+    ):
+        yield device
+
+
+async def test_a_refusal_is_the_answer_to_each_repetition() -> None:
+    refused: list[str] = []
+
+    def refuse_once(call: Call, _skill: str, _method: str) -> None:
+        if not refused:
+            refused.append(call.id)
+            raise CallError(ErrorCode.REFUSED, "not now")
+
+    async with open_device(admission=refuse_once) as device:
+        call = uuid7()
+        device.call(call)
+        device.call(call)
+        assert await device.answered(2) == [ErrorCode.REFUSED, ErrorCode.REFUSED]
+        assert device.runs == 0
+
+
+async def test_a_cancel_of_another_epoch_cancels_nothing() -> None:
+    async with open_device() as device:
+        early, running = uuid7(), uuid7()
+        device.cancel(early, epoch=1)
+        device.call(early)
+        device.call(running)
+        device.cancel(running, epoch=1)
+        assert await device.answered(2) == [ErrorCode.STALE_EPOCH, ErrorCode.STALE_EPOCH]
+        device.let_go.set()
+        assert (await device.answered(4))[2:] == [None, None]
+        assert device.runs == 2
+
+
+async def test_as_many_calls_as_are_allowed_run_and_the_next_is_refused() -> None:
+    async with open_device(settings=ResponderSettings(max_active=2)) as device:
+        for _ in range(3):
+            device.call(uuid7())
+        assert await device.answered(1) == [ErrorCode.BUSY]
+        device.let_go.set()
+        assert await device.answered(3) == [ErrorCode.BUSY, None, None]
+        assert device.runs == 2
