@@ -84,7 +84,6 @@ class RegistrySettings(_Settings):
         skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
         removal_wait_s: How long removing a connected device waits for its last will.
         heartbeat_flush_s: How often signs of life are written to the database.
-        retained_check_s: How often is looked for values that the broker retains of skills that are gone.
         enrolment_failures: Wrong enrolment tokens that one address may try a minute.
     """
 
@@ -99,8 +98,6 @@ class RegistrySettings(_Settings):
     removal_wait_s: Annotated[float, Field(ge=0)] = 5
     # Only expiry after a restart reads them, and that counts in half hours.
     heartbeat_flush_s: Annotated[float, Field(gt=0)] = 30
-    # Skills that leave a manifest are seen at once; this is for what nobody told of.
-    retained_check_s: Annotated[float, Field(gt=0)] = 10 * 60
     enrolment_failures: Annotated[int, Field(gt=0)] = 10
     bounds: DeviceBounds = DeviceBounds()
     joining: JoiningBounds = JoiningBounds()

@@ -18,7 +18,7 @@ from hub_agent.bus.bus_login import with_login
 from hub_agent.bus.connection import CONNECT_S, link_health
 from hub_agent.bus.home_ledger import HomeLedger, Published
 from hub_agent.settings import HomeLinkSettings
-from hub_registry.bus.retained import Purged
+from hub_registry.bus.purging import Purged
 
 _log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ _ON_BUS: Final = ("device", "client")
 
 
 class BusDoor(Protocol):
-    """Who may log in to the bus, as the authority says it; see `hub_registry.access.doorkeeper`.
+    """Who may log in to the bus, as the authority says it; see `hub_registry.access.login_sync`.
 
     What the broker refuses is raised; a broker that is away is no error, it is told when it is back.
     """

@@ -26,12 +26,10 @@ class HubPresence:
         self._started_at = now()
         self.session = secrets.token_hex(8)
         self.silent = False
-        self._said: set[bytes] = set()
 
     def will(self) -> Message | None:
         """Begin a session and make its Last Will; for ``open_link``, which asks before each connect."""
         self.session = secrets.token_hex(8)
-        self._said.clear()
         return None if self.silent else self.offline()
 
     def silence(self) -> None:
@@ -47,15 +45,9 @@ class HubPresence:
         row = topics.HUB_STATUS
         return Message(self.topic, b"", row.qos, row.retained)
 
-    def said(self, payload: bytes) -> bool:
-        """Whether a status is what this session says as long as it lasts."""
-        return payload in self._said
-
     def online(self) -> Message:
         """Make the status that says that the hub is there."""
-        message = self._message("online")
-        self._said.add(message.payload)
-        return message
+        return self._message("online")
 
     def offline(self) -> Message:
         """Make the status that says that the hub is gone."""

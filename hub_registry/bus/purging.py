@@ -2,18 +2,43 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
-from bus.link import Link
+from bus.link import Link, Message
 from contracts import topics
 from contracts.errors import Disconnected
 from hub_registry.bus.hub_presence import HubPresence
-from hub_registry.bus.retained import Purged, RetainedTopics
 
 _log = logging.getLogger(__name__)
 
 _RECONNECT_S: Final = 15.0
+_LOOK_S: Final = 30.0
+"""How long a broker may take to send all that it retains: tens of thousands of topics."""
+_ASK_S: Final = 2.0
+"""How long is waited for the marker before it is asked for again: a full queue may have dropped it."""
+_ROUNDS: Final = 1_000
+"""How often is looked again at most: a broker with a short queue gives only a thousand topics at a time."""
+_STUBBORN: Final = 3
+"""How often a topic may come back before it counts as left."""
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What became of retained topics that were to be emptied.
+
+    Attributes:
+        emptied: How many there were that are empty now.
+        left: Those that could not be emptied.
+        connected: Ids of devices that are still there, and publish again.
+    """
+
+    emptied: int
+    left: tuple[str, ...] = ()
+    connected: tuple[str, ...] = ()
+
 
 Purger = Callable[[], Awaitable[Purged]]
 """Empties what the hub published on another broker."""
@@ -22,7 +47,6 @@ Purger = Callable[[], Awaitable[Purged]]
 async def purge_bus(
     link: Link,
     presence: HubPresence,
-    retained: RetainedTopics,
     *,
     connected: Collection[str],
     further: Sequence[Purger] = (),
@@ -43,6 +67,7 @@ async def purge_bus(
     """
     if not link.connected:
         raise Disconnected("there is no broker to empty topics of", hint="Try again when it is back.")
+    retained = _RetainedTopics(link, presence)
     own = 0 if presence.silent else 1
     presence.silence()
     try:
@@ -96,3 +121,124 @@ async def _connect_anew(link: Link) -> None:
         ) from None
     finally:
         forget()
+
+
+class _RetainedTopics:
+    """The retained topics of a broker, seen through one link.
+
+    A broker answers subscriptions in their order. So when a topic has come that is known to be retained, and
+    was subscribed to last, all others have come before. The hub's own status is such a topic.
+
+    Args:
+        presence: Of the hub; nothing else subscribes to its status by this very name.
+    """
+
+    def __init__(self, link: Link, presence: HubPresence) -> None:
+        self._link = link
+        self._presence = presence
+        self._looking = asyncio.Lock()
+
+    async def gather(self, *filters: str) -> set[str]:
+        """List the retained topics that match; the hub's own status is not among them.
+
+        Args:
+            filters: None of which is subscribed to on the link by this very name: a broker sends what it
+                retains once for each subscription.
+
+        Raises:
+            Disconnected: If the connection is lost, or the broker does not send all of them in time.
+        """
+        found: set[str] = set()
+        done, lost = asyncio.Event(), asyncio.Event()
+
+        def collect(message: Message) -> None:
+            if message.retain and message.payload:
+                found.add(message.topic)
+
+        def finish(message: Message) -> None:
+            if message.retain:
+                done.set()
+
+        def lose() -> None:
+            lost.set()
+            done.set()
+
+        async with self._looking, AsyncExitStack() as stack:
+            if not self._link.connected:
+                raise Disconnected("there is no broker to ask what it retains")
+            stack.callback(self._link.on_disconnected(lose))
+            await stack.enter_async_context(self._marked())
+            for filter_ in filters:
+                stack.push_async_callback(await self._link.subscribe(filter_, collect))
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    while not done.is_set():
+                        await self._ask_for_marker(finish, done)
+            except TimeoutError:
+                raise Disconnected("the broker does not send all that it retains in time") from None
+            if lost.is_set():
+                raise Disconnected("the connection was lost while the broker sent what it retains")
+        found.discard(self._presence.topic)
+        return found
+
+    async def _ask_for_marker(self, finish: Callable[[Message], None], done: asyncio.Event) -> None:
+        stop = await self._link.subscribe(self._presence.topic, finish)
+        try:
+            async with asyncio.timeout(_ASK_S):
+                await done.wait()
+        except TimeoutError:
+            _log.debug("the broker has not sent all that it retains yet")
+        finally:
+            await stop()
+
+    @asynccontextmanager
+    async def _marked(self) -> AsyncIterator[None]:
+        """Have the hub's status retained meanwhile, even where somebody has emptied it."""
+        await self._publish(self._presence.online())
+        try:
+            yield
+        finally:
+            if self._presence.silent:
+                with suppress(Disconnected):  # the next connect empties it
+                    await self._publish(self._presence.nothing())
+
+    async def _publish(self, message: Message) -> None:
+        await self._link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
+
+    async def empty(self, emptied: Iterable[str]) -> None:
+        """Have the broker retain nothing on these topics.
+
+        Raises:
+            Disconnected: While there is no connection.
+        """
+        for topic in sorted(emptied):
+            await self._link.publish(topic, b"", qos=1, retain=True)
+
+    async def clear(
+        self, *filters: str, spare: Callable[[str], bool] = lambda _: False
+    ) -> tuple[set[str], set[str]]:
+        """Empty all of ours that matches, and look again until nothing is left.
+
+        On a broker that others use, too, they may have topics on a branch that is called like one of ours.
+
+        Args:
+            spare: Which topics to leave alone; asked anew each time.
+
+        Returns:
+            What was emptied, and what came back however often it was emptied.
+
+        Raises:
+            Disconnected: If the connection is lost.
+        """
+        emptied: set[str] = set()
+        left: set[str] = set()
+        stubborn = 0
+        for _ in range(_ROUNDS):
+            found = await self.gather(*filters)
+            left = {topic for topic in found if topics.has_place(topic) and not spare(topic)}
+            stubborn = stubborn + 1 if left <= emptied else 0
+            if not left or stubborn > _STUBBORN:
+                break
+            await self.empty(left)
+            emptied |= left
+        return emptied - left, left

@@ -11,12 +11,10 @@ from bus.link import Link, Message
 from contracts import topics
 from contracts.access import Principal
 from contracts.errors import Disconnected, NotFound, StrawberryError
-from contracts.presence import CONFIRM_ONLINE_S
-from hub_registry.access.doorkeeper import Doorkeeper
+from hub_registry.access.login_sync import LoginSync
 from hub_registry.bus.hub_presence import HubPresence
-from hub_registry.bus.purging import Purger, purge_bus
-from hub_registry.bus.retained import Purged, RetainedTopics
-from hub_registry.bus.sweeper import Sweeper
+from hub_registry.bus.published import PublishedTopics
+from hub_registry.bus.purging import Purged, Purger, purge_bus
 from hub_registry.devices.ingest import Ingest, OnPresence
 from hub_registry.registry import Registry
 
@@ -30,8 +28,6 @@ _FORGET_S: Final = 60.0
 """How late skills without a sign of life may leave the search; they leave after half an hour."""
 _GOODBYE_S: Final = 2.0
 """How long stopping may wait for a broker that no longer answers."""
-_RECLAIM_S: Final = 5.0
-"""Seconds between two answers to a false status of the hub: whoever repeats it must not rule the bus."""
 
 
 class RegistryService:
@@ -54,27 +50,19 @@ class RegistryService:
         self._registry = registry
         self._link = link
         self._presence = presence
-        self._keeper = Doorkeeper(registry.authority, door, on_out=self._out) if door is not None else None
+        self._logins = LoginSync(registry.authority, door, on_out=self._out) if door is not None else None
         self._purgers = purgers
-        self._retained = RetainedTopics(link, presence)
         self._ingest = Ingest(
             registry.directory,
             registry.journal,
             hub_id=registry.hub_id,
             bounds=registry.settings.bounds,
-            suspect=lambda device: self._sweeper.suspect(device),
+            on_manifest=lambda device, skills: self._published.keep(device, skills),
         )
-        self._sweeper = Sweeper(
-            self._retained,
-            registry.directory,
-            retired=set(),
-            states=registry.settings.bounds.states,
-            complain=self._ingest.complain,
+        self._published = PublishedTopics(
+            link, registry.directory, bounds=registry.settings.bounds, complain=self._ingest.complain
         )
         self._heard = asyncio.Event()
-        self._is_new = asyncio.Event()
-        self._said_falsely = asyncio.Event()
-        self._must_begin_anew = False
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
         """Have a plain function called whenever a device comes, goes or reconnects; gives its undoing."""
@@ -90,11 +78,9 @@ class RegistryService:
             )
             tasks.create_task(_every(_EXPIRE_S, self._expire), name="registry: expire presence")
             tasks.create_task(_every(_FORGET_S, self._forget), name="registry: expire skills")
-            tasks.create_task(self._reclaim(), name="registry: own status")
-            tasks.create_task(self._sweeper.run(), name="registry: sweep")
-            tasks.create_task(self._check_retained(), name="registry: check what is retained")
-            if self._keeper is not None:
-                tasks.create_task(self._keeper.run(), name="registry: door")
+            tasks.create_task(self._published.run(), name="registry: empty topics")
+            if self._logins is not None:
+                tasks.create_task(self._logins.run(), name="registry: logins")
 
     async def remove_device(self, device: str) -> None:
         """Remove a device: disconnect it, or wait until it leaves, forget it, empty its topics.
@@ -116,14 +102,16 @@ class RegistryService:
             try:
                 await self._registry.authority.revoke_subject("device", device)
                 # Without a door the device leaves by itself, when it hears that it is no longer let in.
-                if self._keeper is None and entry.presence.connected and self._link.connected:
+                if self._logins is None and entry.presence.connected and self._link.connected:
                     await _wait(gone, self._registry.settings.removal_wait_s)
             finally:
                 await self.revoke_device(device)
         finally:
             stop()
         await self._registry.remove_device(device)
-        await self._clear_up(device)
+        self._published.retire([device])
+        self._published.empty([row.build(device=device) for row in (topics.STATUS, topics.HEARTBEAT)])
+        await self._published.flush()
 
     async def revoke_device(self, device: str) -> None:
         """Shut a device out: it is disconnected, and what it signed counts no longer.
@@ -140,18 +128,13 @@ class RegistryService:
                 self._ingest.shut_out(entry)
 
     async def remove_client(self, name: str) -> None:
-        """Let a client in no longer, disconnect it, and empty what it left on its chat topics.
+        """Revoke the login of a client and disconnect it.
 
         Raises:
             NotFound: If there is none.
             LinkError: If the broker still lets it in; the broker is asked again.
         """
         await self._registry.clients.remove(name)
-        await self._clear_up(name)
-
-    async def check_retained(self) -> None:
-        """Look through what the broker retains for what is left of skills and devices, and for too much."""
-        await self._sweeper.check()
 
     async def purge(self) -> Purged:
         """Empty every retained topic of ours, on every broker; see `hub_registry.bus.purging`.
@@ -160,50 +143,50 @@ class RegistryService:
             Disconnected: If there is no broker, or the connection to it is lost.
         """
         there = [entry.id for entry in self._registry.directory.entries() if entry.presence.connected]
-        return await purge_bus(
-            self._link, self._presence, self._retained, connected=there, further=self._purgers
-        )
+        return await purge_bus(self._link, self._presence, connected=there, further=self._purgers)
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for device in await self._registry.devices.retired():
-                self._sweeper.note_retired(device)
-            if self._keeper is not None:
-                stack.callback(self._registry.authority.use_door(self._keeper))
+            self._published.retire(await self._registry.devices.retired())
+            if self._logins is not None:
+                stack.callback(self._registry.authority.use_door(self._logins))
             stack.callback(self._link.on_connected(self._connected))
             stack.push_async_callback(self._say_goodbye)
             for filter_, handler, qos in (
                 (topics.STATUS.filter(), self._ingest.status, 1),
                 (topics.HEARTBEAT.filter(), self._ingest.heartbeat, 0),
                 (topics.ALL_SKILLS, self._ingest.registration, 1),
-                (topics.HUB_STATUS.filter(), self._own_status, 1),
+                (topics.STATE.filter(), None, 0),
             ):
-                stack.push_async_callback(await self._link.subscribe(filter_, self._waking(handler), qos=qos))
+                stack.push_async_callback(
+                    await self._link.subscribe(filter_, self._hearing(handler), qos=qos)
+                )
             if self._link.connected:
                 with suppress(Disconnected):  # the next connect does it
                     await self._connected()
             yield
 
-    def _waking(self, handler: Callable[[Message], None]) -> Callable[[Message], None]:
+    def _hearing(self, handler: Callable[[Message], None] | None) -> Callable[[Message], None]:
         def handle(message: Message) -> None:
-            handler(message)
-            self._heard.set()
+            if not self._published.hear(message) and handler is not None:
+                handler(message)
+                self._heard.set()
 
         return handle
 
     async def _connected(self) -> None:
         """After each connect: every device shall say again that it is there and what it has."""
         self._ingest.doubt_all()
-        if self._keeper is not None:
+        if self._logins is not None:
             try:
-                await self._keeper.settle()
+                await self._logins.settle()
             except StrawberryError as error:
                 # It is tried again; who is let in already need not wait for it.
                 _log.error("the broker does not agree on who may log in: %s", error)
         silent = self._presence.silent
         await self._publish(self._presence.nothing() if silent else self._presence.online())
-        self._is_new.set()
+        await self._published.flush()
 
     async def _say_goodbye(self) -> None:
         leave = self._presence.nothing if self._presence.silent else self._presence.offline
@@ -217,60 +200,12 @@ class RegistryService:
         except (TimeoutError, Disconnected):
             _log.info("the broker is gone; the hub's last will says that it went")
 
-    def _own_status(self, message: Message) -> None:
-        """Hear what stands on the hub's own status: it is retained, so nothing false may stay there."""
-        if message.topic != self._presence.topic or message.retain or self._presence.silent:
-            return
-        if not self._presence.said(message.payload):
-            # Who empties what is retained has seldom emptied this alone; in a new session all say it again.
-            self._must_begin_anew = self._must_begin_anew or not message.payload
-            self._said_falsely.set()
-
-    async def _reclaim(self) -> None:
-        while True:
-            await self._said_falsely.wait()
-            self._said_falsely.clear()
-            anew, self._must_begin_anew = self._must_begin_anew, False
-            if not self._presence.silent and self._link.connected:
-                _log.warning("what the bus retained of the hub was not so; it is said again")
-                if anew:
-                    self._link.reconnect()
-                else:
-                    await self._say_online()
-            await asyncio.sleep(_RECLAIM_S)
-
-    async def _say_online(self) -> None:
-        try:
-            await self._publish(self._presence.online())
-        except Disconnected:
-            _log.debug("the next connect says it")
-
-    async def _check_retained(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(self._registry.settings.retained_check_s):
-                    await self._is_new.wait()
-            except TimeoutError:
-                pass
-            else:
-                self._is_new.clear()
-                # By then every device has said what it has.
-                await asyncio.sleep(CONFIRM_ONLINE_S)
-            if self._link.connected:
-                await self.check_retained()
-
     def _out(self, principal: Principal) -> None:
         entry = self._registry.directory.get(principal.id) if principal.kind == "device" else None
         if entry is not None:
             self._ingest.cut(entry)
-            self._sweeper.cut(entry.id)
-
-    async def _clear_up(self, principal: str) -> None:
-        self._sweeper.retire(principal)
-        try:
-            await self._sweeper.sweep(principal)
-        except Disconnected:
-            _log.warning("the broker is away: what it retains of %s is emptied when it is back", principal)
+            # Mosquitto publishes no will of a client that it disconnects.
+            self._published.empty([topics.STATUS.build(device=entry.id)])
 
     async def _publish(self, message: Message, *, confirmed: bool = False) -> None:
         await self._link.publish(

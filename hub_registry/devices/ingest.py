@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,8 +30,8 @@ _COMPLAINTS_PER_S: Final = 0.1
 
 OnPresence = Callable[[PresenceChange], None]
 
-Suspect = Callable[[str], None]
-"""Told of a device of which the broker may retain what it should not."""
+OnManifest = Callable[[str, Collection[str]], None]
+"""Called with a device and the skills that it says live that it has."""
 
 
 @dataclass(eq=False)
@@ -43,7 +43,6 @@ class _Sender:
     registrations: TokenBucket
     heartbeats: TokenBucket
     waiting: OrderedDict[str, RegisteredSkill] = field(default_factory=OrderedDict)
-    published: set[str] = field(default_factory=set)
 
 
 class Ingest:
@@ -56,14 +55,14 @@ class Ingest:
         *,
         hub_id: str,
         bounds: DeviceBounds,
-        suspect: Suspect,
+        on_manifest: OnManifest,
         clock: Clock = time.monotonic,
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._hub_id = hub_id
         self._bounds = bounds
-        self._suspect = suspect
+        self._on_manifest = on_manifest
         self._clock = clock
         self._senders: dict[str, _Sender] = {}
         self._complaints = TokenBuckets(burst=_COMPLAINTS, per_second=_COMPLAINTS_PER_S, clock=clock)
@@ -122,7 +121,6 @@ class Ingest:
         named = message.topic.split("/")[1]
         if not message.payload:
             # An empty payload clears what the broker retains, and never the database.
-            self._emptied(message)
             return
         try:
             self._check_and_handle(message, row, most_bytes, handle)
@@ -145,9 +143,8 @@ class Ingest:
         if values is None:
             raise InvalidMessage("the bus has no such topic")
         if entry is None and message.retain:
-            # Left behind, or on its way while the device is removed: swept away, nothing to warn of.
+            # Another hub's on a shared broker: nothing to warn of.
             _log.debug("%.200r is retained of a device that is not there", message.topic)
-            self._suspect(values["device"])
             return
         if entry is None or (key := self._directory.public_key(entry.id)) is None:
             raise InvalidMessage("it is from a device that has not joined or was revoked")
@@ -155,11 +152,6 @@ class Ingest:
         if len(message.payload) > most_bytes:
             raise InvalidMessage(f"{len(message.payload)} bytes are more than the {most_bytes} allowed")
         handle(entry, sender, message, values)
-
-    def _emptied(self, message: Message) -> None:
-        values = topics.SKILL.match(message.topic)
-        if values is not None and (sender := self._senders.get(values["device"])) is not None:
-            sender.published.discard(values["skill"])
 
     def _sender(self, entry: Entry, key: PublicKey) -> _Sender:
         sender = self._senders.get(entry.id)
@@ -199,6 +191,8 @@ class Ingest:
             self._journal.high_water(entry.id, sender.key.kid, presence.high)
             if status.state == "online":
                 self._manifest(entry, sender, dict(status.skills))
+                if not message.retain:
+                    self._on_manifest(entry.id, status.skills)
             if not message.retain:
                 self._alive(entry)
         if (presence.state, presence.high.epoch, presence.high.connection) != (
@@ -210,8 +204,6 @@ class Ingest:
 
     def _manifest(self, entry: Entry, sender: _Sender, listed: dict[str, str]) -> None:
         entry.listed = listed
-        if not listed.keys() >= entry.skills.keys() | sender.published:
-            self._suspect(entry.id)
         for name, skill in list(entry.skills.items()):
             if listed.get(name) != skill.digest:
                 self._directory.drop_skill(entry.id, name)
@@ -227,10 +219,6 @@ class Ingest:
             # What the broker kept comes as often as the hub asks for it.
             _spend(sender.registrations, "registrations")
         name, digest = values["skill"], hashlib.sha256(message.payload).hexdigest()
-        if len(sender.published) < 2 * self._bounds.skills:
-            sender.published.add(name)
-        if entry.listed is not None and name not in entry.listed:
-            self._suspect(entry.id)
         known = entry.skills.get(name)
         if known is not None and known.digest == digest:
             return

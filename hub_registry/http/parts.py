@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from hub_registry.bus.retained import Purged
+from hub_registry.bus.purging import Purged
 
 _DAY_S = 24 * 60 * 60
 

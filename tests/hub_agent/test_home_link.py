@@ -16,7 +16,7 @@ from contracts.joining import Login
 from hub_agent.bus.home_ledger import HomeLedger, Published
 from hub_agent.bus.home_link import open_home_link, purge_home
 from hub_agent.settings import HomeLinkSettings
-from hub_registry.bus.retained import Purged
+from hub_registry.bus.purging import Purged
 from hub_registry.storage.store import open_store
 from tests.hub_agent.home import linked, open_home
 from tests.hub_registry.spokes import eventually

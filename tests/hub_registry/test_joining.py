@@ -5,8 +5,8 @@ import pytest
 
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, TooManyRequests
 from contracts.joining import JoinRequest, join_fingerprint
-from hub_registry.access.doorkeeper import Doorkeeper
 from hub_registry.access.joining import Joining
+from hub_registry.access.login_sync import LoginSync
 from hub_registry.settings import JoiningBounds
 from identity.keys import KeyPair
 from tests.hub_registry.doors import NO, FakeDoor
@@ -256,7 +256,7 @@ async def test_a_name_that_is_taken_leaves_the_device_waiting_for_another(house,
 
 async def test_a_device_that_the_broker_refuses_was_never_there_and_goes_on_waiting(house, joining):
     door = FakeDoor()
-    house.authority.use_door(Doorkeeper(house.authority, door))
+    house.authority.use_door(LoginSync(house.authority, door))
     asked = await joining.ask(asking("TV"), source=HERE)
     door.trouble = NO
     with pytest.raises(LinkError):

@@ -1,4 +1,4 @@
-"""What the broker retains: swept when a skill or a device goes, purged on demand, whole again by itself."""
+"""What the broker retains: emptied when a skill or a device goes, purged on demand."""
 
 import json
 import os
@@ -10,10 +10,8 @@ import pytest
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.errors import Disconnected
-from hub_registry.bus.retained import Purged
-from hub_registry.bus.sweeper import Sweeper
+from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Change
-from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import State
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
@@ -86,16 +84,6 @@ async def test_a_skill_whose_rows_the_hub_never_had_is_swept_too(tmp_path, mosqu
         await settled(hub.outside, {OWN, spoke.status_topic, spoke.skill_topic("MediaSkill")})
 
 
-async def test_a_value_that_nobody_told_of_is_found_when_all_are_looked_through(hub):
-    spoke = await hub.joined("TV")
-    await spoke.online(registration("MediaSkill"))
-    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
-    kept, gone = await state(spoke, "MediaSkill"), await state(spoke, "GoneSkill")
-    assert {kept, gone} <= await retained(hub.outside)
-    await hub.service.check_retained()
-    await settled(hub.outside, {OWN, kept, spoke.status_topic, spoke.skill_topic("MediaSkill")})
-
-
 async def test_nothing_is_swept_as_long_as_it_is_unknown_what_a_device_has(tmp_path, mosquitto, hub_key):
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV")
@@ -106,20 +94,8 @@ async def test_nothing_is_swept_as_long_as_it_is_unknown_what_a_device_has(tmp_p
         before = await retained(hub.outside)
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         await eventually(lambda: hub.state(spoke) is State.OFFLINE)
-        await hub.service.check_retained()
-        assert await retained(hub.outside) == before
-
-
-async def test_a_device_that_has_not_spoken_to_this_hub_is_left_for_later(house):
-    class Nowhere:
-        """A broker that must not be touched."""
-
-    directory = Directory()
-    entry = directory.put(await house.devices.add("TV", owner="admin"))
-    sweeper = Sweeper(Nowhere(), directory, retired=set(), states=1, complain=print)
-    for listed, state_ in ((None, State.OFFLINE), ({}, State.UNKNOWN), ({}, State.UNCONFIRMED)):
-        entry.listed, entry.presence.state = listed, state_
-        assert await sweeper.sweep("tv") is False
+        await hub.settled()
+        assert before <= await retained(hub.outside)
 
 
 async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub_key):
@@ -128,30 +104,9 @@ async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub
         await spoke.online(registration("MediaSkill"))
         await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
         values = [await state(spoke, "MediaSkill", f"value{number}") for number in range(5)]
-        assert set(values) <= await retained(hub.outside)
-        await hub.service.check_retained()
-        assert "5 retained values are more than the 3 allowed" in hub.problems(spoke)
-        assert await retained(hub.outside) & set(values) == set(values[:3])
-
-
-async def test_what_only_passes_by_is_not_left_retained(hub):
-    spoke = await hub.joined("TV")
-    await spoke.online(registration("MediaSkill"))
-    await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
-    # No device of ours: another program's, which may do so.
-    await spoke.send(topics.EVENT.build(device="doorbell", name="rang"), b"{}")
-    before = await retained(hub.outside)
-    for topic in (
-        "devices/tv/state/MediaSkill/no value of ours",
-        "devices/tv/events/no event of ours",
-        *(topics.EVENT.build(device="tv", name=f"event{number}") for number in range(3)),
-        topics.CHAT_REQUEST.build(principal="explorer", request="1"),
-    ):
-        await spoke.send(topic, b"{}")
-    assert len(await retained(hub.outside)) == len(before) + 6
-    await hub.service.check_retained()
-    await settled(hub.outside, before)
-    assert "4 messages retained that only pass by" in hub.problems(spoke)
+        left = {spoke.status_topic, spoke.skill_topic("MediaSkill"), *values[:3]}
+        await settled(hub.outside, {OWN, *left})
+        assert "more than the 3 retained topics allowed" in hub.problems(spoke)
 
 
 # ---- devices
@@ -178,7 +133,6 @@ async def test_a_rename_leaves_nothing_behind(own):
         before = await retained(own.outside)
         await own.registry.change_device("tv", Change(display_name="Projector", aliases=["beamer"]))
         await tv.spoke.online(registration("MediaSkill"))
-        await own.service.check_retained()
         assert await retained(own.outside) == before
 
 
@@ -186,15 +140,10 @@ async def test_removing_a_device_that_is_talking_empties_all_that_it_ever_had(ow
     async with logged_in(own, "TV") as tv:
         await tv.spoke.online(registration("MediaSkill"), registration("LampSkill"))
         await tv.spoke.heartbeat()
-        # What no skill, no row of the table and no hub knows of, a device may still have had retained.
-        event = topics.EVENT.build(device="tv", name="pressed")
-        request = topics.CHAT_REQUEST.build(principal="tv", request="1")
-        for topic in (event, request):
-            await tv.spoke.send(topic, b"{}")
         for number in range(300):
             await state(tv.spoke, "GoneSkill", f"value{number}")
         await own.service.remove_device("tv")
-        assert await retained(own.outside) == {OWN}
+        await settled(own.outside, {OWN})
 
 
 async def test_what_a_device_left_while_the_broker_was_away_is_emptied_when_it_is_back(
@@ -224,7 +173,7 @@ async def test_a_device_that_was_removed_long_ago_is_swept_wherever_it_is_seen(t
         stranger = topics.STATUS.build(device="of_another_hub")
         await hub.service.remove_device("tv")
     async with open_link(LinkSettings(urls=(mosquitto.url,), client_id="late")) as link:
-        for topic in (spoke.status_topic, topics.EVENT.build(device="tv", name="x"), stranger):
+        for topic in (spoke.status_topic, spoke.skill_topic("MediaSkill"), stranger):
             await link.publish(topic, b"{}", retain=True)
         async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
             await settled(hub.outside, {OWN, stranger})
@@ -338,24 +287,3 @@ async def test_a_broker_that_lost_all_hears_a_new_session_of_the_hub(tmp_path, m
         await eventually(lambda: len(set(sessions)) == 2)
         await eventually(lambda: hub.outside.connected)
         await settled(hub.outside, {OWN})
-
-
-async def test_a_hub_whose_status_was_emptied_by_hand_begins_a_new_session(hub):
-    said: list[bytes] = []
-    await hub.outside.subscribe(OWN, lambda message: said.append(message.payload))
-    await eventually(lambda: said)
-    await hub.outside.publish(OWN, b"", retain=True)
-
-    def sessions() -> set[str]:
-        return {json.loads(payload)["session"] for payload in said if payload}
-
-    await eventually(lambda: len(sessions()) == 2)
-    await settled(hub.outside, {OWN})
-
-
-async def test_a_false_status_of_the_hub_is_put_right(hub):
-    said: list[bytes] = []
-    await hub.outside.subscribe(OWN, lambda message: said.append(message.payload))
-    await eventually(lambda: said)
-    await hub.outside.publish(OWN, b'{"state":"offline"}', retain=True)
-    await eventually(lambda: said[-1] == said[0] and len(said) >= 3)

@@ -12,7 +12,7 @@ from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
 from tests.hub_registry.http_client import over_http
 from tests.hub_registry.hubs import Hub, open_hub
-from tests.hub_registry.retained import retained, settled
+from tests.hub_registry.retained import settled
 from tests.hub_registry.spokes import eventually
 
 SKILL = """
@@ -79,13 +79,6 @@ async def test_after_a_broker_that_keeps_nothing_was_restarted(hub, mosquitto):
     await eventually(lambda: not hub.outside.connected)
     mosquitto.start()
     await eventually(lambda: hub.outside.connected)
-    await whole(hub, hub.outside)
-
-
-async def test_after_somebody_emptied_all_that_was_retained_while_everybody_stayed_connected(hub):
-    await whole(hub, hub.outside)
-    for topic in sorted(await retained(hub.outside)):
-        await hub.outside.publish(topic, b"", retain=True)
     await whole(hub, hub.outside)
 
 

@@ -8,7 +8,7 @@ from sqlmodel import delete
 
 from contracts.errors import Conflict, LinkError, Unauthorized
 from hub_registry.access.clients import Clients
-from hub_registry.access.doorkeeper import Doorkeeper
+from hub_registry.access.login_sync import LoginSync
 from hub_registry.access.token_rows import revoke_rows
 from hub_registry.access.tokens import TokenAuthority, TokenRequest
 from hub_registry.registry import open_registry
@@ -28,13 +28,13 @@ def door() -> FakeDoor:
 
 
 @pytest.fixture
-async def keeper(house: House, door: FakeDoor) -> AsyncIterator[Doorkeeper]:
+async def sync(house: House, door: FakeDoor) -> AsyncIterator[LoginSync]:
     """Runs as it does in the hub."""
-    keeper = Doorkeeper(house.authority, door)
-    stop = house.authority.use_door(keeper)
+    sync = LoginSync(house.authority, door)
+    stop = house.authority.use_door(sync)
     async with asyncio.TaskGroup() as running:
-        task = running.create_task(keeper.run())
-        yield keeper
+        task = running.create_task(sync.run())
+        yield sync
         task.cancel()
     stop()
 
@@ -85,14 +85,14 @@ EXPECTED = (
 )
 
 
-async def test_who_joins_is_let_in_and_who_is_revoked_is_shut_out(house, door, keeper):
+async def test_who_joins_is_let_in_and_who_is_revoked_is_shut_out(house, door, sync):
     device, _, token = await house.joined("TV")
     assert door.password(device) == token
     await house.authority.revoke_subject("device", device)
     assert (door.password(device), door.kicked) == (None, [device])
 
 
-async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, door, keeper):
+async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, door, sync):
     device, _, old = await house.joined("TV")
     lost, new = await renewed(house, old), await renewed(house, old)
     assert door.password(device) == old
@@ -105,7 +105,7 @@ async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, d
             await house.authority.authenticate(ended)
 
 
-async def test_a_broker_that_refuses_a_renewed_token_leaves_both_tokens_good(house, door, keeper):
+async def test_a_broker_that_refuses_a_renewed_token_leaves_both_tokens_good(house, door, sync):
     device, _, old = await house.joined("TV")
     new = await renewed(house, old)
     door.trouble = NO
@@ -117,9 +117,7 @@ async def test_a_broker_that_refuses_a_renewed_token_leaves_both_tokens_good(hou
     assert door.password(device) == new
 
 
-async def test_a_renewed_token_that_is_used_while_the_broker_is_away_is_its_password_later(
-    house, door, keeper
-):
+async def test_a_renewed_token_that_is_used_while_the_broker_is_away_is_its_password_later(house, door, sync):
     device, _, old = await house.joined("TV")
     new = await renewed(house, old)
     door.trouble = AWAY
@@ -128,11 +126,11 @@ async def test_a_renewed_token_that_is_used_while_the_broker_is_away_is_its_pass
         house.authority.check(old)
     assert door.password(device) == old
     door.trouble = None
-    await keeper.settle()
+    await sync.settle()
     assert door.password(device) == new
 
 
-async def test_revoking_a_token_ends_what_was_renewed_from_it_too(house, door, keeper):
+async def test_revoking_a_token_ends_what_was_renewed_from_it_too(house, door, sync):
     device, _, token = await house.joined("TV")
     stolen = await renewed(house, token)
     await house.authority.revoke([house.authority.check(token).jti])
@@ -141,14 +139,14 @@ async def test_revoking_a_token_ends_what_was_renewed_from_it_too(house, door, k
         await house.authority.authenticate(stolen)
 
 
-async def test_revoking_a_renewal_that_was_never_used_disconnects_nobody(house, door, keeper):
+async def test_revoking_a_renewal_that_was_never_used_disconnects_nobody(house, door, sync):
     device, _, token = await house.joined("TV")
     unused = await renewed(house, token)
     await house.authority.revoke([house.authority.check(unused).jti])
     assert (door.password(device), door.kicked) == (token, [])
 
 
-async def test_who_the_broker_does_not_let_in_has_not_joined_and_may_try_again(house, door, keeper):
+async def test_who_the_broker_does_not_let_in_has_not_joined_and_may_try_again(house, door, sync):
     device = await house.devices.add("TV", owner="admin")
     invitation = await house.enrolment.invite(device.id, lifetime_s=600)
     key = KeyPair.generate()
@@ -162,7 +160,7 @@ async def test_who_the_broker_does_not_let_in_has_not_joined_and_may_try_again(h
     assert door.password("tv") == joined.token
 
 
-async def test_joining_anew_that_the_broker_refuses_leaves_the_device_as_it_was(house, door, keeper):
+async def test_joining_anew_that_the_broker_refuses_leaves_the_device_as_it_was(house, door, sync):
     device, key, token = await house.joined("TV")
     invitation = await house.enrolment.invite(device, lifetime_s=600)
     door.trouble = NO
@@ -173,14 +171,14 @@ async def test_joining_anew_that_the_broker_refuses_leaves_the_device_as_it_was(
     assert door.password(device) == token
 
 
-async def test_a_wrong_enrolment_token_never_reaches_the_broker(house, door, keeper):
+async def test_a_wrong_enrolment_token_never_reaches_the_broker(house, door, sync):
     _, _, token = await house.joined("TV")
     with pytest.raises(Unauthorized):
         await house.enrolment.enrol("wrong.wrong", KeyPair.generate().public.jwk())
     assert (door.password("tv"), door.kicked) == (token, [])
 
 
-async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_right(house, door, keeper):
+async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_right(house, door, sync):
     _, _, token = await house.joined("TV")
     claims, _ = house.authority.prepare(
         TokenRequest(kind="device", subject="tv", owner="admin", scopes=(), lifetime_s=60)
@@ -192,7 +190,7 @@ async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_
     await eventually(lambda: door.password("tv") == token)
 
 
-async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(house, door, keeper):
+async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(house, door, sync):
     _, _, old = await house.joined("TV")
     claims, row = house.authority.prepare(
         TokenRequest(kind="device", subject="tv", owner="admin", scopes=(), lifetime_s=60)
@@ -216,10 +214,10 @@ async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(ho
         house.authority.check(old)
 
 
-async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(house, door, keeper):
+async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(house, door, sync):
     device, _, token = await house.joined("TV")
     door.trouble = NO
-    with pytest.raises(LinkError, match="still lets tv in") as refused:
+    with pytest.raises(LinkError, match="still accepts the login of tv") as refused:
         await house.authority.revoke_subject("device", device)
     assert "asked again" in refused.value.hint
     with pytest.raises(Unauthorized, match="revoked"):
@@ -229,7 +227,7 @@ async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(
 
 
 async def test_a_revocation_while_the_broker_is_away_holds_over_http_at_once_and_there_later(
-    house, door, keeper
+    house, door, sync
 ):
     device, _, token = await house.joined("TV")
     door.trouble = AWAY
@@ -238,18 +236,18 @@ async def test_a_revocation_while_the_broker_is_away_holds_over_http_at_once_and
         house.authority.check(token)
     assert door.password(device) == token
     door.trouble = None
-    await keeper.settle()
+    await sync.settle()
     assert door.password(device) is None
 
 
-async def test_who_joins_while_the_broker_is_away_is_let_in_when_it_is_back(house, door, keeper):
+async def test_who_joins_while_the_broker_is_away_is_let_in_when_it_is_back(house, door, sync):
     door.trouble = AWAY
     device, _, token = await house.joined("TV")
     door.trouble = None
     await eventually(lambda: door.password(device) == token)
 
 
-async def test_the_broker_is_told_when_a_token_expires(house, door, keeper):
+async def test_the_broker_is_told_when_a_token_expires(house, door, sync):
     await house.authority.issue(
         TokenRequest(kind="client", subject="explorer", owner="admin", scopes=(), lifetime_s=1)
     )
@@ -257,7 +255,7 @@ async def test_the_broker_is_told_when_a_token_expires(house, door, keeper):
     assert door.password("explorer", "client") is None
 
 
-async def test_the_tokens_of_a_person_are_no_logins_on_the_bus(house, door, keeper):
+async def test_the_tokens_of_a_person_are_no_logins_on_the_bus(house, door, sync):
     request = TokenRequest(kind="user", subject="admin", owner="admin", scopes=("chat",), lifetime_s=60)
     first, second = await house.authority.issue(request), await house.authority.issue(request)
     await house.authority.revoke([house.authority.check(first).jti])
@@ -272,7 +270,7 @@ async def test_after_a_restart_the_broker_is_told_the_one_good_token_of_each(hou
     unused = await renewed(house, new)
     again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
     await again.load()
-    await Doorkeeper(again, door).settle()
+    await LoginSync(again, door).settle()
     assert door.password(device) == new
     assert again.awaits_first_use(device) is False
     assert again.was_used(again.check(unused).jti) is False
@@ -283,7 +281,7 @@ async def test_a_token_whose_row_is_gone_is_not_let_in(house, door):
     await house.store.write(lambda session: session.exec(delete(TokenRow)))
     again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
     await again.load()
-    await Doorkeeper(again, door).settle()
+    await LoginSync(again, door).settle()
     assert door.passwords == {}
 
 

@@ -1,4 +1,4 @@
-"""Keeps the door of the broker in step with the database, whatever happens in between."""
+"""Synchronisation of the broker's logins with the database."""
 
 import asyncio
 import logging
@@ -24,14 +24,13 @@ _SETTLE_S: Final = 60.0
 """How long a broker may take to be told everything: five hundred devices at Mosquitto took 2.6 s."""
 
 
-class Doorkeeper:
+class LoginSync:
     """Drives a `Door`; a `hub_registry.access.tokens.BusDoor`. `run` it while the hub is on the bus.
 
-    Whatever the broker could not be told is made up for by telling it everything: at the next connect, and
-    by itself after a failure.
+    After each connect, and after a change that failed, the broker is given the full list of logins.
 
     Args:
-        on_out: Told whom the broker has disconnected and lets in no longer.
+        on_out: Called with each principal whose login was removed and that was disconnected.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Doorkeeper:
         self._in_doubt = asyncio.Event()
 
     async def admit(self, login: BusLogin) -> None:
-        """Let one in with this token and with no other.
+        """Allow a login with this token and with no other.
 
         Raises:
             StrawberryError: If the broker refuses.
@@ -51,10 +50,10 @@ class Doorkeeper:
         try:
             await self._door.admit(login)
         except Disconnected as error:
-            self._put_off(f"{login.principal.id} is let in", error)
+            self._put_off(f"the login of {login.principal.id} is added", error)
 
     async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
-        """Let one in no longer, and disconnect it.
+        """Remove a login and disconnect its client.
 
         Raises:
             LinkError: If the broker refuses; it is asked again.
@@ -63,16 +62,16 @@ class Doorkeeper:
             await self._door.shut_out(principal, revocation)
             self._on_out(principal)
         except Disconnected as error:
-            self._put_off(f"{principal.id} is shut out", error)
+            self._put_off(f"the login of {principal.id} is removed", error)
         except StrawberryError as error:
             self.doubt()
             raise LinkError(
-                f"the broker still lets {principal.id} in: {error.message}",
-                hint="Over HTTP its token is refused already; the broker is asked again.",
+                f"the broker still accepts the login of {principal.id}: {error.message}",
+                hint="Its token is refused over HTTP already; the broker is asked again.",
             ) from error
 
     def doubt(self) -> None:
-        """Have the broker be told everything anew."""
+        """Give the broker the full list of logins soon."""
         self._in_doubt.set()
 
     async def settle(self) -> None:
@@ -92,20 +91,20 @@ class Doorkeeper:
                     )
             except TimeoutError:
                 self.doubt()
-                raise LinkError("the broker takes too long to be told who may log in") from None
+                raise LinkError("the broker takes too long to accept the list of logins") from None
             except BaseException:
                 self.doubt()
                 raise
 
     async def run(self) -> None:
-        """Shut out whose token expires, and set right what failed, until cancelled."""
+        """Remove logins whose token expires, and repeat what failed, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._expire(), name="door: expiry")
-            tasks.create_task(self._set_right(), name="door: set right")
+            tasks.create_task(self._expire(), name="logins: expiry")
+            tasks.create_task(self._repeat(), name="logins: repeat")
 
     def _put_off(self, what: str, error: Disconnected) -> None:
         self.doubt()
-        _log.warning("%s on the bus as soon as the broker can be told: %s", what, error.message)
+        _log.warning("%s when the broker is back: %s", what, error.message)
 
     async def _expire(self) -> None:
         while True:
@@ -115,7 +114,7 @@ class Doorkeeper:
                 _log.error("%s", error)
             await asyncio.sleep(_LOOK_S)
 
-    async def _set_right(self) -> None:
+    async def _repeat(self) -> None:
         backoff, told = Backoff(_AGAIN_S, _AGAIN_MAX_S, jitter=0), ""
         while True:
             await self._in_doubt.wait()
@@ -126,11 +125,13 @@ class Doorkeeper:
             try:
                 await self.settle()
             except SQLAlchemyError as error:
-                _log.error("the broker is told later who may log in, the database cannot be read: %s", error)
+                _log.error(
+                    "the logins of the broker are updated later, the database cannot be read: %s", error
+                )
             except StrawberryError as error:
                 # Once is enough: somebody has to do something about it, and it is tried every minute.
                 if not isinstance(error, Disconnected) and error.message != told:
-                    _log.error("the broker does not agree on who may log in: %s. %s", error, error.hint)
+                    _log.error("the broker refuses the list of logins: %s. %s", error, error.hint)
                     told = error.message
             else:
                 backoff.reset()
