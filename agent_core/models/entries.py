@@ -77,7 +77,8 @@ class ModelEntry(BaseModel):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in PROVIDERS:
-            raise ValueError(f"there is none called {name!r}{did_you_mean(name, PROVIDERS)}")
+            near = did_you_mean(name, PROVIDERS) or f"; there are {', '.join(PROVIDERS)}"
+            raise ValueError(f"there is none called {name!r}{near}")
         return name
 
     @field_validator("base_url")

@@ -45,7 +45,10 @@ def test_no_file_and_no_list_are_no_models(tmp_path: Path) -> None:
         ("models = 3", "must be a list"),
         ("[models]\nname = 'x'", "must be a list"),
         ("[[models]]\nname = 'x'\nprovider = 'openai'", "number 1: setting 'model' is missing"),
-        ("[[models]]\nname = 'x'\nprovider = 'bard'\nmodel = 'm'", "number 1: provider must be 'openai'"),
+        (
+            "[[models]]\nname = 'x'\nprovider = 'bard'\nmodel = 'm'",
+            "provider: there is none called 'bard'; there are openai",
+        ),
         (
             "[[models]]\nname = 'x'\nprovder = 'openai'\nmodel = 'm'",
             "number 1: unknown setting 'provder'; did you mean 'provider'?",

@@ -181,7 +181,7 @@ async def test_an_answer_comes_over_its_own_api(ollama_with: Serve, kind: Gatewa
     assert text(events) == "Good morning to all of you."
     assert events[-1] == Completed("qwen3", input_tokens=11, output_tokens=7, stop="end")
     (request,) = server.requests
-    assert request.native
+    assert request.path == "/api/chat"
     assert request.body["options"]["num_predict"] == 123
     assert request.said("system") == ["Be brief."]
 
@@ -219,7 +219,7 @@ async def test_a_schema_keeps_its_meaning_in_the_form_that_ollama_knows(ollama_w
 
 
 async def test_the_context_is_as_long_as_the_prompt_needs(ollama_with: Serve) -> None:
-    server = ollama_with(lambda seen: Says(text=str(len(seen.kept) == len(seen.messages))), models=[QWEN])
+    server = ollama_with(lambda seen: Says(text=str(seen.fits)), models=[QWEN])
     async with asking(server) as gateway:
         for size in (10, 40_000, 10):
             events = await ask(gateway, ModelRequest("s", (UserMessage("x" * size), UserMessage("Well?"))))
@@ -364,7 +364,7 @@ async def test_where_the_address_says_so_the_other_api_is_asked(ollama_with: Ser
     async with asking(server, base_url=server.base_url, max_output_tokens=99) as gateway:
         assert text(await ask(gateway)) == "Here."
     (request,) = server.requests
-    assert not request.native
+    assert request.path == "/v1/chat/completions"
     assert request.body["max_tokens"] == 99
     assert "max_completion_tokens" not in request.body
 

@@ -19,6 +19,8 @@ def refusal(path: str, raw: bytes) -> str:
         return "the body is not an object"
     if not isinstance(body.get("model"), str) or not body["model"]:
         return "you must provide a model"
+    if body.get("stream") is not True:
+        return "only streams are served here"
     return _refused_tools(body) or _refused_messages(body.get("messages"))
 
 

@@ -29,9 +29,8 @@ class Says(_Reply):
     """An answer of text, tool calls or both; with neither, an empty one.
 
     Attributes:
-        text: Sent in pieces of a few characters when streaming.
+        text: Sent in pieces of a few characters.
         reasoning: Sent in the field ``reasoning_content`` before the text.
-        delay_s: Seconds before the first byte.
         gap_s: Seconds between two pieces of a stream.
     """
 
@@ -39,7 +38,6 @@ class Says(_Reply):
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     reasoning: str = ""
-    delay_s: float = 0.0
     gap_s: float = 0.0
     input_tokens: int = 11
     output_tokens: int = 7
@@ -70,7 +68,7 @@ class Breaks(_Reply):
 
 
 class Garbles(_Reply):
-    """Status 200 with a body that is not what was asked for."""
+    """Status 200 with a body that is no answer."""
 
     kind: Literal["garbles"] = "garbles"
     body: str = "<html>not JSON</html>"
