@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
-from contracts.joining import HubCard, ca_document
+from contracts.joining import DeviceBus, HubCard, ca_document
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
@@ -35,8 +35,10 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return answer(registry.enrol_answer(joined))
 
     async def bus(request: Request) -> Response:
-        await may_register(request)
-        return answer(registry.settings.bus)
+        bearer = await may_register(request)
+        entry = registry.directory.get(bearer.device) if bearer.device else None
+        profile = entry.device.profile if entry else None
+        return answer(DeviceBus(**registry.settings.bus.model_dump(), profile=profile))
 
     async def show_keys(_: Request) -> Response:
         return answer(keys)

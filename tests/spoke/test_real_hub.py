@@ -26,7 +26,7 @@ from contracts.errors import ConfigError
 from hub_agent.http import errors
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.devices import Change
-from hub_registry.http import make_router
+from hub_registry.http import make_routes
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import JoiningBounds, RegistrySettings
 from identity.certificates import Authority, ServerCertificate
@@ -135,7 +135,7 @@ async def house(
         app = FastAPI()
         errors.install(app)
         gate = Gate(registry.authority, registry.accounts)
-        app.include_router(make_router(registry, gate=gate, remover=hub.service))
+        app.router.routes.extend(make_routes(registry, gate=gate, remover=hub.service))
         listener = stack.enter_context(listen("127.0.0.1", 0, purpose="HTTPS"))
         tls = certificate.context()
         await stack.enter_async_context(serve_http(app, listener, tls=tls))
