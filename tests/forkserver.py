@@ -42,6 +42,11 @@ _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 _FOLLOWED: Final = ("PYTHONPATH", "PYTHONUNBUFFERED")
 
 
+# A thread of a test may have gone to a network of its own, where a new process would be, too.
+_NETWORK: Final = Path("/proc/thread-self/ns/net")
+_OWN_NETWORK: Final = _NETWORK.stat().st_ino if _NETWORK.exists() else 0
+
+
 def install() -> None:
     """Fork the ``strawberry`` commands that this process starts; without Linux, leave them as they are."""
     if sys.platform != "linux":
@@ -73,6 +78,8 @@ def _can_fork(options: Mapping[str, Any]) -> bool:
         return False
     special = ("preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
     if any(options[name] not in (None, (), False) for name in special):
+        return False
+    if _NETWORK.stat().st_ino != _OWN_NETWORK:
         return False
     return options["env"] is None or _read_at_start(options["env"]) == _read_at_start(os.environ)
 

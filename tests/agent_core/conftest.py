@@ -22,7 +22,7 @@ def no_real_models() -> Iterator[None]:
 
 @pytest.fixture(params=["tensorzero", "direct"])
 def kind(request: pytest.FixtureRequest) -> GatewayKind:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 def entry_for(server: ScriptedModel, **fields: object) -> ModelEntry:

@@ -170,7 +170,8 @@ async def test_a_pull_that_is_left_stops_and_goes_on_later(ollama_with: Serve) -
         server.held_pull = None
         later = [step async for step in ollama.pull("qwen3:4b")]
     assert later[1].completed == 300
-    assert [model.tag for model in server.models] == ["qwen3:4b"]
+    models: list[FakeModel] = list(server.models)
+    assert [model.tag for model in models] == ["qwen3:4b"]
 
 
 @pytest.mark.parametrize("kind", ["tensorzero", "direct"])

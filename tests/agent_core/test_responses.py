@@ -1,5 +1,5 @@
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -12,9 +12,7 @@ from contracts.wire import Json
 NUMBER = {"type": "object", "properties": {"percent": {"type": "integer", "unit": "%"}}}
 
 
-def method(
-    template: str = "", hint: object = None, *, language: str = "en", read_only: bool = True
-) -> Method:
+def method(template: str = "", hint: Any = None, *, language: str = "en", read_only: bool = True) -> Method:
     schema = TypeAdapter(hint).json_schema(mode="serialization") if hint is not None else None
     return Method(
         name="m",

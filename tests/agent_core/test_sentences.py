@@ -201,6 +201,9 @@ class House:
     async def describe(self, path: str) -> str:
         raise CallError(ErrorCode.UNKNOWN_SKILL, path)
 
+    async def describe_skill(self, name: str) -> dict[str, Json]:
+        raise CallError(ErrorCode.UNKNOWN_SKILL, name)
+
     async def resolve(self, path: str) -> Target:
         raise CallError(ErrorCode.UNKNOWN_SKILL, path)
 

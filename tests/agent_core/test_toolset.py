@@ -431,9 +431,12 @@ async def test_text_from_outside_counts_as_soon_as_the_call_that_brings_it_begin
         if isinstance(event, SkillCalled) and event.state == "progress":
             started.set()
 
+    async def fetch(call: Handler) -> None:
+        await call("devices.pc.TestSkill.fetch_page", [], {})
+
     async def program(call: Handler) -> Json:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(call("devices.pc.TestSkill.fetch_page", [], {}))
+            tasks.create_task(fetch(call))
             await started.wait()
             house.blocked = None
             with pytest.raises(CallError, match="did not confirm"):
@@ -524,7 +527,7 @@ async def test_output_cannot_close_its_own_mark() -> None:
 
 async def test_a_sandbox_that_cannot_start_is_a_result_with_a_hint() -> None:
     class Broken(Runner):
-        async def run(self, *_: object, **__: object) -> RunResult:  # type: ignore[override]
+        async def run(self, *_: object, **__: object) -> RunResult:
             raise SandboxError("deno is missing", hint="Run make run")
 
     house = House()

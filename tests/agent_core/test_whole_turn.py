@@ -65,6 +65,9 @@ class Lamp:
     async def describe(self, path: str) -> str:
         return describe_target(await self.resolve(path))
 
+    async def describe_skill(self, name: str) -> dict[str, Json]:
+        raise CallError(ErrorCode.UNKNOWN_SKILL, name)
+
     async def resolve(self, path: str) -> Target:
         parts = split_path(path)
         if parts.method not in METHODS:

@@ -66,7 +66,7 @@ class Client:
         self.paho.on_connect = lambda _c, _u, _f, reason, _p: self._tell(self._set, reason.value)
         self.paho.on_disconnect = lambda *_: self._tell(self.left.set)
         self.paho.on_message = lambda _c, _u, m: self._tell(
-            self.inbox.put_nowait, Message(m.topic, m.payload, m.retain, m.qos)
+            self.inbox.put_nowait, Message(m.topic, bytes(m.payload), m.retain, m.qos)
         )
         self.paho.on_subscribe = lambda _c, _u, mid, codes, _p: self._tell(
             self._answer, mid, [code.value for code in codes]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -72,8 +72,8 @@ class Wire:
 
     def stop_reading(self) -> None:
         """Take nothing more from the broker."""
-        transport = self.stream.writer.transport if self.stream else self.web.transport  # type: ignore[union-attr]
-        transport.pause_reading()  # type: ignore[attr-defined]
+        transport: Any = self.stream.writer.transport if self.stream else self.web.transport
+        transport.pause_reading()
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Place:
         assert await wire.receive(4) == b"\x20\x02\x00\x00"
         return wire
 
-    async def client(self, name: str, kind: Literal["device", "hub"] = "device", **options: object) -> Client:
+    async def client(self, name: str, kind: Literal["device", "hub"] = "device", **options: Any) -> Client:
         """A program of somebody else's: paho, over this way."""
         transport = "websockets" if self.way in ("ws", "wss") else "tcp"
         client = Client(name, self.house.token(name, kind), transport=transport, **options)

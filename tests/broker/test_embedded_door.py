@@ -20,7 +20,7 @@ def login(house: House, name: str, token: str) -> BusLogin:
 
 def hub_link(house: House):
     settings = LinkSettings(
-        urls=(house.broker.url,),
+        urls=(f"mqtt://127.0.0.1:{house.port}",),
         client_id="main",
         username="main",
         password=SecretStr(house.token("main", "hub")),

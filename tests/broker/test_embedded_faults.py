@@ -13,6 +13,7 @@ import pytest
 from amqtt.contexts import BrokerConfig
 
 from broker.embedded.opening import Limits
+from contracts.claims import PrincipalKind
 from tests.broker.embedded_world import (
     House,
     connect_packet,
@@ -170,7 +171,8 @@ async def test_a_shared_subscription_is_refused_instead_of_granted_and_silent(
         await client.subscribe("end")
         await client.publish("end", b"")
         assert [message.topic for message in await client.until("end")] == ["end"]
-    for name, kind in (("main", "hub"), ("pc", "device"), ("explorer", "client")):
+    logins: list[tuple[str, PrincipalKind]] = [("main", "hub"), ("pc", "device"), ("explorer", "client")]
+    for name, kind in logins:
         client = await ours.client(name, kind)
         assert await client.subscribe("$share/group/devices/pc/status") == 0x80
 
@@ -202,7 +204,8 @@ async def test_nobody_comes_in_without_a_name_and_only_this_machine_is_listened_
 ) -> None:
     stock = BrokerConfig()
     assert stock.listeners["default"].bind == "0.0.0.0:1883"
-    assert stock.plugins["amqtt.plugins.authentication.AnonymousAuthPlugin"] == {"allow_anonymous": True}
+    plugins: Any = stock.plugins
+    assert plugins["amqtt.plugins.authentication.AnonymousAuthPlugin"] == {"allow_anonymous": True}
     assert [each.laddr.ip for each in listening(ours.port)] == ["127.0.0.1"]
     assert await answer_to_nobody(ours) == 5
 

@@ -333,7 +333,7 @@ async def test_a_renewed_certificate_counts_from_the_next_connection_on(
     before = await secure.log_in("pc")
     secure.authority.issue(["new.local"], ["127.0.0.1"], directory=tmp_path / "certs").load_into(
         secure.context
-    )  # type: ignore[arg-type]
+    )
     pair = await asyncio.open_connection(
         "127.0.0.1", secure.house.port, ssl=secure.trust, server_hostname="new.local"
     )

@@ -15,6 +15,7 @@ import jwt
 import pytest
 
 from contracts import topics
+from contracts.claims import Claims
 from contracts.errors import ConfigError
 from contracts.presence import Revocation
 from identity import tokens
@@ -166,7 +167,7 @@ async def test_an_acknowledged_retained_message_outlives_the_kill_of_the_process
         await expect_retained(await again.client("main", "hub"), expected)
 
 
-def device_claims(name: str) -> tokens.Claims:
+def device_claims(name: str) -> Claims:
     return tokens.make_claims(hub_id=HUB, subject=name, kind="device", owner="", scopes=(), lifetime_s=600)
 
 

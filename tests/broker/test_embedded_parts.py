@@ -29,9 +29,9 @@ filters = st.tuples(
 @given(granted=st.lists(filters, max_size=4), topic=topics)
 def test_compiled_rights_are_the_rights_of_the_contracts(granted: list[str], topic: str) -> None:
     for action in ("publish", "receive"):
-        rights = tuple(Right(action, each) for each in granted)  # type: ignore[arg-type]
+        rights = tuple(Right(action, each) for each in granted)
         compiled = CompiledRights(rights)
-        expected = access.allowed(rights, action, topic)  # type: ignore[arg-type]
+        expected = access.allowed(rights, action, topic)
         assert (compiled.may_publish(topic), compiled.may_receive(topic)) == (
             (expected, False) if action == "publish" else (False, expected)
         )

@@ -130,7 +130,7 @@ class Home:
     bus: Bus
     hub: Trial
     logins: dict[Principal, Credentials]
-    _number: itertools.count = field(default_factory=itertools.count)  # type: ignore[type-arg]
+    _number: itertools.count = field(default_factory=itertools.count)
 
     @asynccontextmanager
     async def log_in(self, principal: Principal) -> AsyncIterator[Trial]:

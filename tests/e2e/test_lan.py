@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
@@ -217,7 +218,8 @@ def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
 def test_a_login_is_used_over_tls_and_over_websocket_with_tls(home: House, broker: str) -> None:
     _start_lan(home, "--broker", broker, "--ws-port", str(free_port()))
     login = home.json("broker", "login", "watcher")
-    for url, transport in ((login["brokers"][0], "tcp"), (login["websocket"], "websockets")):
+    transports: tuple[Literal["tcp", "websockets"], ...] = ("tcp", "websockets")
+    for url, transport in zip((login["brokers"][0], login["websocket"]), transports, strict=True):
         address, seen = urlsplit(url), list[str]()
         assert address.scheme in ("mqtts", "wss")
         client = paho.Client(CallbackAPIVersion.VERSION2, client_id="watcher", transport=transport)

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +19,7 @@ _OFTEN = 3
 """Beats in one watchdog's time."""
 
 
-def _told(heard: Heard) -> dict[str, str]:
+def _told(heard: Heard) -> dict[str, Any]:
     """The environment that systemd gives a service."""
     return {"NOTIFY_SOCKET": heard.address, "WATCHDOG_USEC": f"{_WATCHDOG_S * 1_000_000:.0f}"}
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from chat.turns import Ending, TurnKey
 from contracts.errors import Forbidden
 from contracts.history import PAGE_ENTRIES, Entry, SyncAnswer, SyncRequest
-from hub_agent.chat.conversations import Conversations, Ending, TurnKey
+from hub_agent.chat.conversations import Conversations
 from hub_agent.chat.history import History
 from hub_registry.storage.store import Store, open_store
 from tests.hub_agent.home import Home

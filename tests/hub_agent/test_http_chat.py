@@ -471,7 +471,7 @@ async def test_a_model_that_hangs_is_shown_as_skipped_and_other_models_can_be_lo
         ScriptedModel(lambda _: Says(text="Here."), name="house") as house,
     ):
 
-        def model(server: ScriptedModel, **fields: float) -> Model:
+        def model(server: ScriptedModel, **fields: Any) -> Model:
             return Model(
                 ModelEntry(name=server.name, provider="openai", model="m", base_url=server.base_url, **fields)
             )

@@ -57,6 +57,7 @@ async def test_a_mistake_is_told_with_the_nearest_names_and_runs_nothing(home: H
             status, error = await post(client, body)
             assert (status, error["code"]) == expected
             assert named in f"{error['message']} {error['hint']}", error
+        wrong: Any
         for wrong in ({"device": "x"}, {**call("bedroom_pc", "LampSkill.turn_on"), "extra": 1}, [], "x"):
             answer = await client.post("/api/skills/call", json=wrong)
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")

@@ -17,7 +17,7 @@ from identity.keys import KeyPair
 from tests.hub_agent.home import Home, says
 from tests.hub_agent.skills import LampSkill
 
-PROTECTED = (
+PROTECTED: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/chat/completions", says("turn on the lamp")),
     ("GET", "/v1/models", None),
     ("POST", "/api/chat", {"message": "turn on the lamp"}),

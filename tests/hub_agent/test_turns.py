@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chat.tasks import open_tasks
-from chat.turns import Turn, TurnRequest, Turns
+from chat.turns import Ending, Turn, TurnKey, TurnRequest, Turns
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
-from hub_agent.chat.conversations import Conversations, Ending, TurnKey
+from hub_agent.chat.conversations import Conversations
 from hub_registry.storage.store import open_store
 from tests.hub_registry.spokes import eventually
 

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from bus.ports import listen
 from chat.http.server import serve
+from contracts.claims import PrincipalKind, Scope
 from hub_agent.http import errors
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
@@ -44,7 +45,7 @@ class Client:
         self.http = http
         self.registry = registry
 
-    async def token(self, user: User | None = None, *scopes: str, kind: str = "user") -> str:
+    async def token(self, user: User | None = None, *scopes: Scope, kind: PrincipalKind = "user") -> str:
         user = user or self.registry.admin
         return await self.registry.authority.issue(
             TokenRequest(

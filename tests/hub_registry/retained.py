@@ -20,7 +20,7 @@ async def retained(link: Link) -> set[str]:
     await link.publish(marker, b"{}", retain=True, confirmed=True)
     stops = [await link.subscribe(branch, collect) for branch in topics.BRANCHES]
     # Brokers answer subscriptions in their order, so all else has come before the marker.
-    stops.append(await link.subscribe(marker, lambda message: message.retain and done.set()))
+    stops.append(await link.subscribe(marker, lambda message: done.set() if message.retain else None))
     await asyncio.wait_for(done.wait(), 30)
     for stop in stops:
         await stop()

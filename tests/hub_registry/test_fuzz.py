@@ -70,7 +70,7 @@ class Bus:
             )
         self.ingest = Ingest(
             self.directory,
-            Journal(),
+            Journal(),  # type: ignore[arg-type]
             hub_id=HUB,
             bounds=DeviceBounds(),
             on_manifest=lambda device, skills: None,

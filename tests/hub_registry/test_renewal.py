@@ -86,7 +86,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
             await may_renew.wait()
             return await renew(claims, lifetime_s=lifetime_s)
 
-        registry.authority.renew = renew_later
+        registry.authority.renew = renew_later  # type: ignore[method-assign]
         async with open_spoke(spoke), asyncio.TaskGroup() as tasks:
             entry = registry.directory.get(device.id)
             await eventually(lambda: entry.presence.state is State.ONLINE and entry.skills)

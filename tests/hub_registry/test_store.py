@@ -13,12 +13,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlmodel import select
 
-import hub_agent.tables
+import hub_agent.tables  # noqa: F401  its tables are in the database, too
 from contracts.errors import ConfigError
 from hub_registry.access.accounts import Accounts
 from hub_registry.storage import migrations
 from hub_registry.storage.store import HEAD, open_store
-from hub_registry.storage.tables import UserRow, now
+from hub_registry.storage.tables import Table, UserRow, now
 
 
 async def test_a_new_database_has_exactly_the_tables_of_the_models(database: Path):
@@ -60,7 +60,7 @@ sys.exit("alembic" in sys.modules)
 def differences(path: Path) -> list[object]:
     engine = create_engine(f"sqlite:///{path}")
     with engine.connect() as connection:
-        found = compare_metadata(MigrationContext.configure(connection), hub_agent.tables.Table.metadata)
+        found = compare_metadata(MigrationContext.configure(connection), Table.metadata)
     engine.dispose()
     return found
 

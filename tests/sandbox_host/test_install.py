@@ -129,10 +129,12 @@ async def test_an_installation_that_is_stopped_kills_what_it_started_and_leaves_
 ) -> None:
     began = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def begin(_step: str) -> None:
+        loop.call_soon_threadsafe(began.set)
+
     async with asyncio.TaskGroup() as tasks:
-        installing = tasks.create_task(
-            install(tmp_path, progress=lambda _: loop.call_soon_threadsafe(began.set))
-        )
+        installing = tasks.create_task(install(tmp_path, progress=begin))
         await began.wait()
         installing.cancel()
     # Its thread ends by itself, and cleans up after what was killed.

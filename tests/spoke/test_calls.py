@@ -180,7 +180,7 @@ async def test_a_reserved_call_runs_only_when_started(bus: BusSide, spoke: Spoke
     assert place.journal == ["last"]
     assert await reservation.start() == "wrote reserved"
     released = await bus.caller.reserve(request)
-    await released.release()
+    released.release()
     await settle(bus)
     assert place.journal == ["last", "reserved", "last"]
 

@@ -160,7 +160,7 @@ async def test_a_hub_that_hears_too_many_wishes_is_asked_later(
         status = next(refusals, 200) if path == JOIN else 200
         return genuine(path, *given) if status == 200 else (status, None)
 
-    hub.answer = busy  # type: ignore[method-assign]
+    hub.answer = busy  # type: ignore[assignment, method-assign]
     async with joining(settings) as screen:
         hub.joining((await screen.code()).code).state = "approved"
         assert (await screen.task).device == DEVICE
@@ -218,7 +218,7 @@ async def test_a_code_cannot_bring_a_fingerprint_of_its_own_to_the_screen(
         status, answer = genuine(path, *given)
         return status, {**answer, "code": code} if path == JOIN else answer
 
-    hub.answer = forged  # type: ignore[method-assign]
+    hub.answer = forged  # type: ignore[assignment, method-assign]
     async with joining(settings) as screen:
         error = await screen.task
     assert isinstance(error, InvalidMessage)

@@ -72,7 +72,7 @@ async def test_an_authority_that_the_hubs_key_did_not_sign_is_given_nothing(
         status, body = genuine(path, *given)
         return status, body | {"ca": Authority().pem} if path == CARD else body
 
-    hub.answer = forged  # type: ignore[method-assign]
+    hub.answer = forged  # type: ignore[assignment, method-assign]
     with pytest.raises(ConfigError, match="not signed by the hub's key"):
         await joined(hub, place, hub.invite())
     assert hub.requests == [CARD]
@@ -94,7 +94,7 @@ async def test_a_card_whose_key_does_not_match_its_fingerprint_is_refused(
         status, body = genuine(path, *given)
         return status, body | forged if path == CARD else body
 
-    hub.answer = answer  # type: ignore[method-assign]
+    hub.answer = answer  # type: ignore[assignment, method-assign]
     with pytest.raises(InvalidMessage, match="does not match its fingerprint"):
         await joined(hub, place, hub.invite())
     assert hub.requests == [CARD]

@@ -276,7 +276,7 @@ async def test_a_method_that_came_to_its_end_all_the_same_is_not_called_cancelle
 async def test_a_method_that_still_runs_is_not_called_cancelled_either(probe, host):
     running: list[bool] = []
 
-    async def answer() -> None:
+    async def answer(runner: SkillRunner) -> None:
         try:
             await runner.run("ProbeSkill", "patient")
         except NotCancelled as late:
@@ -287,7 +287,7 @@ async def test_a_method_that_still_runs_is_not_called_cancelled_either(probe, ho
 
     async with SkillRunner([host(probe)], settings=QUICK) as runner:
         async with asyncio.TaskGroup() as tasks:
-            call = tasks.create_task(answer())
+            call = tasks.create_task(answer(runner))
             await started(probe)
             call.cancel()
         probe.release.set()

@@ -81,7 +81,7 @@ async def player(name, *, status="Playing", silent=False):
         def Volume(self) -> DBusDouble:  # noqa: N802
             return self.volume
 
-        @Volume.setter
+        @Volume.setter  # type: ignore[no-redef]
         def Volume(self, value: DBusDouble):  # noqa: N802
             self.volume = value
 
