@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -94,7 +94,7 @@ class Hub:
         self.caller = caller
         self._tasks = tasks
 
-    async def call(self, method: str = "echo", **flags: bool) -> "asyncio.Task[Json]":
+    async def call(self, method: str = "echo", **flags: Any) -> "asyncio.Task[Json]":
         """Make a call, and return once it is published."""
         task = self._tasks.create_task(outcome(self.caller, request(method, **flags)))
         # Its first step goes as far as the publication.
