@@ -73,7 +73,7 @@ class OurBroker:
             subject=principal.id,
             kind=principal.kind,
             owner=principal.owner,
-            scopes=(),
+            scopes=("chat",) if principal.chat else (),
             lifetime_s=lifetime_s,
         )
 

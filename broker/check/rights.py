@@ -9,30 +9,33 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from broker.check.expected import Row, Way, rows
 from broker.check.finding import Finding
 from broker.check.guests import Guests, OurBroker, open_guests
 from broker.check.transport import heard_before, try_transport
 from broker.trials import Received, Trial, TrialLogin, open_trial
 from contracts import topics
 from contracts.access import Principal
-from identity import ids
 from identity.keys import KeyPair
 
-__all__ = ["try_ours"]
+__all__ = ["try_ours", "try_rights"]
 
 _OPEN: Final = (
     "Whoever reaches the broker takes part in the bus. Provision it again: strawberry broker provision."
 )
 _REDO: Final = "Provision the broker again: strawberry broker provision."
+_SHOWN: Final = 5
+"""Deviations from the table that are listed; the others are counted."""
 
 
 @dataclass(frozen=True)
 class _Cast:
-    """Who appears: two devices and a reader that exist for a moment."""
+    """The principals that exist for the time of the check."""
 
     device: Principal
     other: Principal
     reader: Principal
+    chatter: Principal
     logins: dict[Principal, TrialLogin]
 
     @classmethod
@@ -40,9 +43,11 @@ class _Cast:
         """Let them in."""
         tag = secrets.token_hex(4)
         device, other = Principal("device", f"check_{tag}_a"), Principal("device", f"check_{tag}_b")
-        reader = Principal("client", f"check_{tag}_reader")
-        everybody = (device, other, reader)
-        return cls(device, other, reader, {each: await guests.admit(each) for each in everybody})
+        owner = f"check_{tag}_user"
+        reader = Principal("client", f"check_{tag}_reader", owner)
+        chatter = Principal("client", f"check_{tag}_chat", owner, chat=True)
+        everybody = (device, other, reader, chatter)
+        return cls(*everybody, {each: await guests.admit(each) for each in everybody})
 
 
 async def try_ours(broker: OurBroker) -> AsyncGenerator[Finding, None]:
@@ -59,10 +64,14 @@ async def try_ours(broker: OurBroker) -> AsyncGenerator[Finding, None]:
             async for finding in findings:
                 yield finding
         async with open_trial(guests.hub()) as hub:
-            scenes = _Scenes(cast, hub)
-            yield await scenes.own_topics()
-            yield await scenes.others_topics()
-            yield await scenes.reader()
+            for name, who in (
+                ("a device", cast.device),
+                ("a reader", cast.reader),
+                ("a chat client", cast.chatter),
+            ):
+                names = {"device": cast.device.id, "other": cast.other.id}
+                wrong = await try_rights(who, cast.logins[who], hub, **names)
+                yield _judged(f"rights of {name}", wrong)
         topic = topics.STATE.build(device=cast.device.id, skill="Check", property="value")
         async with aclosing(try_transport(guests.hub(), topic)) as findings:
             async for finding in findings:
@@ -95,73 +104,67 @@ async def _try_login(name: str, login: TrialLogin, *, wanted: bool) -> Finding:
         return Finding(name, trial.accepted == wanted, detail, "" if trial.accepted == wanted else _OPEN)
 
 
-class _Scenes:
-    """What one may do and hear, with the hub as witness."""
+async def try_rights(who: Principal, login: TrialLogin, hub: Trial, *, device: str, other: str) -> list[str]:
+    """Try every line of the table for a principal, and return what is not as it says.
 
-    def __init__(self, cast: _Cast, hub: Trial) -> None:
-        self._cast = cast
-        self._hub = hub
+    Args:
+        hub: Logged in as the hub, which may do all of it; it is subscribed to all our topics.
+        device: Name of a device that is not the other one.
+        other: Name of the other device, principal and user.
+    """
+    table = list(rows(who, device=device, other=other))
+    for branch in topics.BRANCHES:
+        await hub.subscribe(branch)
+    wrong = await _try_publishing([row for row in table if row.way == "publish"], login, hub)
+    ways: tuple[Way, ...] = ("by name", "by wildcard", "everything")
+    for way in ways:
+        wrong += await _try_hearing([row for row in table if row.way == way], login, hub)
+    return wrong
 
-    async def own_topics(self) -> Finding:
-        """A device publishes its own, and hears what is for it."""
-        device = self._cast.device
-        sent = await self._reaches_hub(device, device)
-        heard = await self._hears_call(device, device)
-        return _judged(
-            "a device's own topics",
-            [(sent, "it can publish"), (heard, "it hears its calls")],
-            [(not sent, "it cannot publish"), (not heard, "it does not hear its calls")],
-        )
 
-    async def others_topics(self) -> Finding:
-        """A device neither speaks for another nor listens to it."""
-        device, other = self._cast.device, self._cast.other
-        sent = await self._reaches_hub(device, other)
-        heard = await self._hears_call(device, other)
-        return _judged(
-            "another device's topics",
-            [(not sent, "it cannot publish"), (not heard, "it does not hear the calls")],
-            [(sent, "it can publish for another"), (heard, "it hears another's calls")],
-        )
+async def _try_publishing(table: list[Row], login: TrialLogin, hub: Trial) -> list[str]:
+    payload = secrets.token_hex(8).encode()
+    # Mosquitto may disconnect a client that publishes what it may not: each such try has a login of its own.
+    groups = [[row for row in table if row.allowed], *([row] for row in table if not row.allowed)]
+    for group in groups:
+        async with open_trial(login) as trial:
+            for row in group:
+                await trial.publish(row.topic, payload)
+    return _deviations(table, await _until_now(hub, hub), payload)
 
-    async def reader(self) -> Finding:
-        """A reader asks for everything, and is given events but no calls."""
-        device, reader = self._cast.device, self._cast.reader
-        event, call = _event(device), _call(device)
-        async with open_trial(self._cast.logins[reader]) as trial:
-            asked = await trial.subscribe(topics.EVERYTHING)
-            await self._hub.publish(call, b"check")
-            await self._hub.publish(event, b"check")
-            messages = await self._before_mark(trial, event) if asked else []
-        told = any(each.topic == event for each in messages)
-        spied = any(each.topic == call for each in messages)
-        return _judged(
-            "what a reader sees",
-            [(told, "events"), (not spied, "no calls")],
-            [(not told, "no events"), (spied, "the arguments of calls")],
-        )
 
-    async def _reaches_hub(self, who: Principal, whose: Principal) -> bool:
-        await self._hub.subscribe(_event(whose))
-        payload = secrets.token_hex(8).encode()
-        # A broker may hang up on who publishes what is forbidden.
-        async with open_trial(self._cast.logins[who]) as trial:
-            await trial.publish(_event(whose), payload)
-        messages = await self._before_mark(self._hub, _event(whose))
-        return any(each.payload == payload for each in messages)
+async def _try_hearing(table: list[Row], login: TrialLogin, hub: Trial) -> list[str]:
+    payload = secrets.token_hex(8).encode()
+    async with open_trial(login) as trial:
+        for filter_ in {row.filter for row in table}:
+            await trial.subscribe(filter_)
+        for row in table:
+            await hub.publish(row.topic, payload)
+        return _deviations(table, await _until_now(trial, hub), payload)
 
-    async def _hears_call(self, who: Principal, whose: Principal) -> bool:
-        async with open_trial(self._cast.logins[who]) as trial:
-            await trial.subscribe(_control(who))
-            await trial.subscribe(_call(whose))
-            await self._hub.publish(_call(whose), b"check")
-            messages = await self._before_mark(trial, _control(who))
-        return any(each.topic == _call(whose) for each in messages)
 
-    async def _before_mark(self, trial: Trial, topic: str) -> list[Received]:
-        mark = secrets.token_hex(8).encode()
-        await self._hub.publish(topic, mark)
-        return await heard_before(trial, topic, mark)
+def _deviations(table: list[Row], messages: list[Received], payload: bytes) -> list[str]:
+    heard = {message.topic for message in messages if message.payload == payload}
+    return [_said(row) for row in table if (row.topic in heard) != row.allowed]
+
+
+async def _until_now(witness: Trial, hub: Trial) -> list[Received]:
+    """Return all that was delivered to one of the two so far."""
+    # A device hears the hub's status, and so does everybody else.
+    topic, mark = topics.HUB_STATUS.build(instance="check-mark"), secrets.token_hex(8).encode()
+    if witness is not hub:
+        await witness.subscribe(topic)
+    await hub.publish(topic, mark)
+    return await heard_before(witness, topic, mark)
+
+
+def _said(row: Row) -> str:
+    can = "cannot" if row.allowed else "can"
+    verb = "publish" if row.way == "publish" else "hear"
+    how = {"by wildcard": f" by subscribing to {row.filter}", "everything": " by subscribing to #"}.get(
+        row.way, ""
+    )
+    return f"it {can} {verb} {row.named}{how}"
 
 
 async def _try_shutting_out(guests: Guests, cast: _Cast, patience_s: float) -> Finding:
@@ -179,23 +182,8 @@ async def _try_shutting_out(guests: Guests, cast: _Cast, patience_s: float) -> F
     return Finding(name, ok=True, detail="a device is disconnected at once and cannot come back")
 
 
-def _judged(name: str, good: list[tuple[bool, str]], bad: list[tuple[bool, str]]) -> Finding:
-    wrong = [text for holds, text in bad if holds]
-    if wrong:
-        return Finding(name, ok=False, detail=", ".join(wrong), hint=_REDO)
-    return Finding(name, ok=True, detail=", ".join(text for _, text in good))
-
-
-def _event(device: Principal) -> str:
-    return topics.EVENT.build(device=device.id, name="check")
-
-
-def _call(device: Principal) -> str:
-    return topics.CALL.build(device=device.id, skill="Check", method="check")
-
-
-def _control(device: Principal) -> str:
-    return topics.CONTROL.build(device=device.id, call=_CALL_ID)
-
-
-_CALL_ID: Final = ids.uuid7()
+def _judged(name: str, wrong: list[str]) -> Finding:
+    if not wrong:
+        return Finding(name, ok=True, detail="it can do what it must, and nothing else")
+    more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return Finding(name, ok=False, detail=", ".join(wrong[:_SHOWN]) + more, hint=_REDO)

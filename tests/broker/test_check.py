@@ -35,7 +35,7 @@ def wrong(findings: list[Finding]) -> list[str]:
 
 async def test_a_broker_that_is_as_it_should_be_has_nothing_wrong(any_bus: Bus) -> None:
     findings = await check(ours(any_bus))
-    assert wrong(findings) == []
+    assert [finding for finding in findings if not finding.ok] == []
     assert {finding.name for finding in findings} == {
         "login of the hub",
         "login of a device",
@@ -48,9 +48,9 @@ async def test_a_broker_that_is_as_it_should_be_has_nothing_wrong(any_bus: Bus) 
         "token that has expired",
         "token of another device",
         "reader in the place of a device",
-        "a device's own topics",
-        "another device's topics",
-        "what a reader sees",
+        "rights of a device",
+        "rights of a reader",
+        "rights of a chat client",
         "MQTT versions",
         "QoS 1",
         "retained messages",
@@ -120,8 +120,9 @@ async def test_a_broker_that_lets_everybody_do_everything_is_found_out(tmp_path:
         "token that has expired",
         "token of another device",
         "reader in the place of a device",
-        "another device's topics",
-        "what a reader sees",
+        "rights of a device",
+        "rights of a reader",
+        "rights of a chat client",
         "shutting out",
     ]
 
