@@ -40,7 +40,7 @@ from contracts.events import (
 )
 
 _SAME_FAILURES: Final = 3
-"""How often the very same call may fail; a model that repeats it then will not find out by itself."""
+"""How often the very same call may fail; a model that repeats it then does not recover by itself."""
 
 _PARAGRAPH: Final = "\n\n"
 
@@ -183,7 +183,7 @@ class _Turn:
         raise _ToolsUsedUp(f"the turn was stopped after {_steps(self._limits.iterations)}")
 
     async def _sum_up(self, messages: list[Message], reason: str) -> None:
-        """Let the model say how far it came; where it cannot, the turn ends as one that was stopped."""
+        """Ask the model for a summary; end the turn as stopped where it gives none."""
         shown = len(self._shown)
         question = UserMessage(_LAST_WORD.format(reason=reason))
         try:
@@ -233,7 +233,7 @@ class _Turn:
         return _Answer(AssistantMessage(text, tuple(map(_acceptable, made))), made, completed)
 
     def _show(self, text: str, *, new_paragraph: bool) -> bool:
-        """Show a piece of text; says whether the next one still begins a paragraph."""
+        """Show a piece of text; return whether the next one still begins a paragraph."""
         if new_paragraph:
             text = text.lstrip()
         if not text:
@@ -292,7 +292,7 @@ class _Turn:
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        """Let the turn's clock stand still meanwhile; several pauses may overlap."""
+        """Stop the turn's clock meanwhile; several pauses may overlap."""
         assert self._clock is not None
         now = asyncio.get_running_loop().time
         self._pauses += 1
@@ -331,7 +331,7 @@ def _limit(message: str) -> TurnError:
 
 
 def _with_own_ids(calls: list[ToolCall], iteration: int) -> tuple[ToolCall, ...]:
-    """Give each call an id that is unique in the turn; some models number those of each answer anew."""
+    """Make the ids of calls unique in the turn; some models restart numbering in each answer."""
     return tuple(
         replace(call, id=re.sub(r"[^A-Za-z0-9_-]", "_", f"t{iteration}_{number}_{call.id}")[:40])
         for number, call in enumerate(calls)

@@ -87,7 +87,7 @@ def broken(model: Model, reason: str) -> Failed:
 
 
 def one_line(text: str, model: Model) -> str:
-    """Make the text of an error fit for people: one line, bounded, without the model's key.
+    """Make the text of an error readable: one line, bounded, without the model's key.
 
     An error body in OpenAI's form is reduced to its message.
     """
@@ -156,7 +156,7 @@ class ThoughtFilter:
         self._passes = False
 
     def feed(self, text: str) -> str:
-        """Take a piece of the answer; returns what of it can be shown."""
+        """Take a piece of the answer; return what of it can be shown."""
         if self._passes:
             return text
         self._held += text

@@ -209,7 +209,7 @@ class _Answer:
         self._thoughts = ThoughtFilter()
 
     def take(self, piece: TextPart | ToolCall | Completed) -> list[TextPart | ToolCall]:
-        """Take a piece; returns the text and calls that go out now."""
+        """Take a piece; return the text and calls that go out now."""
         match piece:
             case TextPart(text):
                 return self._text(self._thoughts.feed(text))

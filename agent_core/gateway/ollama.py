@@ -5,13 +5,22 @@ into the default one loses its beginning without a word. ``/api/chat`` takes ``n
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, broken, refused, unreachable
-from agent_core.gateway.ollama_wire import chat_messages, chat_tools
+from agent_core.gateway.backend import (
+    Alive,
+    Backend,
+    Failed,
+    Failure,
+    Piece,
+    broken,
+    parsed_arguments,
+    refused,
+    unreachable,
+)
 from agent_core.gateway.protocol import (
     AssistantMessage,
     Completed,
@@ -22,10 +31,12 @@ from agent_core.gateway.protocol import (
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     UserMessage,
 )
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.models.ollama import NO_TOOLS_ADVICE, context_length_of, open_client
+from contracts.wire import Json
 
 if TYPE_CHECKING:
     import ollama
@@ -39,6 +50,10 @@ _BYTES_PER_TOKEN: Final = 3
 _MESSAGE_TOKENS: Final = 8
 """What role and marks of one message cost."""
 
+_MAX_SCHEMA: Final = 300
+"""Characters of a schema in a description."""
+
+_MAX_DEPTH: Final = 16
 _LEAST: Final = 4096
 _LEAST_ANSWER: Final = 512
 """Tokens that an answer needs; with less the warning comes."""
@@ -60,10 +75,10 @@ class PromptContext:
 class ContextSize:
     """The context of one model: it grows in steps and never shrinks.
 
-    Ollama loads a model anew for each other length, which takes seconds.
+    Ollama reloads a model for each other length, which takes seconds.
 
     Args:
-        limit: Most tokens; None where nobody knows.
+        limit: Most tokens; None where unknown.
         reason: Why not more, for the warning.
     """
 
@@ -85,8 +100,8 @@ class ContextSize:
             return PromptContext(self._limit)
         return PromptContext(
             self._limit,
-            f"{self._entry.name} does not see all of this: it needs some {prompt + _LEAST_ANSWER} tokens, "
-            f"and {self._reason}. What came first is cut off.",
+            f"{self._entry.name} does not see the whole prompt: it needs some "
+            f"{prompt + _LEAST_ANSWER} tokens, and {self._reason}. The beginning is cut off.",
         )
 
 
@@ -99,7 +114,7 @@ def context_size_for(entry: ModelEntry, trained: int | None) -> ContextSize:
     own = entry.max_context_tokens
     if own is not None and (trained is None or own < trained):
         return ContextSize(entry, limit=own, reason=f"max_context_tokens allows {own}")
-    return ContextSize(entry, limit=trained, reason=f"the model was made for {trained}")
+    return ContextSize(entry, limit=trained, reason=f"the model was trained for {trained}")
 
 
 def prompt_tokens(request: ModelRequest) -> int:
@@ -175,7 +190,7 @@ class OllamaBackend:
     ) -> "AsyncGenerator[ollama.ChatResponse, None]":
         chunks = await self._clients[entry.name].chat(
             model=entry.model,
-            messages=chat_messages(request),
+            messages=_messages(request),
             tools=chat_tools(request.tools) or None,
             stream=True,
             options={"num_ctx": context.num_ctx, "num_predict": entry.max_output_tokens},
@@ -214,7 +229,7 @@ class _Reply:
         self._last: Any = None
 
     def take(self, chunk: "ollama.ChatResponse") -> list[TextPart]:
-        """Take one piece; returns the text in it. Thoughts are never shown."""
+        """Take one piece; return the text in it. Thoughts are never shown."""
         for call in chunk.message.tool_calls or ():
             arguments = dict(call.function.arguments)
             self._calls.append(
@@ -238,3 +253,74 @@ class _Reply:
         if self._last.done_reason == "length":
             return "length"
         return "tools" if self._calls else "end" if self._last.done_reason == "stop" else "unknown"
+
+
+def chat_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Write tools in the part of JSON Schema that Ollama keeps; the rest goes into the descriptions."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        name: _property(schema, tool.parameters.get("$defs", {}))
+                        for name, schema in tool.parameters.get("properties", {}).items()
+                    },
+                    "required": list(tool.parameters.get("required", ())),
+                },
+            },
+        }
+        for tool in tools
+    ]
+
+
+def _property(schema: Json, definitions: Mapping[str, Json]) -> dict[str, Json]:
+    schema = _inlined(schema, definitions)
+    kept = {key: schema.pop(key) for key in ("type", "enum") if key in schema}
+    words = [str(schema.pop("description"))] if schema.get("description") else []
+    if isinstance(schema.get("items"), dict) and "properties" not in schema["items"]:
+        kept["items"] = schema.pop("items")
+    if schema:
+        words.append(json.dumps(schema, ensure_ascii=False)[:_MAX_SCHEMA])
+    return {**kept, **({"description": "; ".join(words)} if words else {})}
+
+
+def _inlined(schema: Json, definitions: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:
+    """Replace references by what they refer to; what is no schema is an empty one."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return {}
+    known = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2])
+    merged = {**known, **schema} if isinstance(known, dict) else dict(schema)
+    merged.pop("$ref", None)
+    if "items" in merged:
+        merged["items"] = _inlined(merged["items"], definitions, depth + 1)
+    choices = [_inlined(each, definitions, depth + 1) for each in merged.get("anyOf", ())]
+    if choices and all("type" in each for each in choices):
+        # An optional value: its types are written together, as Ollama knows them.
+        types = [each.pop("type") for each in choices]
+        del merged["anyOf"]
+        merged = {**{key: value for each in choices for key, value in each.items()}, **merged, "type": types}
+    return merged
+
+
+def _messages(request: ModelRequest) -> list[dict[str, Any]]:
+    """Write a conversation; the result of a tool names its tool, for there are no ids."""
+    made: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
+    for message in request.messages:
+        match message:
+            case UserMessage(text):
+                made.append({"role": "user", "content": text})
+            case AssistantMessage(text, calls):
+                functions = [
+                    {"name": call.name, "arguments": parsed_arguments(call.raw) or {}} for call in calls
+                ]
+                said = {"role": "assistant", "content": text}
+                made.append(
+                    {**said, "tool_calls": [{"function": each} for each in functions]} if calls else said
+                )
+            case ToolMessage(_, name, text):
+                made.append({"role": "tool", "tool_name": name, "content": text})
+    return made

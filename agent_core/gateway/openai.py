@@ -95,7 +95,7 @@ class DirectBackend:
 
 
 class _Garbled(Exception):
-    """A server that does not keep to the API."""
+    """A response that violates the API."""
 
 
 class _StreamedReply:
@@ -110,7 +110,7 @@ class _StreamedReply:
         self._usage = (0, 0)
 
     def take(self, line: str) -> list[TextPart]:
-        """Take one line; returns the text in it."""
+        """Take one line; return the text in it."""
         if not line.startswith("data:"):
             return []
         data = line[5:].strip()

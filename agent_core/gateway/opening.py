@@ -125,7 +125,7 @@ class _Generation:
 
     @asynccontextmanager
     async def used(self, tasks: asyncio.TaskGroup) -> AsyncIterator[FallbackGateway]:
-        """Give the gateway, opening it if need be; it stays open meanwhile."""
+        """Yield the gateway, opened at its first use; it stays open meanwhile."""
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
             tasks.create_task(self._keep(self._opened), name="gateway")

@@ -47,7 +47,7 @@ _CLOSE_S: Final = 0.05
 """After ``close`` its threads end on their own; an interpreter that exits earlier crashes at times."""
 
 _LEFT_S: Final = 5.0
-"""How much later than our own limits those of TensorZero come: they end a request that nobody awaits."""
+"""How much later than our own limits those of TensorZero come: they end a request that was left."""
 
 _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",

@@ -42,7 +42,7 @@ class ModelEntry(BaseModel):
         base_url: Up to and with ``/v1`` for ``openai``. For ``ollama`` it is where Ollama listens; one
             that ends in ``/v1`` means its OpenAI-compatible API, which takes no ``num_ctx``.
         api_key_env: Variable that holds the key; None where the server asks for none.
-        tools: ``native`` for small models, to which writing code comes hard.
+        tools: ``native`` for small models, which write code badly.
         max_output_tokens: Most tokens of one answer.
         max_context_tokens: Most tokens of a context that Ollama is asked to make room for; each costs
             memory. None: as many as a prompt needs, up to what the model was trained for.
@@ -152,7 +152,7 @@ class Models:
 def choose(
     entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Path, local_only: bool | None = None
 ) -> Models:
-    """Find out which entries can be asked.
+    """Return the entries that can be asked, and why others cannot.
 
     Args:
         entries: The configured ones, in order.
@@ -181,7 +181,7 @@ def choose(
 
 
 def _located(entry: ModelEntry, variables: Mapping[str, str]) -> ModelEntry:
-    """Fill in where Ollama listens, as it says itself."""
+    """Fill in the address that ``OLLAMA_HOST`` names."""
     if entry.provider != "ollama" or entry.base_url is not None:
         return entry
     return entry.model_copy(update={"base_url": ollama_address(variables)})
@@ -241,7 +241,7 @@ def read_tables(home: Path) -> dict[str, Any]:
 
 
 def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give all variables: those of ``.env`` in ``home``, and above them those of the environment.
+    """Return all variables: those of ``.env`` in ``home``, overridden by those of the environment.
 
     A line is ``NAME=value``; ``export`` in front, quotes around the value and ``#`` lines are taken
     as a shell takes them.

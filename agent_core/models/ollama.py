@@ -1,4 +1,4 @@
-"""An Ollama in the house: which models it has, what they can do, and getting further ones."""
+"""A client of an Ollama server: its address, its models, and pulls."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -41,8 +41,8 @@ class LocalModel:
         size: Bytes on the disk.
         parameters: As Ollama writes it, for example ``4.0B``.
         context_length: Tokens that it was trained for; None where it does not say.
-        calls_tools: None where this Ollama is too old to say.
-        is_small: Whether code comes hard to a model of this size.
+        calls_tools: None where this Ollama is too old to report it.
+        is_small: Whether a model of this size writes code badly.
         loaded_context: Tokens of the context that it runs with now; None where it is not in memory.
     """
 
@@ -86,7 +86,7 @@ async def open_client(address: str, key: SecretStr | None = None) -> "AsyncItera
 
 
 class Ollama:
-    """What can be asked of an Ollama beside answers."""
+    """Lists and pulls models of one Ollama server."""
 
     def __init__(self, client: "ollama.AsyncClient", address: str) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class Ollama:
         Raises:
             GatewayError: If nothing answers, or what answers is no Ollama.
         """
-        with _told(self._address):
+        with _translated(self._address):
             listed = (await self._client.list()).models
             loaded = {model.model: model.context_length for model in (await self._client.ps()).models}
             return [
@@ -115,7 +115,7 @@ class Ollama:
         """
         import ollama
 
-        with _told(self._address):
+        with _translated(self._address):
             try:
                 steps = cast(
                     "AsyncGenerator[ollama.ProgressResponse, None]",
@@ -164,8 +164,8 @@ def context_length_of(shown: "ollama.ShowResponse") -> int | None:
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
-    """Say in our words what went wrong."""
+def _translated(address: str) -> Iterator[None]:
+    """Translate errors of the client library."""
     import httpx
     import ollama
 
@@ -174,7 +174,7 @@ def _told(address: str) -> Iterator[None]:
     except (ConnectionError, httpx.ConnectError, httpx.ConnectTimeout):
         raise GatewayError(
             f"no Ollama answers at {address}",
-            hint="Start it with 'ollama serve', or say where it is with OLLAMA_HOST; "
+            hint="Start it with 'ollama serve', or set OLLAMA_HOST to its address; "
             "ollama.com/download has it.",
         ) from None
     except ollama.ResponseError as error:

@@ -12,7 +12,7 @@ from agent_core.sentences.templates import BadTemplate, Template, compile_templa
 from contracts.wire import Json
 
 _MAX_UTTERANCE: Final = 300
-"""Nobody commands in longer sentences; the matcher's work grows with the length."""
+"""Longer ones are no commands; the work of the matcher grows with the length."""
 
 _DEVICE_LEAD_WORDS: Final = 2
 """Words before a device's name that belong to it: ``on the``, ``in der``."""
@@ -54,7 +54,7 @@ class SentenceChoice:
         if len(names) > 1:
             return f"On which device: {_either(names)}? Say it again with the name of the device at the end."
         methods = sorted({f"{call.target.skill}.{call.target.method.name}" for call in self.calls})
-        return f"That can mean {_either(methods)}. Please say it in other words."
+        return f"That can mean {_either(methods)}. Please use other words."
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _distinct(calls: list[SentenceCall]) -> list[SentenceCall]:
 
 
 def _rarest(template: Template) -> frozenset[str]:
-    """The words of which an utterance must have one; long ones are in fewer templates."""
+    """Return the words of which an utterance must have one; long ones are in fewer templates."""
     return max(template.clauses, key=lambda clause: min(map(len, clause)), default=frozenset({""}))
 
 

@@ -63,7 +63,7 @@ class Template:
         return all(any(word in utterance for word in clause) for clause in self.clauses)
 
     def arguments(self, utterance: str, method: Method) -> dict[str, Json] | None:
-        """Match an utterance; gives checked arguments, or None where it does not match."""
+        """Match an utterance; return checked arguments, or None where it does not match."""
         for number, slots in enumerate(self._readings(utterance)):
             if number == _MAX_READINGS:
                 return None

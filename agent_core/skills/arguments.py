@@ -1,4 +1,4 @@
-"""Arguments checked by a method's contract alone, where the skill's own code is not at hand."""
+"""Arguments and results checked by a method's contract alone, without the skill's code."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ _LONGEST_MESSAGE: Final = 300
 
 
 def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
-    """Make the error for arguments that do not fit; without another hint it shows the signature."""
+    """Return the error for arguments that do not fit; without another hint it shows the signature."""
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]}…"
     return CallError(
@@ -32,7 +32,7 @@ def bad_arguments(method: Method, message: str, *, hint: str = "") -> CallError:
 
 
 def bind(method: Method, args: Sequence[Json], kwargs: Mapping[str, Json]) -> dict[str, Json]:
-    """Give each argument the name of its parameter.
+    """Assign each argument to its parameter.
 
     Raises:
         CallError: ``bad_arguments`` for too many, unknown, missing or doubly given ones.
@@ -94,7 +94,7 @@ def check_result(method: Method, value: Json) -> None:
     try:
         misfit = _misfit(method.result, value)
     except (ValueError, RecursionError):
-        return  # a declaration that nobody can check in time says nothing
+        return  # a declaration that cannot be checked in time is ignored
     if misfit:
         raise CallError(
             ErrorCode.SKILL_ERROR,
@@ -105,7 +105,7 @@ def check_result(method: Method, value: Json) -> None:
 
 @contextlib.contextmanager
 def _distrusted(method: Method) -> Iterator[None]:
-    """Let nothing through that the schema cannot vouch for: it comes from a device, and may be anything."""
+    """Turn every failure of a foreign schema into ``bad_arguments``: a device may send anything."""
     try:
         yield
     except CallError:
@@ -158,7 +158,7 @@ def _scalar(text: str, kinds: set[str]) -> Json:
 
 
 def _kinds(schema: Json, root: Mapping[str, Json], seen: set[int] | None = None) -> set[str]:
-    """The JSON types that a schema takes, as far as it says; empty means anything."""
+    """Return the JSON types that a schema takes; empty means any."""
     schema = _resolved(schema, root)
     # Each sub-schema once: a few that refer to each other would branch without end.
     seen = set() if seen is None else seen
@@ -176,7 +176,7 @@ def _kinds(schema: Json, root: Mapping[str, Json], seen: set[int] | None = None)
 
 
 def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
-    """Follow references into ``$defs``; what cannot be followed is a schema that says nothing."""
+    """Follow references into ``$defs``; what cannot be followed is an empty schema."""
     for _ in range(_MAX_DEPTH):
         if not isinstance(schema, dict):
             return {}
@@ -188,7 +188,7 @@ def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def _misfit(schema: Mapping[str, Json], value: Json) -> str:
-    """Say where a value does not fit a schema; empty where it does."""
+    """Return where a value does not fit a schema; empty where it does."""
     worst = best_match(validator(json.dumps(schema, sort_keys=True)).iter_errors(value))
     return "" if worst is None else _explained(worst)
 

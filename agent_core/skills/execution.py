@@ -178,7 +178,7 @@ class Execution:
             return Failed(error)
         if isinstance(error, StrawberryError):
             return Failed(CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint))
-        # The traceback stays here: it shows paths and values that are nobody else's business.
+        # The traceback stays here: it shows paths and values that concern this device only.
         self._log.warning("%s failed", self.path, exc_info=error)
         text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
         return Failed(CallError(ErrorCode.SKILL_ERROR, text[:_LONGEST_MESSAGE]))

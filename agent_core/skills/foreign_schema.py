@@ -1,6 +1,6 @@
-"""JSON Schemas that came from a device, made safe to check with.
+"""JSON Schemas of devices, made safe to validate with.
 
-A schema is a small program. One that is meant badly could fetch an address, spend hours in a regular
+A schema is a small program. A malicious one could fetch an address, spend hours in a regular
 expression, or branch without end.
 """
 
@@ -71,7 +71,7 @@ def validator(schema: str) -> Draft202012Validator:
 
 
 def _children(schema: Mapping[str, Json]) -> list[Json]:
-    """The schemas directly inside a schema, but for its definitions."""
+    """Return the schemas directly inside a schema, without its definitions."""
     named = [child for key in _OF_NAMES if key != "$defs" for child in schema.get(key, {}).values()]
     listed = [child for key in _LISTS for child in schema.get(key, ())]
     return named + listed + [schema[key] for key in _SINGLE if key in schema]

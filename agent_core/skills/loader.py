@@ -84,7 +84,7 @@ class LoadedSkill:
         name: The name of its class.
         instance: The one instance.
         methods: What is offered, by name.
-        registration: What is told to the hub.
+        registration: What is registered at the hub.
         concurrency: How many calls of it run at the same time.
     """
 

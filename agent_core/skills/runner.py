@@ -42,7 +42,7 @@ class RunnerSettings:
 class NotCancelled(asyncio.CancelledError):
     """The caller gave up, but the method did not stop for it: it came to its end, or it still runs.
 
-    Whoever answers for the call must not say that it was cancelled. ``result`` is the honest answer.
+    Such a call must not be reported as cancelled; ``result`` gives its outcome.
     """
 
     def __init__(self, path: str, outcome: Outcome | None) -> None:
@@ -187,8 +187,8 @@ class SkillRunner:
         if called.contract.flags.confirm and not confirmed:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
-                f"{path} runs only when a person confirmed it",
-                hint="call it where somebody can be asked",
+                f"{path} needs a person's confirmation",
+                hint="call it where questions can be answered, such as strawberry chat",
             )
         positional, named = called.schema.coerce(args, kwargs or {})
         allowed = called.contract.timeout_ms / 1000

@@ -55,7 +55,7 @@ class _PlainJsonSchema(GenerateJsonSchema):
 
 @dataclass(frozen=True)
 class MethodSchema:
-    """A method's contract together with what is needed to honour it.
+    """A method's contract and the readers of its arguments.
 
     Attributes:
         contract: What is registered.
@@ -209,7 +209,7 @@ def _result_schema(hints: Mapping[str, Any]) -> dict[str, Json] | None:
 
 
 def _result_hint(hint: Any) -> Any:
-    """The type of a call's result: for a generator what it returns, else what it yields last."""
+    """Return the type of a call's result: for a generator what it returns, else what it yields last."""
     if get_origin(hint) not in _GENERATORS:
         return hint
     arguments = get_args(hint)

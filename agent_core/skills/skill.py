@@ -38,10 +38,10 @@ class SkillSink(Protocol):
     def publish_state(
         self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
     ) -> None:
-        """Make a value known that stays until the next one."""
+        """Publish a value that is retained until the next one."""
 
     def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        """Tell that something happened."""
+        """Publish an event, which is not retained."""
 
 
 class SkillCancelled(Exception):
@@ -50,7 +50,7 @@ class SkillCancelled(Exception):
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What an author says about a method beyond its signature.
+    """What an author declares about a method beyond its signature.
 
     Attributes:
         flags: What the method may do.
@@ -69,7 +69,7 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class SkillContext:
-    """What a host gives a skill.
+    """The folder and the sink that a host provides to a skill.
 
     Attributes:
         data_dir: The skill's own folder; made when it is first asked for.
@@ -93,12 +93,12 @@ def skill_method(
     sentences: Mapping[str, Sequence[str]] | None = None,
     responses: Mapping[str, str] | None = None,
 ) -> Callable[[Method], Method]:
-    """Say what a method of a skill may do. A method without it gets the defaults.
+    """Declare what a method of a skill may do. A method without it has the defaults.
 
     Args:
         read_only: It changes nothing, anywhere.
-        idempotent: Doing it twice is the same as doing it once.
-        destructive: It can lose something that cannot be had back.
+        idempotent: Calling it twice has the same effect as calling it once.
+        destructive: It can lose something for good.
         open_world: It reaches outside the home.
         confirm: A person confirms each call.
         untrusted_output: It returns text that strangers wrote: web pages, mail, feeds.
@@ -224,7 +224,7 @@ class Skill:
         )
 
     def emit(self, name: str, payload: object = None) -> None:
-        """Tell the bus that something happened; nobody is told later.
+        """Publish an event on the bus; it is not retained.
 
         Raises:
             ValueError: The name cannot stand in a topic.
@@ -250,7 +250,7 @@ class Skill:
         """
         flag = _CANCEL_FLAG.get()
         if flag is None:
-            # Called from no call (a test, the set-up): there is nobody to give up, the wait remains.
+            # Outside of a call (a test, the set-up) nothing can be cancelled; the wait remains.
             flag = threading.Event()
         if flag.wait(wait_s) if wait_s else flag.is_set():
             raise SkillCancelled
@@ -270,12 +270,12 @@ FRAMEWORK_NAMES: Final = frozenset(name for name in vars(Skill) if not name.star
 
 
 def attach(skill: Skill, context: SkillContext) -> None:
-    """Give a skill its folder and its sink."""
+    """Attach a skill to its folder and its sink."""
     skill._context = context
 
 
 def set_cancel_flag(flag: threading.Event) -> None:
-    """Say, in the context of a call, which flag tells that its caller gave up."""
+    """Set, in the context of a call, the flag that is raised when its caller gives up."""
     _CANCEL_FLAG.set(flag)
 
 

@@ -1,4 +1,4 @@
-"""Skills as tools of their own, for models to which code comes hard: found by the message, called by name."""
+"""Skills as tools of their own, for small models: found by the message, called by name."""
 
 import hashlib
 import json
@@ -105,7 +105,7 @@ class NativeToolset:
         return ToolOutcome(ok=True, text=search_text(page, query, self._limits.search_bytes, tools=tools))
 
     async def _take(self, page: SearchPage) -> dict[str, str]:
-        """Offer what was found; gives the names of the tools by path.
+        """Offer what was found; return the names of the tools by path.
 
         Where there is no room for all, what was found or called longest ago goes.
         """
@@ -188,7 +188,7 @@ class NativeTool:
         """Separate the device that is meant from the arguments of the method.
 
         Returns the path, and the arguments of the method; a device that is none of its own is left to the
-        catalogue, which knows how to say so.
+        catalogue, which reports it.
         """
         given = dict(arguments)
         if not self.device_argument or given.get(self.device_argument) is None:

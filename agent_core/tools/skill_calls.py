@@ -1,4 +1,4 @@
-"""Skill calls that a program in the sandbox makes: the one gate between its words and a device."""
+"""Skill calls of a turn: checked, confirmed where needed, and reported as events."""
 
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -150,8 +150,8 @@ class SkillCalls:
         if self._confirmer is None:
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{method} needs a person's confirmation, and nobody can be asked here",
-                hint="Tell the user to ask for it where questions can be answered, such as strawberry chat.",
+                f"{method} needs a person's confirmation, which cannot be asked for here",
+                hint="Tell the user to do it where questions can be answered, such as strawberry chat.",
                 device=target.device,
             )
         expires_s = self._confirmer.expires_s

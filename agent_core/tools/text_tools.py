@@ -1,4 +1,4 @@
-"""Tool calls that a weak model prints as text in place of making them."""
+"""Tool calls that a weak model prints as text."""
 
 import ast
 import json
@@ -129,7 +129,7 @@ def _from_python(text: str, tools: Sequence[ToolSpec]) -> tuple[str, dict[str, J
 
 
 class Screen:
-    """Holds back, while an answer streams, what may turn out to be a printed call.
+    """A filter that holds back, while an answer streams, what may turn out to be a printed call.
 
     All that is plainly prose goes through at once.
     """
@@ -144,7 +144,7 @@ class Screen:
         self._begun = False
 
     def feed(self, text: str) -> Iterator[str]:
-        """Take a piece; gives what can be shown."""
+        """Take a piece; yield what can be shown."""
         if not self._tools:
             yield text
             return
@@ -165,7 +165,7 @@ class Screen:
             yield self._pass(fence.end())
 
     def rest(self) -> str:
-        """Give what is still held back, at the end of an answer that prints no call."""
+        """Return what is still held back, at the end of an answer that prints no call."""
         held, self._held = self._held, ""
         return held
 

@@ -95,7 +95,7 @@ _ALIASES: Final = {
     "get_function_info": "describe_function",
     "get_skill_info": "describe_function",
 }
-"""Names of the seeds, which models that were told of them go on using."""
+"""Names that other agents have for the same tools; models use them out of habit."""
 
 _SAME_ARGUMENT: Final = {
     "describe_function": ("path", ("function_name", "skill_name", "name")),
@@ -126,7 +126,7 @@ class SkillToolset:
         catalogue: The skills, as this user sees them from the current device.
         caller: Calls them with the rights of this turn.
         session: The sandbox of the conversation.
-        confirmer: Asks the person; None where nobody can be asked, then what needs it is refused.
+        confirmer: Asks the person; without one, a call that needs a confirmation is refused.
         untrusted: Whether text from outside is known to be in the conversation already.
     """
 
@@ -257,5 +257,5 @@ def _shape(spec: ToolSpec) -> str:
 
 
 def failed(message: str, hint: str = "") -> ToolOutcome:
-    """Make the outcome of a call that came to nothing."""
+    """Return the outcome of a call that failed."""
     return ToolOutcome(ok=False, text=f"Error: {message}" + (f"\nHint: {hint}" if hint else ""))

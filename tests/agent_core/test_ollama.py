@@ -1,6 +1,7 @@
 """Ollama in the product: where it is, which models it has, and asking them."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.gateway.fallback import RetryPolicy
-from agent_core.gateway.ollama_wire import chat_tools
+from agent_core.gateway.ollama import chat_tools
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import (
     AssistantMessage,
@@ -214,7 +215,7 @@ async def test_a_schema_keeps_its_meaning_in_the_form_that_ollama_knows(ollama_w
     assert parameters["required"] == ["level"]
     assert parameters["properties"]["level"] == {
         "type": "integer",
-        "description": "at least 0; at most 100; default 50",
+        "description": '{"minimum": 0, "maximum": 100, "default": 50}',
     }
     assert parameters["properties"]["where"]["type"] == ["string", "null"]
 
@@ -236,8 +237,8 @@ async def test_what_cannot_fit_is_told(ollama_with: Serve) -> None:
         assert not [event for event in await ask(gateway) if isinstance(event, Remark)]
         events = await ask(gateway, ModelRequest("s", (UserMessage("x" * 9_000), UserMessage("Well?"))))
     assert isinstance(events[0], Remark)
-    assert "small does not see all of this" in events[0].text
-    assert "made for 2048" in events[0].text
+    assert "small does not see the whole prompt" in events[0].text
+    assert "trained for 2048" in events[0].text
     assert [request.num_ctx for request in server.requests] == [2048, 2048]
 
 
@@ -247,7 +248,7 @@ async def test_the_person_is_told_what_cannot_fit(ollama_with: Serve) -> None:
     async with asking(server, "small") as gateway:
         events = [event async for event in run_turn(request, gateway=gateway, toolset=None)]
     assert isinstance(events[0], Notice)
-    assert "small does not see all of this" in events[0].text
+    assert "small does not see the whole prompt" in events[0].text
     assert isinstance(events[-1], TurnFinal)
 
 
@@ -277,10 +278,10 @@ def test_a_nested_schema_is_told_in_words() -> None:
         "properties": {
             "songs": {
                 "type": "array",
-                "description": 'What to play; shape: {"title": "string", "year": "integer"}',
+                "description": f"What to play; {json.dumps({'items': song})}",
             },
             "names": {"type": "array", "items": {"type": "string"}},
-            "mode": {"enum": ["once", "again"], "description": "default once"},
+            "mode": {"enum": ["once", "again"], "description": '{"default": "once"}'},
             "anything": {},
         },
     }

@@ -1,4 +1,4 @@
-"""A model server that says what a script tells it: OpenAI-compatible, over real HTTP, on loopback.
+"""A model server that answers as a script says: OpenAI-compatible, over real HTTP, on loopback.
 
 It runs in threads of its own, so that synchronous and asynchronous tests use it alike, and alone:
 ``python -m tests.model_server SCRIPT.json`` prints its address. A request that a real server would
@@ -45,7 +45,7 @@ __all__ = [
 
 @contextmanager
 def only_local_models() -> Iterator[None]:
-    """Let no gateway of this process, nor of those it starts, ask a model beyond loopback."""
+    """Restrict the gateways of this process and its children to models on loopback."""
     before = os.environ.get(LOCAL_ONLY)
     os.environ[LOCAL_ONLY] = "1"
     try:

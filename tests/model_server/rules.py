@@ -8,7 +8,7 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
 
 def refusal(path: str, raw: bytes) -> str:
-    """Say why a request would be refused; empty where it would be served."""
+    """Return why a request would be refused; empty where it would be served."""
     if not path.endswith("/chat/completions"):
         return f"there is no {path}"
     try:

@@ -79,7 +79,7 @@ REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="ki
 
 
 def calls(name: str, **arguments: Any) -> Says:
-    """Make the reply that calls one tool."""
+    """Return the reply that calls one tool."""
     return Says(calls=(ScriptedCall(name=name, arguments=arguments),))
 
 
@@ -121,7 +121,7 @@ class SeenRequest:
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """Give the text of a message, whether it came as a string or as parts."""
+    """Return the text of a message, whether it came as a string or as parts."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content

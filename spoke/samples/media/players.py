@@ -111,7 +111,7 @@ class Players:
         )
 
     async def tell(self, name: str, command: str) -> None:
-        """Give a player one of the commands of MPRIS, for example ``Pause``."""
+        """Send a player one of the commands of MPRIS, for example ``Pause``."""
         await self._call(_PREFIX + name, _OBJECT, _PLAYER, command)
 
     async def set_volume(self, name: str, percent: int) -> int:
