@@ -6,8 +6,6 @@ import logging
 import socket
 from typing import Final
 
-import psutil
-
 from contracts.errors import ConfigError, PortTaken
 
 _log = logging.getLogger(__name__)
@@ -99,6 +97,9 @@ def port_owner(port: int) -> str | None:
     Returns:
         None where nobody does, or the system does not tell this user.
     """
+    # 20 ms that a start does not need otherwise.
+    import psutil
+
     try:
         for each in psutil.net_connections(kind="tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:

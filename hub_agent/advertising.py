@@ -5,8 +5,6 @@ It is a convenience: where multicast does not work, one line in the log says so,
 
 import asyncio
 import logging
-import socket
-from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -15,7 +13,7 @@ from zeroconf import Error, InterfaceChoice
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from contracts import discovery
-from identity.certificates import own_names
+from identity.certificates import own_names, primary_address
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +21,6 @@ _GOODBYE_S: Final = 2.0
 """How long taking it back may take; what is not taken back is forgotten by itself."""
 _SHOWN: Final = 8
 """Characters of the hub's id by which two homes in one network are told apart."""
-_ELSEWHERE: Final = "192.0.2.1"
-"""An address of nobody (RFC 5737), to ask the system by which of its own it would go out."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +57,6 @@ async def advertise(advertisement: Advertisement) -> None:
         _warn(error)
     finally:
         await asyncio.shield(_leave(network))
-
-
-def primary_address() -> str | None:
-    """Give the address by which this machine goes out to others; None where it has no way out.
-
-    Nothing is sent.
-    """
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect((_ELSEWHERE, 9))
-        except OSError:
-            return None
-        return str(probe.getsockname()[0])
 
 
 async def _leave(network: AsyncZeroconf) -> None:

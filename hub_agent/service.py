@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 
 from agent_core.gateway.opening import LiveGateway
@@ -21,7 +21,6 @@ from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
 from hub_agent.address import announced, provide_token
-from hub_agent.advertising import Advertisement, advertise
 from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.bus.home_ledger import HomeLedger
@@ -137,7 +136,18 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             tasks.create_task(lan.watch(), name="certificates")
             far = guarded(app, settings.http, names=lan.names)
             await stack.enter_async_context(serve(far, lan.listener, tls=lan.context))
-            tasks.create_task(advertise(_advertisement(settings, registry, lan)), name="announcement")
+            # Multicast DNS, 17 ms to import: only where other machines connect.
+            from hub_agent.advertising import Advertisement, advertise
+
+            said = Advertisement(
+                hub_id=registry.hub_id,
+                key=registry.key.kid,
+                host=lan.host,
+                port=lan.port,
+                tls=lan.context is not None,
+                path=settings.http.base_path,
+            )
+            tasks.create_task(advertise(said), name="announcement")
         # Streams end with their turns; the server waits for them when it is closed, after this.
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))
@@ -151,17 +161,6 @@ async def _shut_out(turns: Turns, connections: Connections, revocation: Revocati
     """End what was begun with a token that is revoked."""
     turns.cancel_where(lambda request: request.token in revocation.tokens)
     connections.revoke(revocation.tokens)
-
-
-def _advertisement(settings: HubSettings, registry: Registry, lan: Lan) -> Advertisement:
-    return Advertisement(
-        hub_id=registry.hub_id,
-        key=registry.key.kid,
-        host=lan.host,
-        port=lan.port,
-        tls=lan.context is not None,
-        path=settings.http.base_path,
-    )
 
 
 def _registry_settings(settings: HubSettings, lan: Lan | None) -> RegistrySettings:
@@ -200,6 +199,7 @@ def _url(settings: HubSettings, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{settings.http.base_path}"
 
 
+@cache
 def _version() -> str:
     try:
         return version("strawberry-home")

@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from contracts.errors import ConfigError
 from identity.files import only_one, write_private
 
-__all__ = ["Authority", "ServerCertificate", "client_context", "needs_renewal", "own_names"]
+__all__ = [
+    "Authority",
+    "ServerCertificate",
+    "client_context",
+    "needs_renewal",
+    "own_names",
+    "primary_address",
+]
 
 _AUTHORITY: Final = timedelta(days=3652)
 _SERVER: Final = timedelta(days=397)
@@ -38,6 +45,8 @@ _BACKDATED: Final = timedelta(days=1)
 _RENEWED_BEFORE: Final = timedelta(days=30)
 
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\Z")
+_ELSEWHERE: Final = "192.0.2.1"
+"""An address of nobody (RFC 5737), to ask the system which of its own it would use to get there."""
 _PATIENCE_S: Final = 5.0
 """How long another process may take to make the same files; it takes milliseconds."""
 
@@ -259,6 +268,19 @@ def own_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
                 if not (address.is_loopback or address.is_link_local or address.is_unspecified):
                     found.add(str(address))
     return ("localhost", *sorted(name for name in names if _NAME.match(name))), tuple(sorted(found))
+
+
+def primary_address() -> str | None:
+    """Return the address by which this machine reaches others; None where it reaches none.
+
+    Nothing is sent.
+    """
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect((_ELSEWHERE, 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
 
 
 def _make_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:

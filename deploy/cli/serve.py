@@ -147,16 +147,17 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
     with quick_imports():
         import spoke.app
         import spoke.chat.talking  # noqa: F401  loaded while the hub starts
+    settings = _spoke_settings(home, options)
     # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
     with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:
         line = parent.readline()
     if not line:
         return 0
     told = json.loads(line)
-    options.hub, options.hub_key, options.insecure = told["hub"], told["hub_key"], told["insecure"]
+    where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}
     token = None if told["token"] is None else SecretStr(told["token"])
     try:
-        serving = _serve_child(_spoke_settings(home, options), token, tell)
+        serving = _serve_child(settings.model_copy(update=where), token, tell)
         run_until_stopped(serving)
     except StrawberryError as error:
         tell("failed", problem=f"{error.message}. {error.hint}".rstrip(". "))

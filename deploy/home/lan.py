@@ -18,8 +18,7 @@ from deploy.home.certificates import days_left, provide_certificate, shown
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.options import LanOptions
-from hub_agent.advertising import primary_address
-from identity.certificates import ServerCertificate, own_names
+from identity.certificates import ServerCertificate, own_names, primary_address
 
 _log = logging.getLogger(__name__)
 

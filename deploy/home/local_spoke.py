@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from contracts.addresses import host_of, is_loopback
 from contracts.backoff import Backoff
 from contracts.errors import StrawberryError
 from deploy.cli.client import find_hub
-from deploy.home.broker_registry import is_local
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 
@@ -240,4 +240,4 @@ async def _end(process: Process) -> None:
 
 def _must_be_accepted(url: str) -> bool:
     """Whether a spoke uses the address only where that was spelled out; for a broker of our own it was."""
-    return url.startswith("mqtt://") and not is_local(url)
+    return url.startswith("mqtt://") and not is_loopback(host_of(url))

@@ -12,9 +12,8 @@ from pathlib import Path
 from bus.ports import listen
 from contracts.addresses import bracketed, is_loopback
 from contracts.errors import ConfigError
-from hub_agent.advertising import primary_address
 from hub_agent.settings import LanSettings
-from identity.certificates import ServerCertificate
+from identity.certificates import ServerCertificate, primary_address
 
 _log = logging.getLogger(__name__)
 
