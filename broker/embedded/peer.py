@@ -6,6 +6,7 @@ import ssl
 from contextlib import suppress
 from typing import Final, Protocol
 
+from bus.link.tls_failure import refused_client
 from contracts.errors import InvalidMessage
 
 CHUNK: Final = 64 * 1024
@@ -88,7 +89,7 @@ class StreamPeer:
                 lambda: protocol, self._socket, ssl=self._tls
             )
         except ssl.SSLError as error:
-            raise HandshakeFailed(f"the TLS handshake failed ({_words(error)})") from None
+            raise HandshakeFailed(refused_client(error)) from None
         except OSError:
             return False
         self._writer = asyncio.StreamWriter(transport, protocol, self._reader, self._loop)
@@ -165,10 +166,6 @@ class StreamPeer:
     def _clear(self) -> None:
         self._outbox.clear()
         self._outbox_size = 0
-
-
-def _words(error: ssl.SSLError) -> str:
-    return (error.reason or type(error).__name__).replace("_", " ").lower()
 
 
 def prepare_socket(sock: socket.socket) -> None:

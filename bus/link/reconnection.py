@@ -115,7 +115,7 @@ class Reconnection:
             answer = await self._connect(settings, address)
             if answer.verdict is Verdict.ACCEPTED:
                 return []
-            errors.append(_explained(address, answer, settings.client_id))
+            errors.append(_explained(address, answer, settings.username))
             self.last_error = _combined(errors)
             if self.interrupted:
                 return errors
@@ -192,11 +192,12 @@ class Reconnection:
         )
 
 
-def _explained(address: Address, answer: Answer, client_id: str) -> LinkError:
+def _explained(address: Address, answer: Answer, username: str | None) -> LinkError:
     if answer.verdict is Verdict.LOGIN_REFUSED:
+        login = f"the login of {username}" if username else "a connection without a login"
         return LoginRefused(
-            f"{address.url} refuses the login of {client_id}: {answer.reason}",
-            hint="Check the token or the password.",
+            f"{address.url} refuses {login}: {answer.reason}",
+            hint="Check the token or the password." if username else "Give it a username and a password.",
         )
     hint = answer.hint or "Check that the broker runs."
     return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)

@@ -1,4 +1,4 @@
-"""What went wrong with TLS, in words for people."""
+"""Failures of TLS in plain words, in place of those of OpenSSL."""
 
 import ssl
 from typing import Final
@@ -22,13 +22,13 @@ _AUTHORITY_HINT: Final = (
 
 
 def tls_failure(error: ssl.SSLError, host: str) -> tuple[str, str]:
-    """Say why a server was not trusted, or why TLS did not come about.
+    """Return why a server was not trusted, or why there is no TLS connection.
 
     Args:
-        host: Name or address that the server was to prove.
+        host: Name or address that the certificate has to be for.
 
     Returns:
-        What happened, to stand behind "no connection to …:", and a hint, which may be empty.
+        What happened, to follow "no connection to …:", and a hint, which may be empty.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return _untrusted(error.verify_code, error.verify_message, host)
@@ -36,9 +36,24 @@ def tls_failure(error: ssl.SSLError, host: str) -> tuple[str, str]:
         return "it does not speak TLS on this port", _PORT_HINT
     if isinstance(error, ssl.SSLEOFError):
         return "it hung up in the TLS handshake", _PORT_HINT
-    if "ALERT" in (error.reason or ""):
-        return f"it refuses TLS: {_words(error.reason)}", "See the log of the broker."
-    return f"TLS failed: {_words(error.reason)}", _PORT_HINT
+    reason = error.reason or ""
+    if "VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        return "it speaks another version of TLS", "Update the older of the two; TLS 1.2 or newer is needed."
+    if "ALERT" in reason:
+        return "it refused the TLS connection", "See the log of the broker."
+    return "no TLS connection could be made", _PORT_HINT
+
+
+def refused_client(error: ssl.SSLError) -> str:
+    """Return why a client that connected to us got no TLS connection."""
+    reason = error.reason or ""
+    if error.reason in _NOT_TLS:
+        return "it does not speak TLS"
+    if any(word in reason for word in ("UNKNOWN_CA", "CERTIFICATE", "BAD_CERT")):
+        return "it does not trust the certificate of this broker"
+    if "VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        return "it speaks another version of TLS"
+    return "the TLS handshake failed"
 
 
 def _untrusted(code: int, message: str, host: str) -> tuple[str, str]:
@@ -56,8 +71,4 @@ def _untrusted(code: int, message: str, host: str) -> tuple[str, str]:
         )
     if code == _NOT_YET_VALID:
         return "its certificate is not valid yet", "Check the clocks of this machine and of the broker's."
-    return f"its certificate is refused: {message}", _AUTHORITY_HINT
-
-
-def _words(reason: str | None) -> str:
-    return (reason or "no reason given").replace("_", " ").lower()
+    return f"its certificate is not accepted: {message}", _AUTHORITY_HINT

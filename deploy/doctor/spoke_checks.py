@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Iterator
 from typing import Final
 
-from contracts.addresses import broker_endpoint
+from bus.link.tls_failure import tls_failure
+from contracts.addresses import broker_endpoint, host_of
 from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
@@ -101,6 +103,8 @@ async def _broker(enrolment: Enrolment) -> Check:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await _connect(url, enrolment.ca)
+        except ssl.SSLError as error:
+            problems.append(f"{url}: {tls_failure(error, host_of(url))[0]}")
         except (OSError, TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
             problems.append(f"{url}: {reason}")

@@ -199,7 +199,10 @@ class HubHttp:
         )
 
     def _unreachable(self, error: Exception) -> HubUnreachable:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLError):
+            reason = "it does not answer with TLS there"
+        else:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         kind = HubRefused if isinstance(error, ConnectionRefusedError) else HubUnreachable
         return kind(
             f"the hub at {self.url} cannot be reached: {reason}", hint="Check the address, and that it runs."

@@ -243,6 +243,7 @@ async def test_a_wrong_password_is_told_and_the_right_one_is_taken_later(
         ) as link:
             assert not link.connected
             await until(lambda: isinstance(link.last_error, LoginRefused))
+            assert "refuses the login of anna:" in str(link.last_error)
             assert link.protocol is None
             current[0] = "right"
             await link.wait_connected()
