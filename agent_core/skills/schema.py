@@ -134,7 +134,9 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
         try:
             check_response(template, contract)
         except BadResponse as error:
-            raise SchemaError(error.message, hint="see 'What it answers' in the README of skills") from None
+            raise SchemaError(
+                error.message, hint="the README of the skills folder lists what a response may hold"
+            ) from None
     return MethodSchema(
         contract=contract,
         adapters=adapters,
