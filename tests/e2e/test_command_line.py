@@ -296,18 +296,6 @@ def test_a_device_gets_an_area_and_aliases_and_answers_to_them(house: House, jou
     assert house.cli("devices", "set", "nap").returncode == 1
 
 
-def test_a_revoked_device_is_out_at_once_and_stays_out(house: House, journal: dict[str, str]) -> None:
-    pc = house.add_spoke("Bedroom PC", journal)
-    house.json("devices", "revoke", pc.id)
-    assert all(row["id"] != pc.id or row["state"] != "online" for row in house.json("devices", "list"))
-    done = house.cli("call", pc.id, "JournalSkill.write", "text=x")
-    assert done.returncode == 1
-    house.kill("broker")
-    house.start_broker()
-    assert house.cli("call", pc.id, "JournalSkill.write", "text=x").returncode == 1
-    assert pc.journal() == []
-
-
 def _secrets_of(home: Path) -> set[str]:
     """Every secret that lies in a data directory, whatever it is for."""
     found: set[str] = set()

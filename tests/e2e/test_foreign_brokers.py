@@ -47,12 +47,6 @@ def test_it_is_refused_before_anything_is_sent_to_it(home: House, command: tuple
     assert tap.everything == b""
 
 
-def test_one_on_another_machine_is_refused_even_while_it_is_away(home: House) -> None:
-    done = home.cli("hub", "--broker", "mqtt://broker.invalid:1883", "--http-port", "0")
-    assert done.returncode == 1
-    assert "was not set up by Strawberry" in done.stderr
-
-
 @pytest.mark.slow
 def test_the_embedded_broker_is_waited_for_and_nobody_who_stands_in_its_place_is_spoken_to(
     home: House,

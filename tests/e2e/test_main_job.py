@@ -62,7 +62,10 @@ def test_a_model_that_knows_nothing_searches_describes_and_then_acts(
     assert pc.journal() == ["found"]
 
 
-def test_one_program_acts_on_two_devices(house: House, model: ScriptedModel, journal: dict[str, str]) -> None:
+def test_one_program_acts_on_two_devices(
+    any_house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    house = any_house
     one, two = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
     program = (
         "a = devices.bedroom_pc.JournalSkill.write('both')\nb = devices.kitchen_pi.JournalSkill.write(a)\nb"

@@ -142,22 +142,6 @@ def test_a_wrong_password_of_the_administrator_changes_nothing(home: House, secu
     assert "no password was given" in empty.stderr
 
 
-def test_a_revoked_device_is_disconnected_at_once_and_stays_out(
-    provisioned_house: House, secured: Secured, journal: dict[str, str]
-) -> None:
-    house = provisioned_house
-    pc = house.add_spoke("Bedroom PC", journal)
-
-    house.json("devices", "revoke", pc.id)
-
-    wait_for(lambda: f" refuses {pc.id}: " in house.log(pc.id), what="the spoke to be refused")
-    secured.stop()
-    secured.start()
-    wait_for(house.healthy, what="the hub to be back")
-    assert house.cli("call", pc.id, "JournalSkill.write", "text=x").returncode == 1
-    assert pc.journal() == []
-
-
 def test_checking_proves_that_logins_and_denials_work_and_says_what_does_not(
     home: House, secured: Secured
 ) -> None:
