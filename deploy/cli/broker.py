@@ -1,4 +1,4 @@
-"""``strawberry broker provision`` and ``check``: setting up a Mosquitto, and proving that it holds."""
+"""``strawberry broker provision`` and ``check``: set up a Mosquitto, and try it."""
 
 import argparse
 import asyncio
@@ -34,8 +34,8 @@ from identity.files import make_private_directory
 _PASSWORD: Final = "STRAWBERRY_BROKER_PASSWORD"  # noqa: S105  the name of a variable
 
 _ACCEPT: Final = (
-    "Give it a listener with TLS and name its mqtts:// address, with --ca FILE, or add --insecure if "
-    "something else protects that network."
+    "Give it a listener with TLS and use its mqtts:// address, with --ca FILE; or add --insecure if the "
+    "network is protected otherwise."
 )
 
 
@@ -74,7 +74,7 @@ async def _provision(
 
 
 def check(options: argparse.Namespace) -> int:
-    """Try a broker, and print what works and what does not; the exit code is 1 where something does not."""
+    """Try a broker, and print what works and what does not; return 1 if something does not."""
     home = Home.find()
     with waiting("trying the broker"):
         findings = asyncio.run(_check(home, options.url, trust=options.trust_broker))
@@ -85,7 +85,7 @@ def check(options: argparse.Namespace) -> int:
             print(visible(f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}"))
             if each.hint:
                 print(visible(f"    {each.hint}"))
-        note("What was refused here stands as a warning in the broker's log, too; that is as it should be.")
+        note("The log of the broker has warnings about these refusals; that is as it should be.")
     return 0 if all(each.ok for each in findings) else 1
 
 
@@ -110,16 +110,16 @@ async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
 
 def _report(url: str, done: Provisioned) -> list[str]:
     verb = "is set up" if done.changed else "was set up already; nothing was changed"
-    lines = [f"The broker at {url} {verb}. The hub logs in as {done.username}, which was tried."]
+    lines = [f"The broker at {url} {verb}. The hub can log in as {done.username}."]
     if done.others:
         rows = [(each.username, each.name, _FATE[each.reaches_us]) for each in done.others]
-        lines += ["", "Clients that it knows besides keep working, each with the rights that it had:", ""]
+        lines += ["", "Its other clients keep working, each with the rights it had:", ""]
         lines += [f"  {line}" for line in table(rows, ("client", "name", "what it may")).splitlines()]
     lines += ["", f"Now:  strawberry up --broker {url}", f"      strawberry broker check {url}"]
     return lines
 
 
 _FATE: Final = {
-    False: "nothing on Strawberry's topics",
-    True: "a role of it reaches Strawberry's topics, too: take that away if it should not",
+    False: "no access to Strawberry's topics",
+    True: "has a role that reaches Strawberry's topics; remove it if it should not",
 }

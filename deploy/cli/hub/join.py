@@ -1,13 +1,12 @@
-"""``strawberry spoke join``: into a hub by a code that its owner approves."""
+"""``strawberry spoke join``: join a hub by a code that its owner approves."""
 
 import argparse
 import asyncio
 import socket
-import sys
 from importlib.metadata import version
 
 from contracts.errors import ConfigError
-from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.asking import agreed, number_up_to
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
 from deploy.logs.logs import set_up_logging
@@ -18,7 +17,7 @@ from spoke.settings import SpokeSettings
 
 
 def join(options: argparse.Namespace) -> None:
-    """Show a code and wait until somebody approves it where the hub is."""
+    """Show a code and wait for its approval on the hub."""
     set_up_logging(debug=options.debug, quiet=True)
     home = Home.find()
     make_private_directory(home.directory)
@@ -33,7 +32,7 @@ def join(options: argparse.Namespace) -> None:
     Output(options.json).result(
         {"device": enrolment.device, "hub": enrolment.hub_url, "hub_key": enrolment.hub_key.kid},
         text=f"Joined {enrolment.hub_url} as {enrolment.device}.\n"
-        "'strawberry spoke run' offers the skills of this machine.",
+        "Next: 'strawberry spoke run' offers the skills of this machine.",
     )
 
 
@@ -47,35 +46,32 @@ async def _join(settings: SpokeSettings, name: str, *, as_json: bool) -> Enrolme
 
 def _instructions(code: JoinCode) -> str:
     return (
-        f"This device asks to join {code.hub_url}.\n\n"
+        f"This device asks to join the hub at {code.hub_url}.\n\n"
         f"  code         {code.code}\n"
         f"  fingerprint  {code.fingerprint}\n\n"
-        f"Where the hub is:  strawberry devices approve {code.code}\n"
-        "Approve only if the same fingerprint stands there. The code is good for "
-        f"{round(code.expires_in_s / 60)} minutes; Ctrl-C gives up."
+        f"On the hub, run:  strawberry devices approve {code.code}\n"
+        "Approve only if it shows the same fingerprint. The code is valid for "
+        f"{round(code.expires_in_s / 60)} minutes. Ctrl-C gives up."
     )
 
 
 def _choose() -> str:
-    """Look for hubs and let the person pick one; the fingerprint decides later, not the announcement."""
+    """Search for hubs and ask which one; an announcement proves nothing, the fingerprint does later."""
     from spoke.membership.discovery import look_around
 
     with waiting("looking for hubs"):
         found = asyncio.run(look_around())
     if not found:
         raise ConfigError(
-            "no hub says in this network where it is",
-            hint="Give its address, for example https://hub.local:8443; a hub is open to others with --lan.",
+            "no hub was found in this network",
+            hint="Start the hub with --lan, or give its address, for example https://hub.local:8443.",
         )
-    note("Hubs that say that they are here:\n")
+    note("Hubs in this network:\n")
     for number, each in enumerate(found, start=1):
         note(f"  {number}  {each.url}  {each.name}")
+    give = "Give its address: strawberry spoke join URL."
     if len(found) == 1:
-        if agreed("\nJoin it?"):
+        if agreed("\nJoin it?", otherwise=give):
             return found[0].url
-        raise ConfigError("no hub was chosen", hint="Give its address.")
-    print("\nWhich one? ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline().strip()
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
-        raise ConfigError("no hub was chosen", hint="Type its number, or give its address.")
-    return found[int(answer) - 1].url
+        raise ConfigError("no hub was chosen", hint=give)
+    return found[number_up_to(len(found), "\nWhich one?", otherwise=give) - 1].url

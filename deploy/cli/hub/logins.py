@@ -1,4 +1,4 @@
-"""``strawberry broker login``, ``logins`` and ``logout``: people and programs that watch the bus."""
+"""``strawberry broker login``, ``logins`` and ``logout``: logins for programs that watch the bus."""
 
 import argparse
 from dataclasses import dataclass
@@ -8,11 +8,12 @@ from urllib.parse import quote
 from contracts.addresses import Endpoint, broker_endpoint, endpoint
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.tables import moment
 from deploy.home.broker_registry import running_broker
 from deploy.home.directory import Home
 
 _CLIENTS: Final = "/api/clients"
-_COLUMNS: Final = ("name", "chat", "created_at", "expires_at")
+_COLUMNS: Final = ("name", "chat", "created", "expires")
 
 
 def login(options: argparse.Namespace) -> None:
@@ -33,7 +34,7 @@ def login(options: argparse.Namespace) -> None:
             address=broker_endpoint(answer["brokers"][0]),
             websocket=None if websocket is None else endpoint(websocket),
             beside=broker_endpoint(running.urls[0]) if running is not None else None,
-            ca_file=str(ca) if ca.exists() else "ca.pem (from 'strawberry certs' where the hub is)",
+            ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
             prefix=answer["prefix"],
             chat=options.chat,
             # Mosquitto knows no prefixes: a free client id could push a device off the bus.
@@ -43,23 +44,32 @@ def login(options: argparse.Namespace) -> None:
 
 
 def list_logins(options: argparse.Namespace) -> None:
-    """Print the logins that were made and have not ended."""
+    """Print the valid logins."""
     rows = hub_of(options).request("GET", _CLIENTS)
-    Output(options.json).rows(rows, _COLUMNS, empty="No login yet. 'strawberry broker login NAME' makes one.")
+    Output(options.json).rows(
+        rows,
+        _COLUMNS,
+        empty="There is no login yet. 'strawberry broker login NAME' makes one.",
+        shown=lambda each: {
+            **each,
+            "created": moment(each["created_at"]),
+            "expires": moment(each["expires_at"]),
+        },
+    )
 
 
 def logout(options: argparse.Namespace) -> None:
-    """End a login; whoever uses it is disconnected."""
+    """Delete a login and disconnect the programs that use it."""
     client = hub_of(options)
     answer = client.request("DELETE", f"{_CLIENTS}/{quote(options.name, safe='')}")
     Output(options.json).result(
-        answer or {"name": options.name}, text=f"{options.name} may no longer log in."
+        answer or {"name": options.name}, text=f"The login {options.name} is deleted."
     )
 
 
 @dataclass(frozen=True)
 class _Login:
-    """A login as a person is told of it, once."""
+    """A login as a person reads it, once."""
 
     name: str
     password: str
@@ -72,19 +82,17 @@ class _Login:
     several: bool
 
     def describe(self) -> str:
-        what = "presence and values, and may chat" if self.chat else "presence and values, nothing of calls"
+        what = "presence and values, but no calls" + ("; it may also chat" if self.chat else "")
         at, over = self.address, self.websocket
         lines = [
-            f"The login {self.name} sees {what}. The password is shown once.",
+            f"The login {self.name} may read {what}. The password is shown only now.",
             "",
             f"  user name  {self.name}",
             f"  password   {self.password}",
             f"  host       {at.host}, port {at.port}{', with TLS' if at.secure else ''}",
         ]
         if self.beside is not None and self.beside != at:
-            lines.append(
-                f"             {self.beside.host}, port {self.beside.port} on the machine of the hub"
-            )
+            lines.append(f"             {self.beside.host}, port {self.beside.port} on the hub's own machine")
         if over is not None:
             path = f"{over.host}, port {over.port}{', with TLS' if over.secure else ''}"
             lines.append(f"  WebSocket  {path}")
@@ -97,8 +105,8 @@ class _Login:
             "",
             f"In MQTT Explorer: these values, protocol {at.scheme}://, and the client id under Advanced.",
             "",
-            f"For {programs}, put these lines into the file of that name in",
-            "~/.config, readable by you alone, so that the password is on no command line:",
+            f"For {programs}, put these lines into the file of that name in ~/.config,",
+            "readable by you alone, so that the password is on no command line:",
             "",
             f"  -h {at.host}",
             f"  -p {at.port}",

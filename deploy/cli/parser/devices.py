@@ -51,7 +51,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
         "code", nargs="?", metavar="CODE", help="as its screen shows it; default: list the devices that wait"
     )
     approve.add_argument("--name", help="display name; default: the one that the device gave itself")
-    approve.add_argument("--yes", action="store_true", help="approve without asking")
+    approve.add_argument("--yes", action="store_true", help="do not ask")
     approve.set_defaults(run="deploy.cli.hub.devices:approve")
 
     rename = actions.add_parser("rename", parents=[client], help="change the display name of a device")

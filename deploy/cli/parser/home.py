@@ -1,4 +1,4 @@
-"""``strawberry certs``, ``purge`` and ``doctor``: the state of this home."""
+"""``strawberry certs``, ``purge`` and ``doctor``: maintenance."""
 
 from deploy.cli.parser.shared import Commands, Parents
 
@@ -9,26 +9,30 @@ def add(commands: Commands, parents: Parents) -> None:
         "certs",
         parents=[parents.common],
         help="make and show the certificates for --lan",
-        description="Makes a certificate authority of this home, once, and a server certificate with the "
-        "names and addresses of this machine. Devices that join trust that authority and no other.",
+        description="Makes a certificate authority for this home, once, and a server certificate with the "
+        "names and addresses of this machine. Devices that join trust this authority and no other.",
     )
     certs.add_argument(
         "--name",
         metavar="N",
         action="append",
         default=[],
-        help="another name or address under which this machine is reached; may be given several times",
+        help="another name or address of this machine; may be repeated",
     )
-    certs.add_argument("--renew", action="store_true", help="a new server certificate, even if this is good")
+    certs.add_argument(
+        "--renew", action="store_true", help="make a new server certificate even if the present one is valid"
+    )
     certs.set_defaults(run="deploy.cli.certs:certs")
 
     purge = commands.add_parser(
         "purge",
         parents=[parents.client],
-        help="empty every topic that Strawberry ever published, on all brokers",
+        help="remove everything that Strawberry published from the brokers",
     )
-    purge.add_argument("--yes", action="store_true", help="without asking")
+    purge.add_argument("--yes", action="store_true", help="do not ask")
     purge.set_defaults(run="deploy.cli.purge:purge")
 
-    doctor = commands.add_parser("doctor", parents=[parents.client], help="check this installation")
+    doctor = commands.add_parser(
+        "doctor", parents=[parents.client], help="check this installation and say how to fix it"
+    )
     doctor.set_defaults(run="deploy.cli.doctor:doctor")

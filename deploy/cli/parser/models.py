@@ -1,4 +1,4 @@
-"""``strawberry setup`` and ``models``: what answers when no sentence matches."""
+"""``strawberry setup`` and ``models``: the language models."""
 
 import argparse
 
@@ -6,30 +6,30 @@ from agent_core.models.providers import PROVIDERS
 from deploy.cli.parser.shared import Commands, Parents, add_actions
 
 _EPILOG = """\
-Without arguments it asks, at a terminal. Keys are never arguments: they are typed unseen, or taken from the
-variable that --key-env names, or read from standard input with --key-stdin.
+Without options it asks for everything. A key is never an argument: type it unseen, name its environment
+variable with --key-env, or give it on standard input with --key-stdin.
 """
 
 
 def add(commands: Commands, parents: Parents) -> None:
     """Add these commands."""
     _add_setup(commands, parents)
-    actions = add_actions(commands, "models", help_="the models that are asked, and those that Ollama has")
+    actions = add_actions(commands, "models", help_="list models, and get new ones for Ollama")
     each = actions.add_parser(
-        "list", parents=[parents.common], help="the configured ones, whether they answer, and Ollama's"
+        "list", parents=[parents.common], help="list the models, whether they answer, and those in Ollama"
     )
-    each.add_argument(
-        "--no-ask", action="store_true", help="send no question; else each is asked for one word"
-    )
+    each.add_argument("--no-ask", action="store_true", help="do not try whether each answers")
     each.set_defaults(run="deploy.cli.models:list_models")
     pull = actions.add_parser(
         "pull",
         parents=[parents.common],
-        help="let Ollama get a model",
-        description="Ctrl-C stops it; the same command goes on where it was.",
+        help="download a model into Ollama",
+        description="Downloads a model into Ollama. After Ctrl-C the same command continues.",
     )
-    pull.add_argument("name", metavar="NAME", help="as in Ollama's library, for example qwen3:4b")
-    pull.add_argument("--ollama", metavar="ADDRESS", help="default: that of the models, or OLLAMA_HOST")
+    pull.add_argument("name", metavar="NAME", help="name in Ollama's library, for example qwen3:4b")
+    pull.add_argument(
+        "--ollama", metavar="ADDRESS", help="address of Ollama; default: from strawberry.toml, or OLLAMA_HOST"
+    )
     pull.set_defaults(run="deploy.cli.models:pull")
 
 
@@ -37,18 +37,24 @@ def _add_setup(commands: Commands, parents: Parents) -> None:
     setup = commands.add_parser(
         "setup",
         parents=[parents.common],
-        help="choose models, try them, and write strawberry.toml and .env",
+        help="choose a model, try it, and write strawberry.toml and .env",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    setup.add_argument("--provider", choices=tuple(PROVIDERS), help="ask nothing, add this one")
-    setup.add_argument("--model", help="as the provider calls it")
-    setup.add_argument("--name", help="what you call it; default: made from the model")
-    setup.add_argument("--base-url", metavar="URL", help="of a server that speaks OpenAI's API, or of Ollama")
-    setup.add_argument("--key-env", metavar="VARIABLE", help="the variable that holds the key")
+    setup.add_argument(
+        "--provider", choices=tuple(PROVIDERS), help="add a model of this provider without asking"
+    )
+    setup.add_argument("--model", help="model name at the provider")
+    setup.add_argument("--name", help="your name for it; default: made from the model name")
+    setup.add_argument(
+        "--base-url", metavar="URL", help="address of an OpenAI-compatible server, or of Ollama"
+    )
+    setup.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the key")
     setup.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
     setup.add_argument(
-        "--tools", choices=("code", "native"), help="default: native for small models of Ollama, else code"
+        "--tools",
+        choices=("code", "native"),
+        help="how it calls skills; default: native for small models of Ollama, else code",
     )
-    setup.add_argument("--no-test", action="store_true", help="write it without trying it")
+    setup.add_argument("--no-test", action="store_true", help="write it without trying it first")
     setup.set_defaults(run="deploy.cli.setup:setup")

@@ -1,4 +1,4 @@
-"""The commands that stay: ``up``, ``hub``, ``broker run`` and ``spoke run``; and ``spoke join``."""
+"""Commands that run until stopped: ``up``, ``hub``, ``broker run``, ``spoke run``; and ``spoke join``."""
 
 import argparse
 
@@ -6,11 +6,11 @@ from contracts.addresses import BROKER_PORTS
 from deploy.cli.parser.shared import Commands, Parents, add_actions, add_port, port
 
 TRUST = (
-    "use a broker that Strawberry did not set up, with its ordinary login ([broker] in strawberry.toml): "
-    "all topics stand below strawberry/, and everybody who may use that broker reads along"
+    "use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml; all topics "
+    "are below strawberry/, and all users of that broker can read them"
 )
 
-_INSECURE = "also where others in the network can read along: the hub runs with --insecure-lan"
+_INSECURE = "allow an unencrypted connection, to a hub that runs with --insecure-lan"
 
 
 def add(commands: Commands, parents: Parents) -> None:
@@ -33,20 +33,20 @@ def _add_up(commands: Commands, parents: Parents) -> None:
     up = commands.add_parser(
         "up",
         parents=[parents.common],
-        help="run broker, hub and a local spoke",
-        description="Run broker, hub and a local spoke; on loopback unless --lan is given.",
+        help="run a broker, a hub and a local spoke",
+        description="Runs a broker, a hub and a local spoke, for this machine only unless --lan is given.",
     )
     add_up_options(up)
     up.set_defaults(run="deploy.cli.serve:up")
 
 
 def add_up_options(up: argparse.ArgumentParser) -> None:
-    """Add what ``up`` can be told."""
+    """Add the options of ``up``."""
     up.add_argument(
         "--broker",
         metavar="WHICH",
-        help="embedded (default), mosquitto to run an installed one, or the address of one that runs "
-        "already, for example mqtt://127.0.0.1:1883",
+        help="embedded (default), mosquitto (run an installed one), or the address of a running broker, for "
+        "example mqtt://127.0.0.1:1883",
     )
     up.add_argument("--trust-broker", action="store_true", help=TRUST)
     add_port(up, "--http-port", 8321)
@@ -54,7 +54,7 @@ def add_up_options(up: argparse.ArgumentParser) -> None:
     _add_lan(up)
     add_port(up, "--https-port", 8443, what="with --lan")
     _add_bus_listeners(up)
-    up.add_argument("--no-spoke", action="store_true", help="without the local spoke")
+    up.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
 
 
 def _add_hub(commands: Commands, parents: Parents) -> None:
@@ -64,7 +64,7 @@ def _add_hub(commands: Commands, parents: Parents) -> None:
 
 
 def add_hub_options(hub: argparse.ArgumentParser) -> None:
-    """Add what ``hub`` can be told."""
+    """Add the options of ``hub``."""
     hub.add_argument(
         "--broker",
         metavar="URL",
@@ -81,49 +81,51 @@ def _add_lan(parser: argparse.ArgumentParser) -> None:
     choice.add_argument(
         "--lan",
         action="store_true",
-        help="let other machines in, with TLS; makes the certificates that it needs",
+        help="accept other machines, with TLS; makes the certificates",
     )
     choice.add_argument(
         "--insecure-lan",
         action="store_true",
-        help="let other machines in without TLS: whoever is in the network can read tokens and act with them",
+        help="accept other machines without TLS: anyone in the network can read tokens and use them",
     )
 
 
 def _add_bus_listeners(parser: argparse.ArgumentParser) -> None:
     add_port(parser, "--mqtts-port", BROKER_PORTS["mqtts"], what="with --lan")
     parser.add_argument(
-        "--ws-port", type=port, metavar="N", help="speak MQTT over WebSocket, too; 0 for any free port"
+        "--ws-port",
+        type=port,
+        metavar="N",
+        help="also accept MQTT over WebSocket on this port; 0 for any free one",
     )
 
 
 def _add_spoke(commands: Commands, parents: Parents) -> None:
-    actions = add_actions(commands, "spoke", help_="run a spoke: the skills of this machine")
+    actions = add_actions(commands, "spoke", help_="join a hub, and offer this machine's skills to it")
     join = actions.add_parser(
         "join",
         parents=[parents.common],
         help="join a hub by a code that its owner approves",
-        description="Shows a code, and waits until somebody types it where the hub is: "
-        "'strawberry devices approve CODE'. Both screens must show the same fingerprint.",
+        description="Shows a code and waits for its approval with 'strawberry devices approve CODE' on the "
+        "hub. Both screens must show the same fingerprint.",
     )
     join.add_argument(
         "url",
         nargs="?",
         metavar="URL",
-        help="for example https://hub.local:8443; without it, hubs are sought",
+        help="for example https://hub.local:8443; default: search the network",
     )
-    join.add_argument("--name", help="what people call this device; default: the name of this machine")
-    join.add_argument("--hub-key", metavar="F", help="fingerprint that the hub's key must have")
+    join.add_argument("--name", help="display name of this device; default: the host name")
+    join.add_argument("--hub-key", metavar="F", help="expected fingerprint of the hub's key")
     join.add_argument("--insecure", action="store_true", help=_INSECURE)
     join.set_defaults(run="deploy.cli.hub.join:join")
 
     run = actions.add_parser(
         "run",
         parents=[parents.common],
-        help="offer the skills of a folder to the hub",
-        description="A spoke that has not joined takes an enrolment token from HUB_DEVICE_TOKEN, "
-        "--token-file or standard input; 'strawberry spoke join' is the other way in. "
-        "Afterwards the spoke uses what it stored.",
+        help="offer this machine's skills to the hub",
+        description="The device must have joined: with 'strawberry spoke join', or here with an enrolment "
+        "token from HUB_DEVICE_TOKEN or --token-file.",
     )
     add_spoke_options(run)
     # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
@@ -132,21 +134,19 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
 
 
 def add_spoke_options(run: argparse.ArgumentParser) -> None:
-    """Add what ``spoke run`` can be told."""
+    """Add the options of ``spoke run``."""
     run.add_argument(
-        "--hub", metavar="URL", help="for example https://hub.local:8443; default: the one that was joined"
+        "--hub", metavar="URL", help="for example https://hub.local:8443; default: the hub it has joined"
     )
-    run.add_argument(
-        "--hub-key", metavar="F", help="fingerprint of the hub's key, as 'devices add' prints it"
-    )
+    run.add_argument("--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'")
     run.add_argument("--insecure", action="store_true", help=_INSECURE)
     run.add_argument(
         "--skills",
         metavar="DIR",
         action="append",
-        help="folder of skills, may be given several times; default: skills in the data directory",
+        help="folder of skills; may be repeated; default: skills/ in the data directory",
     )
-    run.add_argument("--samples", action="store_true", help="offer the sample skills too")
+    run.add_argument("--samples", action="store_true", help="also offer the sample skills")
     run.add_argument(
-        "--token-file", metavar="FILE", help="file with the enrolment token; - for standard input"
+        "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
     )

@@ -1,4 +1,4 @@
-"""``strawberry service``: hub and spoke started with the machine, and kept running."""
+"""``strawberry service``: hub and spoke as system services."""
 
 import argparse
 from collections.abc import Callable
@@ -22,13 +22,12 @@ _ABOUT: Final = {
 def add(commands: Commands, parents: Parents) -> None:
     """Add the command with its actions."""
     actions = add_actions(
-        commands, "service", help_="have hub or spoke started with the machine, and kept running"
+        commands, "service", help_="run hub or spoke as a service that starts with the machine"
     )
     kinds = actions.add_parser(
         "install",
-        help="set one up, or change it",
-        description="Sets up a systemd unit. The options of the command are "
-        "kept in it; passwords and tokens never are.",
+        help="install a service, or change it",
+        description="Writes a systemd unit with these options; passwords and tokens are never in it.",
     ).add_subparsers(title="services", metavar="SERVICE", required=True)
     for kind, add_options in OPTIONS.items():
         install = kinds.add_parser(kind, parents=[parents.common], help=_ABOUT[kind])
@@ -36,19 +35,19 @@ def add(commands: Commands, parents: Parents) -> None:
         add_options(install)
         install.set_defaults(run="deploy.cli.service:install", service=kind)
 
-    status = actions.add_parser("status", parents=[parents.common], help="how the services are")
+    status = actions.add_parser("status", parents=[parents.common], help="show whether the services run")
     _add_service(status, nargs="?")
     _add_manager(status)
     status.set_defaults(run="deploy.cli.service:status")
 
-    logs = actions.add_parser("logs", parents=[parents.common], help="what a service wrote")
+    logs = actions.add_parser("logs", parents=[parents.common], help="show the log of a service")
     _add_service(logs, nargs="?")
     _add_manager(logs)
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as it writes; Ctrl-C ends")
+    logs.add_argument("-f", "--follow", action="store_true", help="keep showing new lines; Ctrl-C ends")
     logs.add_argument("-n", "--lines", type=int, default=100, metavar="N", help="default %(default)s")
     logs.set_defaults(run="deploy.cli.service:logs")
 
-    remove = actions.add_parser("remove", parents=[parents.common], help="stop a service and take it away")
+    remove = actions.add_parser("remove", parents=[parents.common], help="stop a service and remove it")
     _add_service(remove)
     _add_manager(remove)
     remove.set_defaults(run="deploy.cli.service:remove")
@@ -60,9 +59,9 @@ def _add_install(install: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--now",
         action="store_true",
-        help="start it now, too; one that runs starts anew where its unit changed",
+        help="also start it now; a running one is restarted if its unit changed",
     )
-    how.add_argument("--print", action="store_true", help="show what would be written, and write nothing")
+    how.add_argument("--print", action="store_true", help="print the unit and change nothing")
     how.add_argument(
         "--memory", metavar="SIZE", help="memory cap; default: 1G for a spoke, 3584M for hub and up"
     )
@@ -71,10 +70,10 @@ def _add_install(install: argparse.ArgumentParser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="a directory that skills may write besides the data directory; may be given several times",
+        help="a directory that skills may write to, besides the data directory; may be repeated",
     )
     how.add_argument(
-        "--run-as", metavar="NAME", help="with --system: whose rights it has; default: who called sudo"
+        "--run-as", metavar="NAME", help="with --system: user it runs as; default: the user who called sudo"
     )
 
 
@@ -88,7 +87,7 @@ def _add_manager(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_service(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
-    default = "; default: every one there is" if nargs else ""
+    default = "; default: all" if nargs else ""
     parser.add_argument(
         "service", nargs=nargs, choices=tuple(OPTIONS), metavar="SERVICE", help=f"up, hub or spoke{default}"
     )

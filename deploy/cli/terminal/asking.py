@@ -54,6 +54,23 @@ def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> boo
         print("Please answer y or n.", file=sys.stderr)
 
 
+def number_up_to(most: int, question: str, *, otherwise: str) -> int:
+    """Ask until the answer is a number from 1 to ``most``.
+
+    Raises:
+        NobodyToAsk: If standard input has ended.
+    """
+    while True:
+        print(visible(f"{question} [1-{most}] "), end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=sys.stderr)
+            raise NobodyToAsk("no number was given", hint=otherwise)
+        if line.strip().isdecimal() and 1 <= int(line) <= most:
+            return int(line)
+        print(f"Please answer with a number from 1 to {most}.", file=sys.stderr)
+
+
 def ask_password(question: str, *, variable: str) -> "SecretStr":
     """Return a password from where no other user can see it: never from an argument.
 
