@@ -192,7 +192,7 @@ class _Turn:
             raise _LimitReached(f"{reason}; {error.message}") from error
         if len(self._shown) == shown:
             raise _LimitReached(reason)
-        self._notice(f"{reason[0].upper()}{reason[1:]}. Ask again to go on from here.")
+        self._notice(f"{reason[0].upper()}{reason[1:]}. Ask again to continue from here.")
 
     async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
@@ -327,7 +327,7 @@ def _steps(number: int) -> str:
 
 
 def _limit(message: str) -> TurnError:
-    return TurnError(code="limit", message=message, hint="Ask again to go on from here.")
+    return TurnError(code="limit", message=message, hint="Ask again to continue from here.")
 
 
 def _with_own_ids(calls: list[ToolCall], iteration: int) -> tuple[ToolCall, ...]:

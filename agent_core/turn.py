@@ -62,8 +62,4 @@ async def _ending(work: Callable[[Emit], Coroutine[None, None, None]], emit: Emi
         raise
     except Exception:
         _logger.exception("%s failed", name)
-        emit(
-            TurnError(
-                code="internal", message="something inside Strawberry failed", hint="The log says what."
-            )
-        )
+        emit(TurnError(code="internal", message="an internal error occurred", hint="The log says what."))

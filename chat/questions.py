@@ -51,7 +51,7 @@ class Questions:
             Conflict: If it was answered before, or the time to answer is over.
         """
         if self._closed.get(question) == (user, turn):
-            raise Conflict("this question is closed", hint="It was answered, or nobody answered in time.")
+            raise Conflict("this question is closed", hint="It was answered already, or not in time.")
         owner, of_turn, future = self._open.get(question, ("", "", None))
         if future is None or (owner, of_turn) != (user, turn):
             raise NotFound("there is no such question in this turn")

@@ -213,7 +213,9 @@ class Turns:
         if sum(other.user == key.user for other in self._turns) >= self._open_per_user:
             raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
         if key in self._turns:
-            raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
+            raise Conflict(
+                f"turn id {key.turn} was used before", hint="Nothing was run again; use a new turn id."
+            )
         # It stands here before it stands in the database, so that a cancel finds it at any moment.
         turn = self._turns[key] = Turn(request)
         try:
@@ -276,7 +278,7 @@ class Turns:
             tell(TurnError(code="internal", message=error.message, hint=error.hint))
         except Exception:  # noqa: BLE001  one turn must not end the others
             _log.exception("turn %s failed", request.key.turn)
-            tell(TurnError(code="internal", message="something inside Strawberry failed; the log says more"))
+            tell(TurnError(code="internal", message="an internal error occurred; see the log"))
         finally:
             turn.shelter()
             try:

@@ -50,7 +50,7 @@ def broker_endpoint(url: str, *, schemes: Container[str] = BROKER_PORTS) -> Endp
         shown = f"{url.partition('://')[0]}://…" if "@" in url else url
         raise ConfigError(
             f"{shown!r} is not the address of a broker",
-            hint="Write it as mqtt://host:1883, or with TLS as mqtts://host:8883; a login stands elsewhere.",
+            hint="Write it as mqtt://host:1883, or with TLS as mqtts://host:8883; without a login.",
         )
     return found
 

@@ -94,11 +94,11 @@ def verify(
     except jwt.InvalidAudienceError:
         raise Unauthorized("the token is for another audience") from None
     except jwt.InvalidIssuerError:
-        raise Unauthorized("the token is of another hub") from None
+        raise Unauthorized("the token belongs to another hub") from None
     except jwt.InvalidAlgorithmError:
         raise Unauthorized("the token is not signed with EdDSA") from None
     except jwt.InvalidSignatureError:
-        raise Unauthorized("the token's signature does not hold") from None
+        raise Unauthorized("the signature of the token is not valid") from None
     except (jwt.PyJWTError, ValidationError, ValueError, TypeError):
         raise Unauthorized("the token is malformed") from None
     if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):

@@ -104,8 +104,8 @@ async def install(directory: Path, *, progress: Progress | None = None) -> Insta
         raise
     except OSError as error:
         raise SandboxError(
-            f"the sandbox cannot be put in place: {error}",
-            hint=f"Look at the rights of {directory}, and at the room on its disk.",
+            f"the sandbox cannot be installed: {error}",
+            hint=f"Check the permissions of {directory} and its free disk space.",
         ) from None
 
 
@@ -148,7 +148,7 @@ class _Steps:
     def _start(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
         with self._lock:
             if self._is_stopped:
-                raise SandboxError("the sandbox is not installed: it was stopped on the way")
+                raise SandboxError("the sandbox is not installed: the installation was interrupted")
             self._running = subprocess.Popen(
                 command,
                 env=environment,
@@ -293,7 +293,9 @@ def _fetch(staging: Path, steps: _Steps) -> None:
     )
     found = next(deno_dir.glob(f"npm/**/pyodide/{PYODIDE}/pyodide.mjs"), None)
     if found is None:
-        raise SandboxError("Pyodide is not in what was fetched", hint="report this: Deno's cache has changed")
+        raise SandboxError(
+            "Pyodide is missing from the download", hint="report this: Deno's cache has changed"
+        )
     (staging / "pyodide").mkdir()
     for name in (*_PYODIDE_FILES, "pyodide-lock.json"):
         shutil.copyfile(found.with_name(name), staging / "pyodide" / name)

@@ -182,7 +182,7 @@ def _translated(address: str) -> Iterator[None]:
     except (httpx.HTTPError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise GatewayError(
-            f"what answers at {address} does not behave as Ollama: {reason}", hint="Check the address."
+            f"the server at {address} is not Ollama: {reason}", hint="Check the address."
         ) from None
 
 
@@ -208,7 +208,8 @@ def ollama_address(variables: Mapping[str, str]) -> str:
         port, parts = None, urlsplit("")
     if port is None:
         raise ConfigError(
-            f"{ADDRESS_VARIABLE} is no address: {value}", hint="Write a host, host:port, or http://host:port."
+            f"{ADDRESS_VARIABLE} is not an address: {value}",
+            hint="Write a host, host:port, or http://host:port.",
         )
     return f"{scheme}://{_host(parts.hostname)}:{port}{parts.path.rstrip('/')}"
 

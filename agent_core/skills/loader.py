@@ -135,7 +135,7 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             methods[name] = LoadedMethod(schema, function, options.concurrency)
     if not methods:
         reason = f" ({problems[0].message})" if problems else ""
-        raise ConfigError(f"{owner.__name__} offers no method{reason}", hint="write a public method in it")
+        raise ConfigError(f"{owner.__name__} has no public method{reason}", hint="add a public method")
     if len(methods) > MAX_METHODS:
         raise ConfigError(
             f"{owner.__name__} has {len(methods)} methods, more than {MAX_METHODS}", hint="split it"

@@ -50,7 +50,7 @@ class Listener:
         if self.tls is None and not self.insecure and not is_loopback(self.host):
             raise ConfigError(
                 f"listening on {self.host} without TLS would show every token to the network",
-                hint="Use --lan, which makes certificates, or say that it is meant: --insecure-lan.",
+                hint="Use --lan, which makes certificates, or allow it with --insecure-lan.",
             )
 
     def url(self, port: int) -> str:

@@ -59,7 +59,7 @@ class MosquittoDoor:
         if await self._lets_in(principal):
             await self._security.change([DisableClient(username=principal.id)])
             if await self._lets_in(principal):
-                raise LinkError(f"Mosquitto did not keep that {principal.id!r} may no longer log in")
+                raise LinkError(f"Mosquitto did not keep the removal of the login {principal.id!r}")
 
     async def settle(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
         """Make the broker agree as a whole: these may log in, and nobody else whom a hub let in before.

@@ -231,7 +231,7 @@ def _batches(commands: Sequence[Command]) -> Iterator[list[Command]]:
 
 def _not_allowed() -> LinkError:
     return LinkError(
-        "this login may not change who may log in to the broker",
+        "this login may not change the logins of the broker",
         hint="Use the administrator that 'mosquitto_ctrl dynsec init' made.",
     )
 

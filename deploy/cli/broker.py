@@ -100,7 +100,7 @@ async def _check(home: Home, url: str | None, *, trust: bool) -> list[Finding]:
         return await try_broker(shared)
     if not bus.is_ours():
         raise ConfigError(
-            f"no broker of this home runs at {bus.url}",
+            f"no broker of Strawberry runs at {bus.url}",
             hint="Start it with 'strawberry up' or 'strawberry broker run', or give its address.",
         )
     identity = await load_identity(home)

@@ -104,7 +104,7 @@ async def pull_model(address: str, key: SecretStr | None, name: str) -> int:
         shown.end()
     if last is None or last.status != "success":
         raise GatewayError(
-            f"Ollama stopped before it had all of {name}", hint="The same command goes on from there."
+            f"Ollama stopped before {name} was complete", hint="Run the same command to continue."
         )
     return progress.bytes_total
 

@@ -194,7 +194,9 @@ def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
         if folder == home.skills:
             _make_skills_folder(folder)
         elif not folder.is_dir():
-            raise ConfigError(f"there is no folder {folder}", hint="Make it, or name another with --skills.")
+            raise ConfigError(
+                f"there is no folder {folder}", hint="Create it, or give another with --skills."
+            )
     return SpokeSettings(
         home=home.directory,
         hub_url=options.hub,

@@ -34,7 +34,7 @@ def install(options: argparse.Namespace) -> None:
     for other in _OTHERS[plan.kind]:
         if manager.path_of(other).exists():
             raise ConfigError(
-                f"the service {other} is there, and would hold the same files",
+                f"the service {other} is installed and uses the same files",
                 hint=f"'strawberry service remove {other}' first.",
             )
     _check_home(plan)
@@ -61,7 +61,7 @@ def logs(options: argparse.Namespace) -> int:
     manager = _systemd(options)
     kinds = [kind for kind in _kinds(options) if manager.path_of(kind).exists()]
     if not kinds:
-        raise ConfigError("there is no such service", hint="'strawberry service install' sets one up.")
+        raise ConfigError("no service is installed", hint="'strawberry service install' installs one.")
     command = manager.log_command(kinds, lines=options.lines, follow=options.follow, as_json=options.json)
     try:
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
@@ -85,7 +85,7 @@ def _systemd(options: argparse.Namespace) -> Systemd:
     if sys.platform != "linux":
         raise ConfigError(
             "services are set up with systemd, which this system does not have",
-            hint="Start 'strawberry up', 'hub' or 'spoke run' by what this system has for it.",
+            hint="Use the service manager of this system to start 'strawberry up', 'hub' or 'spoke run'.",
         )
     return Systemd(system=options.system)
 
@@ -98,7 +98,7 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
     kind: Kind = options.service
     _make_absolute(options)
     if options.memory is not None and not is_size(options.memory):
-        raise ConfigError(f"{options.memory!r} is no size", hint="Write it as 512M or 2G.")
+        raise ConfigError(f"{options.memory!r} is not a size", hint="Write it as 512M or 2G.")
     user = _user(options)
     home = _home_of(user)
     plan = ServicePlan(
@@ -112,9 +112,7 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
     )
     missing = next((folder for folder in plan.writable if not folder.is_dir()), None)
     if missing is not None:
-        raise ConfigError(
-            f"there is no folder {missing}", hint="Make it first: a unit may only name what is."
-        )
+        raise ConfigError(f"there is no folder {missing}", hint="Create it first.")
     return plan
 
 
@@ -139,16 +137,16 @@ def _make_absolute(options: argparse.Namespace) -> None:
 def _user(options: argparse.Namespace) -> str | None:
     if not options.system:
         if options.run_as is not None:
-            raise ConfigError("--run-as is for services of the whole machine", hint="Add --system.")
+            raise ConfigError("--run-as is only for services of the whole machine", hint="Add --system.")
         return None
     user: str | None = options.run_as or os.environ.get("SUDO_USER")
     if user is None:
         raise ConfigError(
-            "whose rights is the service to have?", hint="Say it with --run-as NAME; best not root."
+            "there is no user to run the service as", hint="Add --run-as NAME, preferably not root."
         )
     # It becomes a line of the unit, and a part of paths and commands.
     if not user.isprintable() or user.split() != [user] or "/" in user:
-        raise ConfigError(f"{user!r} is no name of a user", hint="'id -un' says yours.")
+        raise ConfigError(f"{user!r} is not a user name", hint="'id -un' prints yours.")
     return user
 
 

@@ -29,7 +29,7 @@ from deploy.settings.setup import unused_name, write_entry, write_key
 
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
 _TRY_S: Final = 60.0
-_FLAGS: Final = "Say it all, for example: strawberry setup --provider ollama --model qwen3:4b"
+_FLAGS: Final = "For example: strawberry setup --provider ollama --model qwen3:4b"
 
 
 class _Ended(Exception):
@@ -42,7 +42,7 @@ def setup(options: argparse.Namespace) -> None:
     if options.provider is not None:
         _add_as_told(home, options)
     elif options.model is not None or options.name is not None or options.base_url is not None:
-        raise ConfigError("which provider is not said", hint=_FLAGS)
+        raise ConfigError("no --provider given", hint=_FLAGS)
     elif options.json or not sys.stdin.isatty():
         raise ConfigError("setup asks questions, and there is no terminal to answer them", hint=_FLAGS)
     else:
@@ -51,7 +51,7 @@ def setup(options: argparse.Namespace) -> None:
 
 def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     if not options.model:
-        raise ConfigError("which model is not said", hint=_FLAGS)
+        raise ConfigError("no --model given", hint=_FLAGS)
     variables = read_keys(home.directory, os.environ)
     name = options.name or unused_name(home, options.model)
     entry = _entry(
@@ -72,7 +72,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     if tried is not None and not tried.serves:
         raise ConfigError(
             f"{entry.name}: {tried.problem or tried.advice}",
-            hint="Nothing was written; --no-test writes it all the same.",
+            hint="Nothing was written; --no-test writes it anyway.",
         )
     entry = _with_time(entry, tried)
     _write(home, entry, model.key)

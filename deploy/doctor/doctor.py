@@ -70,7 +70,7 @@ def _sandbox(home: Home, *, without: str) -> Check:
     from sandbox_host import PoolSettings, find, open_pool
 
     async def nobody(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        raise StrawberryError(f"nothing is called {path} here")
+        raise StrawberryError(f"there is no address {path}")
 
     async def run() -> str:
         await find(home.sandbox)

@@ -132,7 +132,7 @@ def refuse_login_in(url: str) -> None:
     """
     if "@" in url:
         raise ConfigError(
-            "a login does not belong into the address of a broker, where others can see it",
+            "the address of a broker must not contain a login, which others could see",
             hint="Write it as mqtt://host:1883; username and password_env of [broker] or [home_broker] in "
             "strawberry.toml name the login.",
         )
@@ -153,7 +153,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         stored = None
     if not isinstance(stored, dict):
-        raise ConfigError(f"{path} is damaged", hint="Remove it; a broker of your own is then set up anew.")
+        raise ConfigError(
+            f"{path} is damaged", hint="Remove it; provision the broker again if it is your own."
+        )
     return stored
 
 

@@ -116,4 +116,6 @@ def _kept_names(home: Home) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError):
-        raise ConfigError(f"{file} is damaged", hint="Remove it, and name the machine anew.") from None
+        raise ConfigError(
+            f"{file} is damaged", hint="Remove it, and give the names again with --name."
+        ) from None

@@ -96,7 +96,7 @@ def typed(options: argparse.Namespace, defaults: argparse.Namespace) -> tuple[st
     for word in words:
         if redact(word) != word:
             raise ConfigError(
-                "a password or token on the command line of a service could be read by everybody here",
+                "every user of this machine could read a password or token in the command of a service",
                 hint="Put it into strawberry.toml and .env of the data directory.",
             )
     return tuple(words)

@@ -158,7 +158,7 @@ class Systemd:
     def _require_rights(self) -> None:
         """See that the manager can be told something, before anything is written."""
         if self.system and os.geteuid() != 0:
-            raise ConfigError("a service of the whole machine needs root", hint="Put sudo in front.")
+            raise ConfigError("a service of the whole machine needs root", hint="Run it with sudo.")
         self._require()
 
     def _require(self) -> None:

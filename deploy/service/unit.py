@@ -128,7 +128,9 @@ def _install(style: UnitStyle) -> Iterator[str]:
 def _quoted(text: str, *, variables: bool = False) -> str:
     """Write a word so that systemd reads exactly it (systemd.syntax(7), systemd.service(5))."""
     if not text.isprintable():
-        raise ConfigError(f"{text!r} cannot stand in a unit of systemd", hint="Use a plainer path.")
+        raise ConfigError(
+            f"{text!r} cannot be written into a systemd unit", hint="Use a path without special characters."
+        )
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     if variables:
         escaped = escaped.replace("$", "$$")

@@ -102,7 +102,9 @@ def _replace(old: Table, new: Table) -> None:
 
 def _quoted(value: str) -> str:
     if not value or any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
-        raise ConfigError("that is no key: it is empty, or holds a control character", hint="Copy it again.")
+        raise ConfigError(
+            "this is not a key: it is empty or contains a control character", hint="Copy it again."
+        )
     if _PLAIN.match(value):
         return value
     quote = "'" if '"' in value else '"'

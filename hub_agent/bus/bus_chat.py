@@ -172,7 +172,7 @@ class BusChat:
             claims = authority.on_bus("device", principal)
         elif self._shared:
             raise Forbidden(
-                "the broker is shared with others, so only what a device has signed is answered",
+                "on a shared broker, only messages signed by a device are answered",
                 hint="Chat over HTTP, or from a device.",
             )
         else:

@@ -157,7 +157,7 @@ class HomeLink:
                 async with asyncio.timeout(_LOOK_S):
                     await done.wait()
             except TimeoutError:
-                raise Disconnected("the home broker does not send what it retains") from None
+                raise Disconnected("the home broker did not send its retained messages") from None
         return found
 
     async def _connect_anew(self) -> None:
@@ -167,14 +167,14 @@ class HomeLink:
             anew.set()
 
         if not self.link.connected:
-            raise Disconnected("the home broker is away")
+            raise Disconnected("the home broker is not connected")
         forget = self.link.on_connected(note)
         try:
             self.link.reconnect()
             async with asyncio.timeout(_RECONNECT_S):
                 await anew.wait()
         except TimeoutError:
-            raise Disconnected("the home broker did not let the hub in again in time") from None
+            raise Disconnected("the home broker did not accept the hub again in time") from None
         finally:
             forget()
 

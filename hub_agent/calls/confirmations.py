@@ -59,7 +59,11 @@ class ConfirmationTokens:
         issued, expires = self._issued.get(token, (None, 0.0))
         # A token that is tried for something else stays good for its own act.
         if issued != act:
-            raise Conflict("this confirmation was not given for this call", hint="Ask again without it.")
+            raise Conflict(
+                "this confirmation is for another call", hint="Send the call without it to be asked again."
+            )
         del self._issued[token]
         if self._clock() >= expires:
-            raise Conflict("this confirmation has expired", hint="Ask again without it.")
+            raise Conflict(
+                "this confirmation has expired", hint="Send the call without it to be asked again."
+            )

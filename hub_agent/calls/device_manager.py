@@ -138,8 +138,8 @@ def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool
     if actor.read_only and not flags.read_only:
         raise CallError(
             ErrorCode.REFUSED,
-            f"{actor.user} may only look, and {name} changes something",
-            hint="Ask a member of the household.",
+            f"{actor.user} has read-only access; {name} modifies state",
+            hint="Ask a user with full access.",
             device=target.device,
         )
     if flags.confirm and not confirmed:

@@ -205,9 +205,7 @@ class Assistant:
         said = "; ".join(models.problems) or "no model is configured"
         examples = self.registry.search.examples(self._household(user).language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
-        return NoModel(
-            f"there is no model to answer this: {said}", hint=" ".join(filter(None, (works, models.hint)))
-        )
+        return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
 
 
 def _presence(entry: Entry) -> Presence:

@@ -85,10 +85,12 @@ class Conversations:
         known = await self._store.write(work)
         if known is not None and known.state == "not_started":
             raise Conflict(
-                f"turn {key.turn} was cancelled before it came", hint="Use a new turn id to ask again."
+                f"turn {key.turn} was cancelled before it arrived", hint="Use a new turn id to ask again."
             )
         if known is not None:
-            raise Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
+            raise Conflict(
+                f"turn id {key.turn} was used before", hint="Nothing was run again; use a new turn id."
+            )
 
     async def end(self, key: TurnKey, ending: Ending) -> None:
         """Write down how a running turn ended, and what was answered."""

@@ -50,7 +50,7 @@ class Gate:
         try:
             return Bearer(claims, await self._accounts.get(claims.own))
         except NotFound:
-            raise Unauthorized("the token is of a user who is gone") from None
+            raise Unauthorized("the user of this token no longer exists") from None
 
     def require(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
         """Make a dependency that lets in whoever has one of the scopes."""

@@ -62,7 +62,7 @@ class Clients:
         """
         if not _NAME.match(name) or name.startswith(_OURS):
             raise InvalidMessage(
-                f"{name!r} is no name for a login",
+                f"{name!r} cannot be the name of a login",
                 hint=f"Small letters, digits, - and _, up to 32, a letter first, not {_OURS}….",
             )
         scopes: tuple[Scope, ...] = ("chat",) if chat else ()
@@ -87,7 +87,7 @@ class Clients:
         for client in await self.list():
             if client.name == name:
                 return client
-        raise NotFound(f"there is no login {name!r}", hint="'strawberry broker logins' shows all.")
+        raise NotFound(f"there is no login {name!r}", hint="'strawberry broker logins' lists them.")
 
     async def remove(self, name: str) -> None:
         """Let a client in no longer, and disconnect it.

@@ -123,11 +123,11 @@ class Joining:
             Conflict: If a device has joined with that key already.
         """
         if self._asks.exceeded(source):
-            raise TooManyRequests("too many devices ask to join", hint="Wait a minute and try again.")
+            raise TooManyRequests("too many devices want to join", hint="Wait a minute and try again.")
         self._asks.count(source)
         name = request.name.strip()
         if not name or not name.isprintable():
-            raise InvalidMessage("that is no name for a device", hint="Use letters, digits and blanks.")
+            raise InvalidMessage("a device cannot have this name", hint="Use letters, digits and blanks.")
         key = PublicKey.from_jwk(request.public_key)
         await self._bound_to(key)
         self._forget_expired()
@@ -169,12 +169,10 @@ class Joining:
             if self._wrong_secrets.exceeded(source):
                 raise TooManyRequests("too many wrong secrets", hint="Wait a minute and try again.")
             self._wrong_secrets.count(source)
-            raise NotFound("no device waits with this secret", hint="Ask to join anew.")
+            raise NotFound("no device is waiting with this secret", hint="Ask to join again.")
         present = self._clock()
         if present - found.asked < self._bounds.interval_s * _SOONER:
-            raise TooManyRequests(
-                "it was asked too soon again", hint=f"Ask every {self._bounds.interval_s:g} seconds."
-            )
+            raise TooManyRequests("polled too soon", hint=f"Ask every {self._bounds.interval_s:g} seconds.")
         found.asked = present
         if found.joined is not None:
             if self._authority.is_revoked(found.joined.jti):
@@ -201,7 +199,7 @@ class Joining:
             name: What it shall be called instead of what it asked for.
 
         Raises:
-            NotFound: If no device waits with this code.
+            NotFound: If no device is waiting with this code.
             TooManyRequests: If this user tried too many wrong codes.
             Conflict: If another device has its name or its key.
             LinkError: If the broker refuses its login; it goes on waiting.
@@ -222,7 +220,7 @@ class Joining:
         """Turn the device with this code away.
 
         Raises:
-            NotFound: If no device waits with this code.
+            NotFound: If no device is waiting with this code.
             TooManyRequests: If this user tried too many wrong codes.
         """
         self._find(code, by=by).state = "refused"
@@ -254,7 +252,7 @@ class Joining:
         if device.revoked or device.last_seen or not self._authority.awaits_first_use(device.id):
             raise Conflict(
                 "a device has joined with this key already",
-                hint="Let it in anew with 'strawberry devices invite NAME', or remove it first.",
+                hint="Run 'strawberry devices invite NAME' to let it join again, or remove it first.",
             )
         return device
 
@@ -269,8 +267,8 @@ class Joining:
         if found is None:
             self._wrong_codes.count(by)
             raise NotFound(
-                "no device waits with this code",
-                hint="Codes last ten minutes and work once; 'strawberry spoke join' shows a new one.",
+                "no device is waiting with this code",
+                hint="A code is valid once, for ten minutes; 'strawberry spoke join' shows a new one.",
             )
         return found
 

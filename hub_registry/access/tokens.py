@@ -314,7 +314,7 @@ class TokenAuthority:
 
         def work(session: Session) -> list[TokenRow]:
             if any(session.get(TokenRow, jti) is None for jti in wanted):
-                raise NotFound("there is no such token", hint="'strawberry tokens list' shows all.")
+                raise NotFound("there is no such token", hint="'strawberry tokens list' lists them.")
             return revoke_with_renewals(session, wanted)
 
         async with self.acts:

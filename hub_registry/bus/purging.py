@@ -66,7 +66,7 @@ async def purge_bus(
         Disconnected: If there is no broker, or the connection to it is lost; it may be tried again.
     """
     if not link.connected:
-        raise Disconnected("there is no broker to empty topics of", hint="Try again when it is back.")
+        raise Disconnected("the broker is not connected", hint="Try again when it is back.")
     retained = _RetainedTopics(link, presence)
     own = 0 if presence.silent else 1
     presence.silence()
@@ -102,9 +102,7 @@ def _branches(device: str) -> tuple[str, ...]:
 
 async def _connect_anew(link: Link) -> None:
     if not link.connected:
-        raise Disconnected(
-            "there is no broker whose topics could be emptied", hint="Try again when it is back."
-        )
+        raise Disconnected("the broker is not connected", hint="Try again when it is back.")
     anew = asyncio.Event()
 
     async def note() -> None:
@@ -117,7 +115,7 @@ async def _connect_anew(link: Link) -> None:
             await anew.wait()
     except TimeoutError:
         raise Disconnected(
-            "the broker did not let the hub in again in time", hint="Try again when it is back."
+            "the broker did not accept the hub again in time", hint="Try again when it is back."
         ) from None
     finally:
         forget()
@@ -165,7 +163,7 @@ class _RetainedTopics:
 
         async with self._looking, AsyncExitStack() as stack:
             if not self._link.connected:
-                raise Disconnected("there is no broker to ask what it retains")
+                raise Disconnected("the broker is not connected")
             stack.callback(self._link.on_disconnected(lose))
             await stack.enter_async_context(self._marked())
             for filter_ in filters:
@@ -175,9 +173,9 @@ class _RetainedTopics:
                     while not done.is_set():
                         await self._ask_for_marker(finish, done)
             except TimeoutError:
-                raise Disconnected("the broker does not send all that it retains in time") from None
+                raise Disconnected("the broker did not send its retained messages in time") from None
             if lost.is_set():
-                raise Disconnected("the connection was lost while the broker sent what it retains")
+                raise Disconnected("the connection was lost while the broker sent its retained messages")
         found.discard(self._presence.topic)
         return found
 

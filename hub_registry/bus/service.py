@@ -93,7 +93,7 @@ class RegistryService:
         """
         entry = self._registry.directory.get(device)
         if entry is None:
-            raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' shows all.")
+            raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' lists them.")
         gone = asyncio.Event()
         stop = self.on_presence(
             lambda change: _set_if(gone, change.device == device and not change.connected)

@@ -200,7 +200,7 @@ def require_device(session: Session, device: str) -> DeviceRow:
     """
     row = session.get(DeviceRow, device)
     if row is None:
-        raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' shows all.")
+        raise NotFound(f"there is no device {device!r}", hint="'strawberry devices list' lists them.")
     return row
 
 
@@ -233,7 +233,7 @@ def _checked_names(
     cleaned = list(dict.fromkeys(alias.strip() for alias in aliases if alias.strip()))
     if not name or len(cleaned) > _MAX_ALIASES or any(len(each) > _MAX_NAME for each in (name, *cleaned)):
         raise InvalidMessage(
-            "that is no name for a device",
+            "a device cannot have this name",
             hint=f"A name has 1 to {_MAX_NAME} characters; a device has at most {_MAX_ALIASES} aliases.",
         )
     taken = {each.casefold(): row for row in others for each in (row.display_name, *row.aliases)}

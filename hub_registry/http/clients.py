@@ -57,7 +57,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         body = await read(request, ClientBody)
         if settings.login is not None:
             raise Conflict(
-                "this broker is shared with others, and the hub makes no logins there",
+                "the hub makes no logins on a shared broker",
                 hint="Make the login on the broker itself.",
             )
         client, password = await clients.add(

@@ -152,11 +152,7 @@ class Agent:
                 await ledger.history.set_offline(conversation, offline=True)
             turn.untrusted = await self._think(asking, history, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
-            emit(
-                Notice(
-                    text=f"Nothing is done for this message here, because the hub may be doing it: {doubt}."
-                )
-            )
+            emit(Notice(text=f"Nothing was done here, because the hub may be working on it: {doubt}."))
             turn.untrusted = await self._think(asking, history, emit, reason=str(doubt), can_act=False)
 
     async def _think(
@@ -180,11 +176,11 @@ class Agent:
 
     def _nobody(self, reason: str) -> TurnError:
         settings = self._means.settings
-        said = "; ".join(settings.models.problems) or "this device has no model of its own"
+        said = "; ".join(settings.models.problems) or "this device has no model configured"
         examples = self._means.skills.finder.examples(settings.household.language)
-        works = f"These sentences work all the same: {'; '.join(examples)}." if examples else ""
+        works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         hint = " ".join(filter(None, (works, settings.models.hint)))
-        return TurnError(code="no_model", message=f"nobody can answer this: {reason}, and {said}", hint=hint)
+        return TurnError(code="no_model", message=f"no answer: {reason}; {said}", hint=hint)
 
     def _caller(self, asking: Asking) -> OwnCaller:
         means = self._means
@@ -199,6 +195,6 @@ class Agent:
 
 _UNKNOWN: Final = TurnError(
     code="broken",
-    message="the hub took the message and has not answered; whether it acts on it is not known",
-    hint="Look before you ask again.",
+    message="the hub received the message but has not answered; it may or may not act on it",
+    hint="Check before you ask again.",
 )

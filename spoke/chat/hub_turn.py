@@ -316,12 +316,14 @@ class _Reader:
 
 
 _CAME_BEFORE_ERROR: Final = TurnError(
-    code="refused", message="the hub had this message before", hint="Nothing was run again; ask anew."
+    code="refused",
+    message="the hub received this message before",
+    hint="Nothing was run again; send it as a new message.",
 )
 _BROKEN: Final = TurnError(
     code="broken",
-    message="the hub went away in the middle of its answer",
-    hint="What it did until then stays done, and nothing was done again. Look before you ask again.",
+    message="the connection to the hub was lost during its answer",
+    hint="What it did until then stays done, and nothing was done again. Check before you ask again.",
 )
 
 

@@ -45,7 +45,7 @@ class SpokeLedger:
         """See ``chat.turns.Ledger``."""
         if self._states.get(key) == "not_started":
             raise Conflict(
-                f"turn {key.turn} was cancelled before it came", hint="Use a new turn id to ask again."
+                f"turn {key.turn} was cancelled before it arrived", hint="Use a new turn id to ask again."
             )
         if key in self._states:
             raise _came_before(key)
@@ -100,4 +100,4 @@ class SpokeLedger:
 
 
 def _came_before(key: TurnKey) -> Conflict:
-    return Conflict(f"turn {key.turn} came before", hint="Nothing was run again; use a new turn id.")
+    return Conflict(f"turn id {key.turn} was used before", hint="Nothing was run again; use a new turn id.")

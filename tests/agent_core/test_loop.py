@@ -213,7 +213,7 @@ async def test_at_its_last_step_a_turn_ends_with_a_summary_and_says_so(
     assert isinstance(events[-1], TurnFinal)
     assert events[-1].answer == "I added three times."
     assert [event.text for event in events if isinstance(event, Notice)] == [
-        "The turn was stopped after 3 steps. Ask again to go on from here."
+        "The turn was stopped after 3 steps. Ask again to continue from here."
     ]
     assert len(server.requests) == 4
     last = server.requests[-1]

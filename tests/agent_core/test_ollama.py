@@ -143,7 +143,7 @@ async def test_no_ollama_is_told_with_what_to_do(ollama_with: Serve) -> None:
 async def test_something_else_at_that_address_is_told() -> None:
     with ScriptedModel() as other:
         async with open_ollama(other.origin) as ollama:
-            with pytest.raises(GatewayError, match="does not behave as Ollama"):
+            with pytest.raises(GatewayError, match="is not Ollama"):
                 await ollama.models()
 
 

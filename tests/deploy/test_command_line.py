@@ -156,7 +156,7 @@ def test_one_home_is_for_one_hub_and_one_broker_whatever_their_ports(
     with only_one(home / folder, what="a test", hint=""):
         done = run(environment, *words)
     assert done.returncode == 1
-    assert f"strawberry: {what} runs with {home / folder} already (process {os.getpid()})" in done.stderr
+    assert f"strawberry: {what} already runs with {home / folder} (process {os.getpid()})" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_a_busy_port_is_one_line_and_a_hint_also_for_other_machines(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["broker", "provision", "mqtt://anna:secret@127.0.0.1"], "a login does not belong"),
+        (["broker", "provision", "mqtt://anna:secret@127.0.0.1"], "must not contain a login"),
         (["broker", "provision", "nonsense"], "is not the address of a broker"),
         (["broker", "provision", "mqtt://127.0.0.1:9", "--ca", "nowhere.pem"], "cannot read the certificate"),
         (["broker", "provision", "mqtt://127.0.0.1:9"], "no password was given"),
         (["broker", "provision", "mqtt://nas.local:1883"], "on another machine and without TLS"),
-        (["broker", "check", NOBODY], "no broker of this home runs"),
+        (["broker", "check", NOBODY], "no broker of Strawberry runs"),
         (["certs", "--name", "no name"], "is not the name of a machine"),
         (["hub", "--broker", "http://127.0.0.1"], "is not the address of a broker"),
         (["up", "--broker", "mosquito"], "'mosquito' is not a broker"),

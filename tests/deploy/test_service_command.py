@@ -151,15 +151,15 @@ def test_where_users_get_no_namespaces_the_unit_goes_without_and_says_so(machine
     [
         (("install", "spoke"), "has joined no hub"),
         (("install", "spoke", "--token-file", "-"), "no standard input"),
-        (("install", "hub", "--broker", "mqtt://anna:hunter2@hub:1883"), "could be read by everybody"),
+        (("install", "hub", "--broker", "mqtt://anna:hunter2@hub:1883"), "could read a password or token"),
         (("install", "hub", "--writable", "/no/such/folder"), "there is no folder"),
-        (("install", "hub", "--memory", "much"), "is no size"),
-        (("install", "hub", "--run-as", "anna"), "is for services of the whole machine"),
-        (("install", "hub", "--system", "--run-as", "anna\nExecStartPre=x"), "is no name of a user"),
-        (("install", "hub", "--system", "--run-as", "anna smith"), "is no name of a user"),
-        (("install", "hub", "--system", "--run-as", "anna\u200e"), "is no name of a user"),
-        (("install", "hub", "--system", "--run-as", "../anna"), "is no name of a user"),
-        (("logs", "hub"), "there is no such service"),
+        (("install", "hub", "--memory", "much"), "is not a size"),
+        (("install", "hub", "--run-as", "anna"), "is only for services of the whole machine"),
+        (("install", "hub", "--system", "--run-as", "anna\nExecStartPre=x"), "is not a user name"),
+        (("install", "hub", "--system", "--run-as", "anna smith"), "is not a user name"),
+        (("install", "hub", "--system", "--run-as", "anna\u200e"), "is not a user name"),
+        (("install", "hub", "--system", "--run-as", "../anna"), "is not a user name"),
+        (("logs", "hub"), "no service is installed"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(

@@ -155,8 +155,8 @@ def test_a_small_model_gets_skills_as_tools(
     [
         ([], "there is no terminal to answer them"),
         (["--json"], "there is no terminal to answer them"),
-        (["--model", "m"], "which provider is not said"),
-        (["--provider", "openai"], "which model is not said"),
+        (["--model", "m"], "no --provider given"),
+        (["--provider", "openai"], "no --model given"),
         (["--provider", "openai", "--model", "m"], "OPENAI_API_KEY is not set"),
         (["--provider", "google", "--model", "m", "--base-url", "http://h/v1"], "base_url is only for"),
         (["--provider", "ollama", "--model", "m", "--name", "a b"], "name must be at most 64 letters"),
@@ -313,7 +313,7 @@ def test_a_key_is_read_as_it_was_written(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "nul\0"])
 def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ConfigError, match="no key"):
+    with pytest.raises(ConfigError, match="not a key"):
         write_key(Home(tmp_path), "B", SecretStr(key))
     assert not (tmp_path / ".env").exists()
 

@@ -185,7 +185,7 @@ def test_hub_and_spoke_end_a_turn_after_as_many_steps_as_their_settings_say(
     house.start_hub()
     answer = house.json("chat", "search on")
     assert (answer["mode"], answer["answer"]) == ("online", "That is all.")
-    assert notices(answer) == ["The turn was stopped after 1 step. Ask again to go on from here."]
+    assert notices(answer) == ["The turn was stopped after 1 step. Ask again to continue from here."]
 
     pc = house.add_spoke("Bedroom PC", journal, settings=f"{own_model(model)}[turns]\niterations = 2\n")
     house.kill("hub")
@@ -195,7 +195,7 @@ def test_hub_and_spoke_end_a_turn_after_as_many_steps_as_their_settings_say(
     finally:
         talk.end()
     assert (answer["mode"], answer["answer"]) == ("offline", "That is all.")
-    assert notices(answer)[1:] == ["The turn was stopped after 2 steps. Ask again to go on from here."]
+    assert notices(answer)[1:] == ["The turn was stopped after 2 steps. Ask again to continue from here."]
 
 
 @pytest.mark.parametrize("words", [("chat", "do the job"), ("call", "bedroom_pc", "JournalSkill.patiently")])

@@ -116,7 +116,7 @@ def test_of_all_calls_only_the_one_that_the_hub_signed_for_here_and_now_runs_and
         assert house.json("call", pi.id, "JournalSkill.write", "text=last") == "wrote last"
     assert pc.journal() == ["good", "last"]
     assert pi.journal() == ["last"]
-    for reason in ("not signed", "signature does not hold"):
+    for reason in ("not signed", "signature is not valid"):
         assert reason in house.log(pc.id)
 
 

@@ -203,7 +203,7 @@ def test_a_hub_that_ends_in_tool_calls_and_in_the_middle_of_an_answer_runs_nothi
         out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
         assert "in the middle of its answer" in err
-        assert "Look before you ask again" in err
+        assert "Check before you ask again" in err
         came += out
     assert came.strip() == BEGUN.strip(), "what came of the answer stays, and nothing else was said"
     assert talk.say("and now?")["mode"] == "offline", "the next message passes it by"

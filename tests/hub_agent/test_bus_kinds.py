@@ -86,7 +86,7 @@ async def test_the_person_is_told_what_a_shared_broker_does_not_protect(
 ) -> None:
     async with open_home(tmp_path / "home", kind="shared"):
         warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any("shared with others" in line and "reading along" in line for line in warned)
+    assert any("on a shared broker" in line and "reading along" in line for line in warned)
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ async def test_a_program_runs_in_the_sandbox_with_the_callers_rights(thinking: H
     guest = await thinking.hub.registry.accounts.add("Guest", role="guest")
     async with thinking.client(await thinking.token(guest)) as client:
         answer = await client.post("/api/exec", json={"code": "devices.study_pc.LampSkill.turn_on(1)"})
-        assert "may only look" in answer.json()["error"]
+        assert "read-only access" in answer.json()["error"]
     assert lamp.level == 5
 
 

@@ -94,7 +94,7 @@ async def test_a_turn_is_told_as_it_happens_and_remembered(
 async def test_a_turn_cancelled_before_it_came_never_runs(turns: Turns) -> None:
     assert await turns.cancel(TurnKey(ANN, "1")) == "not_started"
     work = Work()
-    with pytest.raises(Conflict, match="cancelled before it came"):
+    with pytest.raises(Conflict, match="cancelled before it arrived"):
         await turns.open(asks("1"), work.run)
     assert await turns.cancel(TurnKey(ANN, "1")) == "not_started"
     assert work.begun == []
@@ -141,10 +141,10 @@ async def test_a_turn_id_runs_once(turns: Turns) -> None:
     work = Work()
     work.go.set()
     first = await turns.open(asks("1"), work.run)
-    with pytest.raises(Conflict, match="came before"):
+    with pytest.raises(Conflict, match="was used before"):
         await turns.open(asks("1"), work.run)
     await kinds(first)
-    with pytest.raises(Conflict, match="came before"):
+    with pytest.raises(Conflict, match="was used before"):
         await turns.open(asks("1"), work.run)
     assert work.begun == ["1"]
 

@@ -107,7 +107,7 @@ async def test_two_devices_at_once_each_get_their_own(house, joining):
 async def test_a_code_expires_and_so_does_its_secret(house, joining):
     asked = await joining.ask(asking(), source=HERE)
     house.clock.now += asked.expires_in_s
-    with pytest.raises(NotFound, match="no device waits"):
+    with pytest.raises(NotFound, match="no device is waiting"):
         await joining.approve(asked.code, owner="admin")
     with pytest.raises(NotFound):
         joining.poll(asked.secret, source=HERE)

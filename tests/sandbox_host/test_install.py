@@ -103,7 +103,7 @@ async def test_pyodide_comes_from_the_registry_that_npm_is_set_to(
 
 async def test_where_it_cannot_be_put_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "sandbox").write_text("in the way")
-    with pytest.raises(SandboxError, match="cannot be put in place") as caught:
+    with pytest.raises(SandboxError, match="cannot be installed") as caught:
         await install(tmp_path / "sandbox")
     assert "rights" in caught.value.hint
 

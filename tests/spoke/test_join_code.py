@@ -268,7 +268,7 @@ async def test_a_spoke_that_runs_is_not_joined_beneath(settings: SpokeSettings) 
         async with joining(settings) as screen:
             error = await screen.task
     assert isinstance(error, ConfigError)
-    assert "already (process" in error.message
+    assert "already runs with" in error.message
 
 
 async def test_a_name_that_is_none_and_an_address_that_is_missing_are_said(settings: SpokeSettings) -> None:

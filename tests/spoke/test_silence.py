@@ -86,7 +86,7 @@ async def test_a_message_that_the_hub_took_in_silence_is_answered_without_doing_
     ]
     told = await interrupted(talker, "write here into the journal", {CHAT: "hold answer"})
     assert (told.mode, told.text) == ("offline", "I can do nothing.")
-    assert "Nothing is done for this message here" in told.notices[0]
+    assert "Nothing was done here" in told.notices[0]
     assert all(request.tools == [] for request in own_model.requests)
     assert not [event for event in told.events if event["kind"] == "skill"]
     assert talker.place.journal == []
@@ -98,11 +98,11 @@ async def test_a_message_whose_taking_back_is_not_answered_is_not_done_here(
     own_model.script = acts("write", text="here")
     faults: dict[str, Fault] = {CHAT: "hold request", CANCEL: "hold request"}
     told = await interrupted(talker, "write here into the journal", faults)
-    assert "Nothing is done for this message here" in told.notices[0]
+    assert "Nothing was done here" in told.notices[0]
     assert talker.place.journal == []
 
 
-OFFLINE, BACK, DOUBT = "Working offline", "The hub is back.", "Nothing is done for this message here"
+OFFLINE, BACK, DOUBT = "Working offline", "The hub is back.", "Nothing was done here"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ async def test_a_hub_without_a_model_leaves_the_message_to_the_spoke(
     async with open_home(tmp_path / "home") as home, open_talker(home, place, models=models) as talker:
         told = await talker.say("good morning")
         assert (told.mode, told.text) == ("offline", "The spoke answers.")
-        assert "there is no model" in told.notices[0]
+        assert "no model is configured" in told.notices[0]
 
 
 async def test_only_the_owner_is_served(talker: Talker) -> None:

@@ -82,7 +82,7 @@ def test_relative_imports_work_inside_a_folder_with_and_without_an_init(write, l
         ),
         ("class BadSkill:\n    def __init__(self, port): ...\n    def m(self): ...\n", "port"),
         ("class MemorySkill:\n    def m(self): ...\n", "skill of the hub"),
-        ("class BadSkill:\n    pass\n", "offers no method"),
+        ("class BadSkill:\n    pass\n", "has no public method"),
         ("class ÄpfelSkill:\n    def m(self): ...\n", "cannot be the name"),
         ("x = 1\n", "defines no skill"),
         (TOO_MANY, "300 methods"),
