@@ -6,14 +6,14 @@ thousand devices that run the same skills cost the index little more than one.
 
 import json
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
 from agent_core.search.catalogue import FoundMethod, SearchPage
 from agent_core.search.directory import HUB_KEY
-from agent_core.search.ranking import Ranking
-from agent_core.search.words import name_words, query_words, sentence_words
+from agent_core.search.ranking import Document, Ranking
+from agent_core.search.words import name_words, query_terms, query_words, sentence_words
 from contracts.registration import Method, Registration
 
 MAX_ANSWER_BYTES: Final = 4_096
@@ -56,7 +56,7 @@ class _Entry:
     skill: str
     is_agnostic: bool
     method: str
-    text: str = ""
+    text: Document | None = None
     contracts: dict[str, Method] = field(default_factory=dict)
 
 
@@ -137,7 +137,7 @@ class SkillIndex:
         """
         words = query_words(query)
         if words:
-            entries = self._ranked(words, current)
+            entries = self._ranked(query, words, current)
         elif query.strip():
             entries = []
         else:
@@ -153,10 +153,14 @@ class SkillIndex:
             results.append(result)
         return SearchPage(tuple(results), len(entries))
 
-    def _ranked(self, words: list[str], current: str | None) -> list[_Entry]:
+    def _ranked(self, query: str, words: list[str], current: str | None) -> list[_Entry]:
         named = self._named_by(words)
         scored: list[tuple[float, _Entry]] = []
-        for row, score in self._ranking.search(words):
+        # A word for a device says where, not what: methods need not have it.
+        terms = [
+            replace(term, missed=0.0) if term.word in self._named else term for term in query_terms(query)
+        ]
+        for row, score in self._ranking.search(terms):
             entry = self._by_row[row]
             if current in entry.contracts:
                 score *= _ON_CURRENT
@@ -165,7 +169,7 @@ class SkillIndex:
             if all(self._devices[device].unavailable for device in entry.contracts):
                 score *= _UNAVAILABLE
             scored.append((score, entry))
-        if not scored and named:
+        if not scored and self._named.keys() >= set(words):
             owned = chain.from_iterable(self._entries_of(device) for device in sorted(named))
             return list({entry.row: entry for entry in owned}.values())
         scored.sort(key=lambda pair: -pair[0])
@@ -220,12 +224,10 @@ class SkillIndex:
             self._entries[key] = self._by_row[entry.row] = entry
             self._alphabetical = None
         entry.contracts[device_id] = method
-        text = _text(registration, method)
-        if text != entry.text:
-            entry.text = text
-            skill = [word for word in name_words(registration.skill) if word != "skill"]
-            names = " ".join([*skill, *name_words(method.name)])
-            self._ranking.put(entry.row, names=names, text=text)
+        document = _document(registration, method)
+        if document != entry.text:
+            entry.text = document
+            self._ranking.put(entry.row, document)
 
     def _leave(self, key: _Key, device_id: str) -> None:
         entry = self._entries[key]
@@ -254,11 +256,24 @@ def _key(registration: Registration, method: Method) -> _Key:
     return registration.skill, method.name, registration.device_agnostic, parameters
 
 
-def _text(registration: Registration, method: Method) -> str:
+def _document(registration: Registration, method: Method) -> Document:
     sentences = chain.from_iterable(method.sentences.values())
-    parameters = " ".join(chain.from_iterable(map(name_words, method.parameters.get("properties", ()))))
-    summary = registration.doc.strip().partition("\n")[0]
-    return "\n".join((method.doc, sentence_words(sentences), parameters, summary, registration.area or ""))
+    summary, _, rest = method.doc.strip().partition("\n")
+    about = registration.doc.strip().partition("\n")[0]
+    return Document(
+        method=" ".join(name_words(method.name)),
+        skill=" ".join(word for word in name_words(registration.skill) if word != "skill"),
+        summary=summary,
+        arguments=" ".join(chain.from_iterable(map(name_words, method.parameters.get("properties", ())))),
+        text="\n".join(
+            (
+                rest,
+                sentence_words(sentences),
+                about,
+                registration.area or "",
+            )
+        ),
+    )
 
 
 def _device_words(device: IndexedDevice) -> set[str]:

@@ -83,15 +83,34 @@ def test_everyday_words_find_the_method(query, first, index):
     assert paths(index.search(query, current="pc"))[0] == first
 
 
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("it is too dark in here", "devices.bedroom_pc.LampSkill.set_brightness"),
+        ("make it louder, please", "devices.tv.MusicControlSkill.set_volume"),
+        ("find some tunes", "devices.tv.MusicControlSkill.searchSongs"),
+    ],
+)
+def test_words_that_mean_the_same_find_the_method(query, first, index):
+    assert paths(index.search(query))[0] == first
+
+
+@pytest.mark.parametrize(
+    "query", ["renew my passport at the embassy", "do you believe in God", "paint the fence with a brush"]
+)
+def test_where_nothing_fits_the_answer_is_empty(query, index):
+    assert index.search(query).results == ()
+
+
 def test_a_name_weighs_more_than_a_text(index):
     assert paths(index.search("lamp"))[-1] == "devices.tv.MusicControlSkill.wake_up"
 
 
 def test_the_same_skill_on_two_devices_is_one_result_with_the_current_device_first(index):
-    (result,) = index.search("brightness", current="tv").results
+    result = index.search("brightness", current="tv").results[0]
     assert result.path == "devices.tv.LampSkill.set_brightness"
     assert result.devices == ("tv", "bedroom_pc")
-    (result,) = index.search("brightness", current="pc").results
+    result = index.search("brightness", current="pc").results[0]
     assert result.devices == ("bedroom_pc", "tv")
 
 
@@ -100,7 +119,7 @@ def test_other_parameters_make_another_skill(index):
         skill="LampSkill", methods=[method("set_brightness", "Dim it.", parameters=("level",))]
     )
     index.put_skill("tv", other)
-    found = index.search("brightness", current="tv").results
+    found = index.search("brightness", current="tv").results[:2]
     assert [result.devices for result in found] == [("tv",), ("bedroom_pc",)]
 
 
@@ -116,14 +135,14 @@ def test_device_agnostic_skills_show_only_the_hub(index):
 
 def test_an_unavailable_device_stands_last_with_its_reason(index):
     index.set_device(IndexedDevice("pc", "bedroom_pc", unavailable="offline since 10:30"))
-    (result,) = index.search("brightness").results
+    result = index.search("brightness").results[0]
     assert result.devices == ("tv", "bedroom_pc")
     assert not result.unavailable
     assert result.offline == {"bedroom_pc": "offline since 10:30"}
 
 
 def test_words_of_the_device_and_its_area_count(index):
-    (result,) = index.search("brightness in the living room").results
+    result = index.search("brightness in the living room").results[0]
     assert result.devices[0] == "tv"
     assert "devices.bedroom_pc.LampSkill.turn_on" in paths(index.search("Schlafzimmer"))
     index.set_device(IndexedDevice("pc", "bedroom_pc", ["Office"]))
@@ -160,13 +179,13 @@ def test_an_empty_query_lists_everything_from_the_current_device_on(index):
 
 
 def test_registering_again_replaces_what_was_there(index):
-    index.put_skill("tv", Registration(skill="MusicControlSkill", methods=[method("mute", "No sound.")]))
+    index.put_skill("tv", Registration(skill="MusicControlSkill", methods=[method("pause", "Hold on.")]))
     assert paths(index.search("volume")) == []
-    assert paths(index.search("mute")) == ["devices.tv.MusicControlSkill.mute"]
+    assert paths(index.search("pause")) == ["devices.tv.MusicControlSkill.pause"]
     index.put_skill(
-        "tv", Registration(skill="MusicControlSkill", methods=[method("mute", "Silence, please.")])
+        "tv", Registration(skill="MusicControlSkill", methods=[method("pause", "Silence, please.")])
     )
-    assert paths(index.search("silence")) == ["devices.tv.MusicControlSkill.mute"]
+    assert paths(index.search("silence")) == ["devices.tv.MusicControlSkill.pause"]
 
 
 def test_what_is_removed_is_not_found(index):

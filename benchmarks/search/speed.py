@@ -6,7 +6,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from agent_core.search.index import IndexedDevice, SkillIndex
 from benchmarks.measure import Effort
@@ -37,8 +36,8 @@ _QUESTIONS = (
 list of everything."""
 
 
-async def rows(directory: Path, effort: Effort) -> list[Row]:
-    """Measure; nothing is written to the directory.
+def rows(effort: Effort) -> list[Row]:
+    """Measure.
 
     Each row of a search is the slowest question, the median of its repetitions.
     """

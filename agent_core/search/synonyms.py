@@ -1,0 +1,57 @@
+"""Groups of words that people use for one another, from ``synonyms.txt``, and the stems of words."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+TOKENIZER: Final = "porter unicode61 remove_diacritics 2"
+"""English stems for words of all languages: other ones change seldom, and then alike on both sides."""
+
+_TABLES: Final = f"""
+    CREATE VIRTUAL TABLE asked USING fts5(word, tokenize = '{TOKENIZER}');
+    CREATE VIRTUAL TABLE asked_terms USING fts5vocab(asked, instance);
+"""
+
+
+class Stemmer:
+    """Stems words the way that FTS5 does, because it does it."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect(":memory:", isolation_level=None)
+        self._db.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._db.close()
+
+    def stems(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the stems in each of the texts."""
+        self._db.execute("DELETE FROM asked")
+        self._db.executemany("INSERT INTO asked(rowid, word) VALUES (?, ?)", enumerate(texts))
+        found: list[list[str]] = [[] for _ in texts]
+        for place, stem in self._db.execute("SELECT doc, term FROM asked_terms"):
+            found[place].append(stem)
+        return found
+
+
+@cache
+def synonym_groups() -> Mapping[str, frozenset[int]]:
+    """Return the groups that a stem belongs to, by number."""
+    text = files(__package__).joinpath("synonyms.txt").read_text("utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    groups: defaultdict[str, set[int]] = defaultdict(set)
+    stemmer = Stemmer()
+    for number, stems in enumerate(stemmer.stems(lines)):
+        for stem in stems:
+            groups[stem].add(number)
+    stemmer.close()
+    return {stem: frozenset(numbers) for stem, numbers in groups.items()}
+
+
+def groups_of(stems: Iterable[str]) -> set[int]:
+    """Return the groups that any of the stems belongs to."""
+    known = synonym_groups()
+    return set().union(*(known.get(stem, ()) for stem in stems))

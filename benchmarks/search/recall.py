@@ -1,0 +1,277 @@
+"""What ``search_skills`` finds, on requests for tools that nobody wrote for it, beside plain FTS5.
+
+The sets of requests come from packages that carry them, and are read when the benchmark runs:
+``home-assistant-intents`` (in the dev extra) and ``bfcl-eval`` (``pip install --no-deps bfcl-eval``). A third
+one, ``requests.txt``, was written for this project before the search was tuned.
+"""
+
+import importlib.util
+import itertools
+import json
+import random
+import re
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import home_assistant_intents
+from hassil import Intents, TextSlotList
+from hassil.sample import sample_sentence
+
+from agent_core.search.index import IndexedDevice, SkillIndex
+from agent_core.search.words import name_words
+from benchmarks.table import Reach, Row, not_measured
+from contracts.registration import Method, Registration
+
+_OWN: Final = Path(__file__).with_name("requests.txt")
+_FUNCTIONS: Final = "bfcl_eval"
+_FUNCTION_FILES: Final = ("live_simple", "live_multiple")
+"""Requests of people; the two files of written ones, ``simple_python`` and ``multiple``, were for tuning."""
+
+_FIRST: Final = 5
+_SAMPLES: Final = 3
+_READINGS: Final = 200
+_AT_ONCE: Final = 200
+_SAID: Final = {
+    "name": ["bedside lamp", "ceiling fan", "front door", "coffee maker", "TV"],
+    "area": ["kitchen", "bedroom", "living room"],
+    "floor": ["ground floor", "attic"],
+    "message": ["dinner is ready"],
+    "search_query": ["Abba"],
+    "timer_name": ["pizza"],
+    "conversation_command": ["open the garage door"],
+}
+"""What is said in place of the slots of Home Assistant's sentences."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool, as a method of a skill would declare it.
+
+    Attributes:
+        skill: Name of the class; empty where it has none.
+    """
+
+    skill: str
+    method: str
+    doc: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Tools by name, and requests with the name of the tool that fits."""
+
+    tools: dict[str, Tool]
+    asked: list[tuple[str, str]]
+
+
+class Search(Protocol):
+    """What is compared."""
+
+    def first(self, query: str) -> list[str]:
+        """Return the names of the first tools, best first."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory."""
+        ...
+
+
+class OurSearch:
+    """``search_skills`` over some tools on one device."""
+
+    def __init__(self, tools: dict[str, Tool]) -> None:
+        self._index = SkillIndex()
+        self._index.set_device(IndexedDevice("pc", "pc"))
+        self._names: dict[str, str] = {}
+        skills: dict[str, list[Method]] = {}
+        for number, (name, tool) in enumerate(tools.items()):
+            skill = tool.skill or f"Functions{number // _AT_ONCE}Skill"
+            self._names[f"devices.pc.{skill}.{tool.method}"] = name
+            properties: dict[str, Any] = {argument: {} for argument in tool.arguments}
+            skills.setdefault(skill, []).append(
+                Method(
+                    name=tool.method,
+                    signature=f"{tool.method}()",
+                    doc=tool.doc,
+                    parameters={"type": "object", "properties": properties},
+                )
+            )
+        for skill, methods in skills.items():
+            self._index.put_skill("pc", Registration(skill=skill, methods=methods))
+
+    def first(self, query: str) -> list[str]:
+        """See ``Search``."""
+        return [self._names[found.path] for found in self._index.search(query, limit=_FIRST).results]
+
+    def close(self) -> None:
+        """See ``Search``."""
+        self._index.close()
+
+
+class PlainSearch:
+    """FTS5 alone: English stems, any of the words, bm25."""
+
+    def __init__(self, tools: dict[str, Tool]) -> None:
+        self._db = sqlite3.connect(":memory:")
+        self._db.execute(
+            "CREATE VIRTUAL TABLE t USING fts5(name UNINDEXED, x, tokenize = 'porter unicode61')"
+        )
+        for name, tool in tools.items():
+            words = [part for each in (tool.skill, tool.method, *tool.arguments) for part in name_words(each)]
+            self._db.execute("INSERT INTO t VALUES (?, ?)", (name, " ".join([*words, tool.doc])))
+
+    def first(self, query: str) -> list[str]:
+        """See ``Search``."""
+        any_of = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", query.lower()))
+        statement = "SELECT name FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT ?"
+        return [row[0] for row in self._db.execute(statement, (any_of, _FIRST))] if any_of else []
+
+    def close(self) -> None:
+        """See ``Search``."""
+        self._db.close()
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    own, unfit = own_requests()
+    made = _rows("Home Assistant's sentences", home_assistant_requests(), unfit, least=0.7)
+    if importlib.util.find_spec(_FUNCTIONS) is None:
+        made.append(not_measured("requests of bfcl-eval", "pip install --no-deps bfcl-eval"))
+    else:
+        made += _rows("requests of bfcl-eval", function_requests(_FUNCTION_FILES), unfit, least=0.7)
+    return made + _rows("our own requests, in other words", own, unfit)
+
+
+def _rows(of: str, requests: Requests, unfit: list[str], *, least: float | None = None) -> list[Row]:
+    ours, plain = OurSearch(requests.tools), PlainSearch(requests.tools)
+    with closing(ours), closing(plain):
+        return [
+            Row(
+                f"{of}: found among the first 5 of {len(requests.tools)}",
+                _recall(ours, requests, _FIRST),
+                "",
+                Reach(least=least),
+                _recall(plain, requests, _FIRST),
+            ),
+            Row("  found first", _recall(ours, requests, 1), "", Reach(), _recall(plain, requests, 1)),
+            Row(
+                "  empty where no tool fits",
+                _empty(ours, unfit),
+                "",
+                Reach(least=0.5 if least else None),
+                _empty(plain, unfit),
+            ),
+        ]
+
+
+def _recall(search: Search, requests: Requests, first: int) -> float:
+    return sum(name in search.first(asked)[:first] for asked, name in requests.asked) / len(requests.asked)
+
+
+def _empty(search: Search, unfit: list[str]) -> float:
+    return sum(not search.first(asked) for asked in unfit) / len(unfit)
+
+
+def own_requests(half: int = 1) -> tuple[Requests, list[str]]:
+    """Read ``requests.txt``.
+
+    Args:
+        half: 0 for the requests that the search was tuned with, 1 for the others.
+
+    Returns:
+        Tools with requests, and requests that no tool fits, of any set.
+    """
+    made, unfit = Requests({}, []), list[str]()
+    name, place = "", 0
+    for line in _OWN.read_text("utf-8").splitlines():
+        if found := re.fullmatch(r"(\w+)\.(\w+)\((.*)\): (.*)", line):
+            skill, method, arguments, doc = found.groups()
+            name, place = f"{skill}.{method}", 0
+            made.tools[name] = Tool(skill, method, doc, tuple(filter(None, arguments.split(", "))))
+        elif line == "none":
+            name, place = "", 0
+        elif line.startswith(" "):
+            if place % 2 == half and name:
+                made.asked.append((line.strip(), name))
+            elif place % 2 == half:
+                unfit.append(line.strip())
+            place += 1
+    return made, unfit
+
+
+def home_assistant_requests() -> Requests:
+    """Take Home Assistant's intents as tools, and some sentences of each as requests."""
+    data: dict[str, Any] = home_assistant_intents.get_intents("en") or {}
+    described: dict[str, Any] = home_assistant_intents.get_intent_info() or {}
+    chosen = random.Random(7)  # the same sentences in every run
+    made = Requests({}, [])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intents = Intents.from_dict({key: value for key, value in data.items() if key != "responses"})
+        slots = {name: TextSlotList.from_strings(said, name=name) for name, said in _SAID.items()}
+        for name, values in data["lists"].items():
+            if values.get("wildcard") and name not in slots:
+                slots[name] = TextSlotList.from_strings(["apples"], name=name)
+        for name, intent in intents.intents.items():
+            info = described.get(name)
+            if info is None or name in ("HassRespond", "HassNevermind"):
+                continue
+            method = "_".join(name_words(name)[1:])
+            skill = f"{info['domain'].title().replace('_', '')}Skill"
+            made.tools[name] = Tool(skill, method, info["description"], tuple(info.get("slots", ())))
+            said = [
+                chosen.choice(readings)
+                for part in intent.data
+                for sentence in part.sentences
+                if (readings := _readings(sentence, intents, part, slots))
+            ]
+            made.asked.extend((each, name) for each in chosen.sample(said, min(_SAMPLES, len(said))))
+    return made
+
+
+def _readings(sentence: Any, intents: Any, part: Any, slots: dict[str, Any]) -> list[str]:
+    lists = {**intents.slot_lists, **slots}
+    rules = {**intents.expansion_rules, **part.expansion_rules}
+    sampled = sample_sentence(sentence, slot_lists=lists, expansion_rules=rules)
+    try:
+        return [" ".join(text.split()) for text in itertools.islice(sampled, _READINGS)]
+    except Exception:  # noqa: BLE001 - a list that only Home Assistant fills
+        return []
+
+
+def function_requests(names: tuple[str, ...]) -> Requests:
+    """Take functions of the Berkeley Function Calling Leaderboard, and the requests that one of them fits."""
+    spec = importlib.util.find_spec(_FUNCTIONS)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    data = Path(spec.submodule_search_locations[0]) / "data"
+    made = Requests({}, [])
+    for name in names:
+        answers = {
+            row["id"]: {function for answer in row["ground_truth"] for function in answer}
+            for row in _lines(data / "possible_answer" / f"BFCL_v4_{name}.json")
+        }
+        for row in _lines(data / f"BFCL_v4_{name}.json"):
+            for function in row["function"]:
+                made.tools.setdefault(function["name"], _function_tool(function))
+            fits = answers[row["id"]]
+            if len(fits) == 1:
+                made.asked.append((row["question"][0][-1]["content"], fits.pop()))
+    return Requests(made.tools, list(dict.fromkeys(made.asked)))
+
+
+def _function_tool(function: dict[str, Any]) -> Tool:
+    package, _, method = re.sub(r"[^\w.]", "_", function["name"]).rpartition(".")
+    skill = "".join(part[:1].upper() + part[1:] for part in re.split(r"[._]", package))
+    return Tool(skill, method, function["description"], tuple(function["parameters"].get("properties", {})))
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    with file.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
