@@ -79,6 +79,7 @@ async def enrol(database: Path, spokes: Iterable[Spoke]) -> str:
     Returns:
         The hub's id.
     """
+    KeyPair.load_or_create(database.parent / "key.pem")  # a hub refuses a database without its key
     async with open_store(database) as store:
         accounts = Accounts(store)
         owner = (await accounts.first_admin()).id

@@ -5,6 +5,7 @@
     StrawberryError
     ├── ConfigError             a setting or file of the user cannot be used
     │   └── PortTaken           another program listens where we should
+    ├── StorageError            a database cannot be read or written
     ├── InvalidMessage          a message that does not keep to the contracts
     │   ├── InvalidTopic
     │   └── BadSignature
@@ -47,6 +48,10 @@ class ConfigError(StrawberryError):
 
 class PortTaken(ConfigError):
     """Another program listens on the port; the message names it where the system tells."""
+
+
+class StorageError(StrawberryError):
+    """A database cannot be read or written: the disk is full, or the file is damaged."""
 
 
 class InvalidMessage(StrawberryError):

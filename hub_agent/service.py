@@ -37,9 +37,9 @@ from hub_agent.http.lan import Lan, open_lan
 from hub_agent.settings import HubSettings
 from hub_registry.access.audit import Audit
 from hub_registry.access.bearer import Gate
+from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
-from identity.keys import KeyPair
 from sandbox_host import PoolSettings, open_pool
 
 
@@ -78,7 +78,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         # Before anything else: a second hub must not touch the first one's files.
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, purpose="HTTP"))
         lan = stack.enter_context(open_lan(settings.http.lan)) if settings.http.lan else None
-        key = KeyPair.load_or_create(settings.directory / "key.pem")
+        key = load_hub_key(settings.directory)
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
         store = registry.store

@@ -1,6 +1,6 @@
 """One call that any of several devices may serve."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ async def call_any(
     candidates: Sequence[str],
     request: CallRequest,
     on_progress: OnProgress | None = None,
+    *,
+    on_silent: Callable[[str], None] = lambda _: None,
 ) -> Served:
     """Call a device-agnostic method on the first device that serves it.
 
@@ -34,6 +36,7 @@ async def call_any(
     Args:
         candidates: Ids of devices, the preferred one first.
         request: Its ``device`` is replaced by each candidate's in turn.
+        on_silent: Called with each device that did not answer in time.
 
     Raises:
         CallError: With what each device said, where none served it.
@@ -51,6 +54,8 @@ async def call_any(
             if error.code in _FINAL:
                 raise
             failures.append(error)
+            if error.code is ErrorCode.TIMEOUT:
+                on_silent(device)
             continue
         return Served(device, await reservation.start(on_progress))
     raise _combined(request, failures)

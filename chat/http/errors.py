@@ -19,6 +19,7 @@ from contracts.errors import (
     LinkError,
     NotFound,
     SandboxError,
+    StorageError,
     StrawberryError,
     TooManyRequests,
     Unauthorized,
@@ -34,6 +35,7 @@ _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
     (LinkError, 503, "bus_unavailable"),
     (SandboxError, 503, "sandbox_unavailable"),
     (GatewayError, 503, "no_model"),
+    (StorageError, 503, "storage_unavailable"),
     (ConfigError, 500, "configuration"),
 )
 

@@ -13,6 +13,7 @@ from deploy.home.lan import Lan, enter_lan
 from deploy.home.running import Reporter, forever
 from deploy.settings.options import ANY, BrokerPorts, LanOptions, chosen_by
 from hub_registry.access.accounts import Accounts
+from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.store import open_store
 from identity.files import only_one
 from identity.keys import KeyPair
@@ -34,7 +35,7 @@ async def load_identity(home: Home) -> Identity:
     Raises:
         ConfigError: If the database or the key cannot be used.
     """
-    key = KeyPair.load_or_create(home.hub / "key.pem")
+    key = load_hub_key(home.hub)
     async with open_store(home.hub / "hub.db") as store:
         return Identity(await Accounts(store).hub_id(), key)
 

@@ -4,12 +4,15 @@ import asyncio
 import logging
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
+from contracts.errors import StorageError
 from hub_registry.access.audit import Audit, CallRecord
 
 _log = logging.getLogger(__name__)
 
+_AGAIN_S: Final = 5.0
+"""Seconds until the next attempt where the database cannot be written."""
+_MOST: Final = 10_000
+"""Records that are kept while the database cannot be written."""
 _GATHER_S: Final = 0.25
 """Records of this time go into one transaction. The thread that writes takes turns with the event loop, so
 writing after each call of a program would make every one of them wait: 100 calls took half as long again."""
@@ -33,16 +36,21 @@ class AuditTrail:
         while True:
             await self._noted.wait()
             await asyncio.sleep(_GATHER_S)
-            await self.flush()
+            if not await self.flush():
+                await asyncio.sleep(_AGAIN_S)
+                self._noted.set()
 
-    async def flush(self) -> None:
-        """Write what has not been written yet."""
+    async def flush(self) -> bool:
+        """Write what has not been written yet; return whether that worked."""
         records, self._records = self._records, []
         self._noted.clear()
         if not records:
-            return
+            return True
         try:
             # What has begun is finished in the store's thread, also when the hub is told to stop.
             await asyncio.shield(self._audit.record_all(records))
-        except SQLAlchemyError:
-            _log.exception("%d calls could not be written into the audit", len(records))
+        except StorageError as error:
+            _log.error("%d calls are written into the audit later: %s", len(records), error)
+            self._records = [*records, *self._records][-_MOST:]
+            return False
+        return True

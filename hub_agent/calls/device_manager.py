@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from agent_core.search.catalogue import Target
@@ -36,6 +37,8 @@ class DeviceManager:
         self._directory = directory
         self._caller = caller
         self._trail = trail
+        # By device that did not answer: its last sign of life at that time.
+        self._silent: dict[str, datetime | None] = {}
 
     async def call(
         self,
@@ -99,6 +102,8 @@ class DeviceManager:
                 hint="Search for the skill again.",
                 device=HUB_KEY,
             )
+        # One that did not answer costs seconds, so it is asked last until it is heard again.
+        offered.sort(key=self._is_silent)
         flags = strictest([found.method.flags for found in offered])
         _permit(record.actor, target, flags, confirmed=confirmed)
         served = await call_any(
@@ -106,9 +111,20 @@ class DeviceManager:
             [found.entry.id for found in offered],
             record.request(offered[0], flags, confirmed=confirmed),
             on_progress,
+            on_silent=self._note_silent,
         )
         record.device = served.device
         return served.value
+
+    def _note_silent(self, device: str) -> None:
+        if (entry := self._directory.get(device)) is not None:
+            self._silent[device] = entry.last_heartbeat
+
+    def _is_silent(self, found: Found[Entry]) -> bool:
+        entry = found.entry
+        if entry.id in self._silent and self._silent[entry.id] != entry.last_heartbeat:
+            del self._silent[entry.id]
+        return entry.id in self._silent
 
     def _named(self, error: CallError, found: Found[Entry]) -> CallError:
         """Say of an error on which device it was and, where that helps, where else the skill is."""

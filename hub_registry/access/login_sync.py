@@ -5,12 +5,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from broker.door import BusLogin, Door
 from contracts.access import Principal
 from contracts.backoff import Backoff
-from contracts.errors import Disconnected, LinkError, StrawberryError
+from contracts.errors import Disconnected, LinkError, StorageError, StrawberryError
 from contracts.presence import Revocation
 from hub_registry.access.tokens import TokenAuthority
 
@@ -110,7 +108,7 @@ class LoginSync:
         while True:
             try:
                 await self._authority.end_expired()
-            except (StrawberryError, SQLAlchemyError) as error:
+            except StrawberryError as error:
                 _log.error("%s", error)
             await asyncio.sleep(_LOOK_S)
 
@@ -124,7 +122,7 @@ class LoginSync:
                 continue  # a connect has done it meanwhile
             try:
                 await self.settle()
-            except SQLAlchemyError as error:
+            except StorageError as error:
                 _log.error(
                     "the logins of the broker are updated later, the database cannot be read: %s", error
                 )

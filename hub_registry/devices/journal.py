@@ -10,11 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, insert, tuple_, update
-from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
-from contracts.errors import InvalidMessage
+from contracts.errors import InvalidMessage, StorageError
 from hub_registry.devices.devices import device_of
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import HighWater
@@ -70,7 +69,7 @@ class Journal:
             return
         try:
             await self._store.write(lambda session: _write(session, batch))
-        except SQLAlchemyError as error:
+        except StorageError as error:
             _log.error("the registry could not be written, it is tried again: %s", error)
             self._batch.skills = batch.skills | self._batch.skills
             self._batch.high = batch.high | self._batch.high
@@ -85,7 +84,7 @@ class Journal:
             return
         try:
             await self._store.write(lambda session: _write_alive(session, alive))
-        except SQLAlchemyError as error:
+        except StorageError as error:
             _log.error("signs of life could not be written: %s", error)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session, create_engine
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StorageError
 from hub_registry.storage.migrations.versions import v0001_initial as initial
 from identity.files import make_private_directory
 
@@ -30,23 +30,38 @@ _WRITES: Final = "strawberry_writes"
 class Store:
     """Runs pieces of work on the database, one at a time, in a thread of its own."""
 
-    def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, path: Path, engine: Engine, thread: ThreadPoolExecutor) -> None:
+        self._path = path
         self._engine = engine
         self._writing = engine.execution_options(**{_WRITES: True})
         self._thread = thread
 
     async def read(self, work: Callable[[Session], T]) -> T:
-        """Run work that only reads, in one transaction."""
+        """Run work that only reads, in one transaction.
+
+        Raises:
+            StorageError: If the database cannot be used.
+        """
         return await self._run(self._engine, work)
 
     async def write(self, work: Callable[[Session], T]) -> T:
-        """Run work that writes, in one transaction: all of it is stored when this returns, or none."""
+        """Run work that writes, in one transaction: all of it is stored when this returns, or none.
+
+        Raises:
+            StorageError: If the database cannot be used; nothing is stored then.
+        """
         return await self._run(self._writing, work)
 
     async def _run(self, engine: Engine, work: Callable[[Session], T]) -> T:
         def transaction() -> T:
-            with Session(engine, expire_on_commit=False) as session, session.begin():
-                return work(session)
+            try:
+                with Session(engine, expire_on_commit=False) as session, session.begin():
+                    return work(session)
+            except IntegrityError:
+                raise
+            except DatabaseError as error:
+                message, hint = _explained(self._path, error)
+                raise StorageError(message, hint=hint) from None
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
 
@@ -66,13 +81,19 @@ async def open_store(path: Path) -> AsyncIterator[Store]:
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as thread:
         engine = await loop.run_in_executor(thread, _open, path)
         try:
-            yield Store(engine, thread)
+            yield Store(path, engine, thread)
         finally:
             await asyncio.shield(loop.run_in_executor(thread, engine.dispose))
 
 
 def _open(path: Path) -> Engine:
-    make_private_directory(path.parent)
+    try:
+        make_private_directory(path.parent)
+    except OSError as error:
+        raise ConfigError(
+            f"{path.parent} cannot be used as a directory: {error.strerror}",
+            hint="Move the file that has its name, or set STRAWBERRY_HOME to another directory.",
+        ) from None
     # The journal files take over the mode of the database file. A file that is there is not opened: closing
     # it would drop the locks that SQLite holds on it for another store of this process, and the next process
     # that looks in would take the journal for abandoned and delete it.
@@ -85,7 +106,8 @@ def _open(path: Path) -> Engine:
         _bring_up_to_date(engine)
     except DatabaseError as error:
         engine.dispose()
-        raise ConfigError(f"cannot use the database {path}: {error.orig}", hint="Restore a backup.") from None
+        message, hint = _explained(path, error)
+        raise ConfigError(message, hint=hint) from None
     except _AnotherVersion:
         engine.dispose()
         raise ConfigError(
@@ -93,6 +115,19 @@ def _open(path: Path) -> Engine:
             hint="Update Strawberry, or restore a backup of this version.",
         ) from None
     return engine
+
+
+def _explained(path: Path, error: DatabaseError) -> tuple[str, str]:
+    """Return in words what is wrong with the database, and what to do."""
+    reason = str(error.orig)
+    if "full" in reason:
+        return f"the disk is full: {path} cannot be written", "Free some space."
+    if "malformed" in reason or "not a database" in reason:
+        hint = "Stop Strawberry, then restore a backup, or remove the file to start with an empty home."
+        return f"the database {path} is damaged", hint
+    if "locked" in reason:
+        return f"another process has held the database {path} for too long", "Try again."
+    return f"the database {path} cannot be used: {reason}", "Check its owner and its rights, and the disk."
 
 
 def _prepare(connection: Any, _: object) -> None:

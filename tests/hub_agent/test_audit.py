@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.errors import StorageError
 from contracts.rpc import Actor
 from hub_agent.calls.audit import AuditTrail
 from hub_registry.access.audit import Audit, CallRecord
@@ -47,6 +48,22 @@ async def test_calls_are_written_by_themselves_and_in_their_order(audit: Audit) 
 
         await eventually(written)
         writing.cancel()
+
+
+async def test_calls_are_kept_while_the_disk_is_full(audit: Audit, monkeypatch) -> None:
+    trail = AuditTrail(audit)
+    write = audit.record_all
+
+    async def refuse(records: object) -> None:
+        raise StorageError("the disk is full")
+
+    for number in (1, 2):
+        monkeypatch.setattr(audit, "record_all", refuse)
+        trail.note(called(number))
+        assert not await trail.flush()
+    monkeypatch.setattr(audit, "record_all", write)
+    assert await trail.flush()
+    assert [record.call for record in await audit.latest()] == ["2", "1"]
 
 
 async def test_a_hub_that_stops_leaves_no_call_unwritten(audit: Audit) -> None:

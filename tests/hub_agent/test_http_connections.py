@@ -75,6 +75,18 @@ async def test_who_never_ends_what_it_says_is_not_waited_for(tmp_path: Path, beg
         writer.close()
 
 
+async def test_as_many_as_there_is_room_for_stay(tmp_path: Path) -> None:
+    async with serving(ConnectionBounds(most=3, patience_s=600), tmp_path, secure=False) as (port, _):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for reader, writer in clients:
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"HTTP/1.1 200" in await reader.readuntil(b"here")
+        clients.append(await asyncio.open_connection("127.0.0.1", port))
+        assert await _rest(clients[0][0]) == b""
+        for _, writer in clients:
+            writer.close()
+
+
 async def test_a_handshake_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
     async with serving(ConnectionBounds(patience_s=0.05), tmp_path, secure=True) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

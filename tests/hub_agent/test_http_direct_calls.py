@@ -7,6 +7,7 @@ import httpx
 
 from agent_core.skills.skill import skill_method
 from hub_registry.access.audit import Audit
+from hub_registry.access.tokens import TokenRequest
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, wait_for
 from tests.hub_agent.skills import AnywhereSkill, LampSkill, LockSkill, SlowSkill
@@ -186,6 +187,27 @@ async def test_a_device_calls_others_only_with_the_scope_and_confirms_nothing(ho
         status, error = await post(client, call("door_pi", "LockSkill.unlock"))
         assert (status, error["code"]) == (403, "forbidden")
         assert "call" in error["message"]
+
+
+async def test_a_device_cannot_confirm_what_its_owner_was_asked(home: Home) -> None:
+    lock = LockSkill()
+    await home.device("Door Pi", lock)
+    registry = home.hub.registry
+    remote = await registry.add_device("Remote", owner=registry.admin.id)
+    token = await registry.authority.issue(
+        TokenRequest(
+            kind="device", subject=remote.id, owner=registry.admin.id, scopes=("call",), lifetime_s=600
+        )
+    )
+    body = call("Door Pi", "LockSkill.unlock", door="front")
+    async with home.client() as client, home.client(token) as device:
+        _, asked = await post(client, body)
+        status, _ = await post(device, {**body, "confirmation": asked["confirmation"]})
+        assert status == 403
+        status, refused = await post(device, body)
+        assert (status, refused["code"]) == (409, "needs_confirmation")
+        assert "confirmation" not in refused
+    assert lock.opened == []
 
 
 async def test_a_client_that_leaves_cancels_the_call(home: Home) -> None:

@@ -130,6 +130,12 @@ async def test_a_program_runs_in_the_sandbox_with_the_callers_rights(thinking: H
         here = await run("devices.bedroom_pc.LampSkill.turn_on(level=99)", device=device.id)
         assert here["status"] == "error", "the old name is no name of the current device either"
         assert (await run("devices.study_pc.LampSkill.turn_on(level=5)"))["status"] == "ok"
+        await run("level = 5")
+        assert (await run("level"))["value"] == 5
+    # Another program of the same user: its variables are its own.
+    async with thinking.client(await thinking.token()) as client:
+        answer = await client.post("/api/exec", json={"code": "level"})
+        assert "NameError" in answer.json()["error"]
     guest = await thinking.hub.registry.accounts.add("Guest", role="guest")
     async with thinking.client(await thinking.token(guest)) as client:
         answer = await client.post("/api/exec", json={"code": "devices.study_pc.LampSkill.turn_on(1)"})

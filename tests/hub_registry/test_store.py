@@ -14,8 +14,9 @@ from sqlalchemy import create_engine
 from sqlmodel import select
 
 import hub_agent.tables  # noqa: F401  its tables are in the database, too
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
+from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage import migrations
 from hub_registry.storage.store import HEAD, open_store
 from hub_registry.storage.tables import Table, UserRow, now
@@ -117,6 +118,38 @@ async def test_a_file_that_is_no_database_is_refused_with_its_name(database: Pat
     with pytest.raises(ConfigError, match=r"hub\.db"):
         async with open_store(database):
             pass
+
+
+async def test_a_directory_that_is_a_file_is_refused_with_what_to_do(tmp_path: Path):
+    (tmp_path / "hub").write_text("")
+    with pytest.raises(ConfigError, match="cannot be used as a directory") as refused:
+        async with open_store(tmp_path / "hub" / "hub.db"):
+            pass
+    assert "STRAWBERRY_HOME" in refused.value.hint
+
+
+async def test_a_full_disk_refuses_what_is_new_and_keeps_what_was_stored(store):
+    def fill(session):
+        pages = session.connection().exec_driver_sql("PRAGMA page_count").scalar_one()
+        session.connection().exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        session.connection().exec_driver_sql("CREATE TABLE large AS SELECT randomblob(1000000)")
+
+    admin = await Accounts(store).first_admin()
+    with pytest.raises(StorageError, match=r"the disk is full: .*hub\.db") as full:
+        await store.write(fill)
+    assert "(" not in full.value.message
+    assert await Accounts(store).users() == [admin]
+
+
+def test_a_missing_key_beside_a_database_is_not_replaced(tmp_path: Path):
+    key = load_hub_key(tmp_path)
+    (tmp_path / "hub.db").touch()
+    assert load_hub_key(tmp_path).kid == key.kid
+    (tmp_path / "key.pem").unlink()
+    with pytest.raises(ConfigError, match=r"key\.pem is missing") as missing:
+        load_hub_key(tmp_path)
+    assert "backup" in missing.value.hint
+    assert not (tmp_path / "key.pem").exists()
 
 
 async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Path):

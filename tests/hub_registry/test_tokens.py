@@ -1,3 +1,4 @@
+import asyncio
 import base64
 import json
 
@@ -105,6 +106,15 @@ async def test_an_unused_renewal_still_ends_its_predecessor_after_a_restart(hous
     await again.authenticate(new)
     with pytest.raises(Unauthorized, match="revoked"):
         again.check(old)
+
+
+async def test_a_token_that_is_being_revoked_is_not_renewed(house):
+    _, _, token = await house.joined("TV")
+    claims = house.authority.check(token)
+    revoking = house.authority.revoke([claims.jti])
+    renewing = house.authority.renew(claims, lifetime_s=60)
+    ended = await asyncio.gather(revoking, renewing, return_exceptions=True)
+    assert [type(each) for each in ended] == [type(None), Unauthorized]
 
 
 async def test_every_revocation_is_announced_once_and_kept_until_the_token_expires(house):

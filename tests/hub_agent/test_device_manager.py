@@ -1,0 +1,113 @@
+"""Calls of the hub before they are sent: rights, the order of devices, and what the audit keeps."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agent_core.search.directory import RegisteredSkill
+from agent_core.search.targets import find_target
+from bus.rpc import CallerSettings, CallRequest
+from contracts.errors import CallError, ErrorCode
+from contracts.presence import DeviceStatus
+from contracts.registration import Method, MethodFlags, Registration
+from contracts.rpc import Actor
+from hub_agent.calls.device_manager import DeviceManager
+from hub_registry.access.audit import CallRecord
+from hub_registry.devices.directory import Directory
+from hub_registry.storage.tables import now
+from tests.hub_registry.test_directory import device
+
+ANN = Actor(user="ann")
+
+
+@dataclass
+class Bus:
+    """A caller whose devices answer, are frozen, or let it wait."""
+
+    frozen: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    waits: asyncio.Event | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    settings: CallerSettings = field(default_factory=CallerSettings)
+
+    async def call(self, request: CallRequest, *_: Any, **__: Any) -> str:
+        self.asked.append(request.device)
+        self.begun.set()
+        if self.waits is not None:
+            await self.waits.wait()
+        if request.device in self.frozen:
+            raise CallError(ErrorCode.TIMEOUT, "no answer", device=request.device)
+        return request.device
+
+
+@dataclass
+class Trail:
+    """What would be written into the audit."""
+
+    noted: list[CallRecord] = field(default_factory=list)
+
+    def note(self, record: CallRecord) -> None:
+        self.noted.append(record)
+
+
+class House:
+    """Two devices with the same skill, the second one heard last."""
+
+    def __init__(self) -> None:
+        self.directory, self.bus, self.trail = Directory(), Bus(), Trail()
+        methods = [
+            Method(
+                name=name, signature=f"{name}()", parameters={"type": "object"}, flags=MethodFlags(**flags)
+            )
+            for name, flags in (("look", {"read_only": True}), ("unlock", {"confirm": True}))
+        ]
+        for key in ("hall", "kitchen"):
+            entry = self.directory.put(device(key.title(), key))
+            status = DeviceStatus(state="online", epoch=1, connection=1, seq=1)
+            entry.presence.hear(status, retained=False, at=0)
+            made = Registration(skill="DoorSkill", device_agnostic=True, methods=methods)
+            self.directory.put_skill(key, RegisteredSkill.of(made, key))
+            self.hear(key)
+        self.manager = DeviceManager(self.directory, caller=self.bus, trail=self.trail)  # type: ignore[arg-type]
+
+    def hear(self, key: str) -> None:
+        entry = self.directory.get(key)
+        assert entry is not None
+        last = max(each.last_heartbeat or now() for each in self.directory.entries())
+        entry.last_heartbeat = last.replace(year=last.year + 1)
+
+    async def call(self, where: str, method: str, *, confirmed: bool = False) -> Any:
+        target = find_target(self.directory, where, "DoorSkill", method)
+        return await self.manager.call(ANN, target, {}, confirmed=confirmed)
+
+
+@pytest.mark.parametrize("where", ["hall", "hub"])
+async def test_what_needs_a_confirmation_is_not_even_sent_without_one(where: str) -> None:
+    house = House()
+    with pytest.raises(CallError) as refused:
+        await house.call(where, "unlock")
+    assert refused.value.code is ErrorCode.NEEDS_CONFIRMATION
+    assert house.bus.asked == []
+
+
+async def test_a_device_that_did_not_answer_is_asked_last_until_it_is_heard_again() -> None:
+    house = House()
+    house.bus.frozen.add("kitchen")
+    assert await house.call("hub", "look") == "hall"
+    assert await house.call("hub", "look") == "hall"
+    assert house.bus.asked == ["kitchen", "hall", "hall"]
+    house.bus.frozen.clear()
+    house.hear("kitchen")
+    assert await house.call("hub", "look") == "kitchen"
+
+
+async def test_a_cancelled_call_is_cancelled_in_the_audit_too() -> None:
+    house = House()
+    house.bus.waits = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        calling = tasks.create_task(house.call("hall", "look"))
+        await house.bus.begun.wait()
+        calling.cancel()
+    assert [record.outcome for record in house.trail.noted] == ["cancelled"]
