@@ -1,9 +1,9 @@
-"""Sandbox sessions that wait for nothing: the pool opens when a first program is to run."""
+"""Sandbox sessions over a pool that opens when the first program is run."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chat.standby import Standby
+from chat.lazy import Lazy
 from contracts.wire import Json
 from sandbox_host import Deadline, Pool, RunLimits, RunResult
 
@@ -12,7 +12,7 @@ from sandbox_host import Deadline, Pool, RunLimits, RunResult
 class ConversationSession:
     """The sandbox of one conversation; see ``agent_core.tools.toolset.Session``."""
 
-    pool: Standby[Pool]
+    pool: Lazy[Pool]
     conversation: str
 
     async def run(
@@ -37,9 +37,9 @@ class ConversationSession:
 class Sandbox:
     """The sandboxes of all conversations."""
 
-    pool: Standby[Pool]
+    pool: Lazy[Pool]
 
     def session(self, user: str, conversation: str) -> ConversationSession:
-        """Give the sandbox of a conversation; users never share one."""
+        """Return the sandbox of a conversation; users never share one."""
         # A blank stands in no user id, so two pairs never make the same text.
         return ConversationSession(self.pool, f"{user} {conversation}")

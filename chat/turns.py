@@ -1,175 +1,86 @@
-"""The turns that run: each in a task of its own, told as events, cancelled from anywhere."""
+"""Running turns: each in a task of its own, followed as events, cancelled from anywhere."""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from agent_core.conversation import deed_of
+from agent_core.conversation import call_line, storable
+from contracts.chat import MAX_DID, ChatRequest, TurnState
 from contracts.errors import Conflict, StrawberryError, TooManyRequests
 from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
+from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
 _CANCEL_S: Final = 5.0
-"""How long a cancel waits for the turn to end; a skill that runs is told, and answers or is given up."""
+"""How long a cancel waits for the turn to end; a skill that does not stop by then is given up."""
 _RELEASE_S: Final = 10.0
-"""How long a turn waits for its client to be told of it; a client that left before that leaves no trace."""
+"""How long a turn waits until its client is being answered; a client that left by then leaves no trace."""
 _STORE_S: Final = 5.0
-"""How long a turn that is cancelled may take to be written down."""
-
-
-TurnState = Literal["not_started", "running", "finished", "cancelled"]
-"""``not_started`` is a tombstone: the turn was cancelled before it came, and will never run."""
-
-
-@dataclass(frozen=True)
-class TurnKey:
-    """Which turn: ids are chosen by clients, and count within one user only."""
-
-    user: str
-    turn: str
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a turn ended, and what a person read.
-
-    Attributes:
-        untrusted: Whether text from outside the home came into it.
-        did: What tools did, a line each.
-    """
-
-    state: TurnState
-    answer: str = ""
-    mode: Mode | None = None
-    untrusted: bool = False
-    did: tuple[str, ...] = ()
-
-
-class Ledger(Protocol):
-    """Where turns are written down: of each id at most one ever runs."""
-
-    async def begin(
-        self,
-        key: TurnKey,
-        *,
-        conversation: str,
-        question: str,
-        device: str | None,
-        agent: str = "",
-        through: str | None = None,
-    ) -> None:
-        """Write down that a turn runs and what was asked, before anything of it happens.
-
-        Args:
-            device: Id of the current device, where there is one.
-            agent: Who is asked.
-            through: Id of the device that asks, where one does: it takes part in the conversation.
-
-        Raises:
-            Conflict: If this id was used before, or cancelled before it came: it must not run.
-        """
-        ...
-
-    async def end(self, key: TurnKey, ending: Ending) -> None:
-        """Write down how a running turn ended, and what was answered."""
-        ...
-
-    async def bury(self, key: TurnKey) -> TurnState:
-        """Give the state of a turn; one that has not come gets a tombstone and never runs."""
-        ...
-
-
-@dataclass(frozen=True)
-class TurnRequest:
-    """Who asks what.
-
-    Attributes:
-        device: Id of the current device, where there is one.
-        token: ``jti`` of the token it came with; the turn ends when that is revoked.
-        through: Id of the device that asks, where one does; a person may name another as ``device``.
-        agent: Who is asked.
-    """
-
-    key: TurnKey
-    conversation: str
-    message: str
-    token: str = ""
-    device: str | None = None
-    through: str | None = None
-    agent: str = ""
+"""How long recording the end of a turn may take."""
 
 
 class Turn:
-    """A turn that runs or waits for its conversation.
+    """A message that is being answered: it waits for its conversation, runs, and ends.
+
+    Args:
+        request: The message.
+        user: Id of the user on whose behalf it runs.
+        device: Id of the current device, where there is one.
+        through: Thumbprint of the key of the device that asks, where a device does.
+        token: ``jti`` of the token that the request came with; the turn ends when that is revoked.
 
     Attributes:
-        ended: Set when it has ended and is written down.
+        id: The client's choice, or a new one; unique within one user.
+        conversation: Likewise.
+        state: ``running`` until it has ended.
+        mode: Who answered; None without a complete answer.
+        did: Calls that were made, a line each.
+        untrusted: Whether text from outside the home came in; set by what runs it.
+        at_hub: Whether the hub records it; set by a spoke.
+        ended: Set when it has ended and that is recorded.
         cancelled: Whether it was told to stop.
-        untrusted: Set by whoever runs it when text from outside the home came in.
     """
 
-    def __init__(self, request: TurnRequest) -> None:
+    def __init__(
+        self,
+        request: ChatRequest,
+        *,
+        user: str,
+        device: str | None = None,
+        through: str | None = None,
+        token: str = "",
+    ) -> None:
         self.request = request
+        self.user = user
+        self.device = device
+        self.through = through
+        self.token = token
+        self.id = request.turn or uuid7()
+        self.conversation = request.conversation or uuid7()
+        self.state: TurnState = "running"
+        self.mode: Mode | None = None
+        self.did: list[str] = []
+        self.untrusted = False
+        self.at_hub = False
         self.ended = asyncio.Event()
         self.cancelled = False
-        self.untrusted = False
+        self._text: list[str] = []
+        self._is_complete = False
         self._queue: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
 
-    def release(self) -> None:
-        """Let it begin: its client has been told that the hub answers.
-
-        Until then a client may still give up and do the work elsewhere.
-        """
-        self._released.set()
-
-    async def released(self) -> bool:
-        """Wait until it may begin; false if nobody follows it."""
-        try:
-            async with asyncio.timeout(_RELEASE_S):
-                await self._released.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def begin(self) -> bool:
-        """Take the present task as the one that runs it; false if it was cancelled before.
-
-        A task that is cancelled before its first step never runs at all, not even its clean-up, so it
-        is the task itself that says from when on it can be cancelled.
-        """
-        self._task = asyncio.current_task()
-        return not self.cancelled
-
-    def tell(self, event: TurnEvent) -> None:
-        """Tell whoever follows the turn."""
-        self._queue.put_nowait(event)
-
-    def shelter(self) -> None:
-        """Let no further cancel reach the task: its work is over, and it only writes down."""
-        self._task = None
-
-    def close(self) -> None:
-        """Say that there is nothing more to tell."""
-        self.ended.set()
-        self._queue.put_nowait(None)
-
-    def cancel(self) -> None:
-        """Stop it, and the skill that it runs; does nothing once its work is over."""
-        # Once: a second one would cut short what the first one has a skill do to stop.
-        if not self.cancelled:
-            self.cancelled = True
-            if self._task is not None:
-                self._task.cancel()
+    @property
+    def answer(self) -> str | None:
+        """The answer, or as much of it as came; None where nothing did."""
+        return storable("".join(self._text)) or None
 
     async def events(self) -> AsyncGenerator[TurnEvent, None]:
-        """Follow the turn to its end, and let it begin. Whoever stops following it cancels it."""
+        """Start the turn and yield its events to the last one. Closing the generator cancels the turn."""
         self.release()
         try:
             while (event := await self._queue.get()) is not None:
@@ -177,159 +88,186 @@ class Turn:
         finally:
             self.cancel()
 
+    def release(self) -> None:
+        """Let the turn start. Until then its client may still give up and have the work done elsewhere."""
+        self._released.set()
 
-TurnRun = Callable[[Turn], AsyncGenerator[TurnEvent, None]]
+    def cancel(self) -> None:
+        """Stop the turn and the skill that it runs; no effect once its work is over."""
+        # Once: a second one would cut short what the first one has a skill do to stop.
+        if not self.cancelled:
+            self.cancelled = True
+            if self._task is not None:
+                self._task.cancel()
 
-
-class Turns:
-    """All turns of this process.
-
-    Args:
-        ledger: Remembers them.
-        tasks: Owns the turns.
-        open_per_user: Turns of one user that run or wait at the same time.
-    """
-
-    def __init__(self, ledger: Ledger, *, tasks: asyncio.TaskGroup, open_per_user: int) -> None:
-        self._ledger = ledger
-        self._tasks = tasks
-        self._open_per_user = open_per_user
-        self._turns: dict[TurnKey, Turn] = {}
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-
-    async def open(self, request: TurnRequest, run: TurnRun) -> Turn:
-        """Write a turn down and start it.
-
-        Turns of one conversation run one after another.
-
-        Args:
-            run: Does the work and yields what happens; closed early when the turn is cancelled.
-
-        Raises:
-            Conflict: If this turn came before, or was cancelled before it came.
-            TooManyRequests: If this user has too many open.
-        """
-        key = request.key
-        if sum(other.user == key.user for other in self._turns) >= self._open_per_user:
-            raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
-        if key in self._turns:
-            raise Conflict(
-                f"turn id {key.turn} was used before", hint="Nothing was run again; use a new turn id."
-            )
-        # It stands here before it stands in the database, so that a cancel finds it at any moment.
-        turn = self._turns[key] = Turn(request)
+    async def run(self, work: "TurnWork", lock: asyncio.Lock) -> None:
+        """Do the work in the present task, once the turn is released and the lock is free."""
+        # A task that is cancelled before its first step never runs at all, not even its clean-up, so
+        # cancelling reaches the task only from here on.
+        self._task = asyncio.current_task()
         try:
-            await self._ledger.begin(
-                key,
-                conversation=request.conversation,
-                question=request.message,
-                device=request.device,
-                agent=request.agent,
-                through=request.through,
-            )
-        except BaseException:
-            del self._turns[key]
-            raise
-        self._tasks.create_task(self._run(turn, run), name=f"turn {key.turn}")
-        return turn
-
-    async def cancel(self, key: TurnKey) -> TurnState:
-        """Stop a turn, or keep one that has not come from ever running.
-
-        Returns:
-            ``not_started`` if it did not run and never will; ``cancelled`` or ``finished`` if it has
-            ended; ``running`` if it has not ended yet, though it was told to.
-        """
-        state = await self._ledger.bury(key)
-        if state != "running":
-            return state
-        turn = self._turns.get(key)
-        if turn is not None:
-            turn.cancel()
-            try:
-                async with asyncio.timeout(_CANCEL_S):
-                    await turn.ended.wait()
-            except TimeoutError:
-                return "running"
-        return await self._ledger.bury(key)
-
-    def cancel_where(self, concerned: Callable[[TurnRequest], bool]) -> None:
-        """Stop every turn that is concerned."""
-        for turn in tuple(self._turns.values()):
-            if concerned(turn.request):
-                turn.cancel()
-
-    async def _run(self, turn: Turn, run: TurnRun) -> None:
-        request = turn.request
-        record = _Record()
-
-        def tell(event: TurnEvent) -> None:
-            record.add(event)
-            turn.tell(event)
-
-        try:
-            if turn.begin():
-                async with self._lock(request):
-                    if await turn.released():
-                        async with aclosing(run(turn)) as events:
+            if not self.cancelled:
+                async with lock:
+                    if await self._is_followed():
+                        async with aclosing(work(self)) as events:
                             async for event in events:
-                                tell(event)
+                                self._emit(event)
         except StrawberryError as error:
-            tell(TurnError(code="internal", message=error.message, hint=error.hint))
+            self._emit(TurnError(code="internal", message=error.message, hint=error.hint))
         except Exception:  # noqa: BLE001  one turn must not end the others
-            _log.exception("turn %s failed", request.key.turn)
-            tell(TurnError(code="internal", message="an internal error occurred; see the log"))
+            _log.exception("turn %s failed", self.id)
+            self._emit(TurnError(code="internal", message="an internal error occurred; see the log"))
         finally:
-            turn.shelter()
-            try:
-                await self._write_down(request.key, record.ending(untrusted=turn.untrusted))
-            finally:
-                del self._turns[request.key]
-                if not record.complete:
-                    turn.tell(TurnError(code="cancelled", message="the turn was cancelled"))
-                turn.close()
+            # From here on a cancel changes nothing: the work is over and is only recorded.
+            self._task = None
+            if not self._is_complete:
+                self.state = "cancelled"
 
-    async def _write_down(self, key: TurnKey, ending: Ending) -> None:
+    def close(self) -> None:
+        """End the events, with an error where the work was cut short."""
+        if not self._is_complete:
+            self._emit(TurnError(code="cancelled", message="the turn was cancelled"))
+        self.ended.set()
+        self._queue.put_nowait(None)
+
+    async def _is_followed(self) -> bool:
         try:
-            async with asyncio.timeout(_STORE_S):
-                await self._ledger.end(key, ending)
-        except Exception:  # noqa: BLE001  the person has the answer all the same
-            _log.exception("the end of turn %s could not be written down", key.turn)
+            async with asyncio.timeout(_RELEASE_S):
+                await self._released.wait()
+        except TimeoutError:
+            return False
+        return True
 
-    def _lock(self, request: TurnRequest) -> asyncio.Lock:
-        return self._locks.setdefault((request.key.user, request.conversation), asyncio.Lock())
-
-
-class _Record:
-    """What will be remembered of a turn.
-
-    Attributes:
-        complete: Whether its last event was told.
-    """
-
-    def __init__(self) -> None:
-        self.complete = False
-        self._state: TurnState = "cancelled"
-        self._mode: Mode | None = None
-        self._text: list[str] = []
-        self._final: str | None = None
-        self._did: list[str] = []
-
-    def add(self, event: TurnEvent) -> None:
-        """Take note of an event."""
-        if (deed := deed_of(event)) is not None:
-            self._did.append(deed)
+    def _emit(self, event: TurnEvent) -> None:
+        if (line := call_line(event)) is not None and len(self.did) < MAX_DID:
+            self.did.append(line)
         match event:
             case TextDelta(text=text):
                 self._text.append(text)
             case TurnFinal():
-                self._final, self._mode = event.answer, event.mode
-                self._state, self.complete = "finished", True
+                self._text = [event.answer]
+                self.mode, self.state, self._is_complete = event.mode, "finished", True
             case TurnError():
-                self._state = "cancelled" if event.code in ("cancelled", "broken") else "finished"
-                self.complete = True
+                self.state = "cancelled" if event.code in ("cancelled", "broken") else "finished"
+                self._is_complete = True
+                event = event.model_copy(update={"answer": self.answer or ""})
+        self._queue.put_nowait(event)
 
-    def ending(self, *, untrusted: bool) -> Ending:
-        """Give how it ended, with the answer or as much of it as came."""
-        answer = "".join(self._text) if self._final is None else self._final
-        return Ending(self._state, answer, self._mode, untrusted, tuple(self._did))
+
+TurnWork = Callable[[Turn], AsyncGenerator[TurnEvent, None]]
+"""Does the work of a turn and yields what happens; closed early when the turn is cancelled."""
+
+
+class TurnStore(Protocol):
+    """Where turns are recorded: of each id at most one ever runs."""
+
+    async def begin(self, turn: Turn) -> None:
+        """Record a turn before anything of it happens.
+
+        Raises:
+            Conflict: If its id was used before, or cancelled before it arrived: it must not run.
+        """
+        ...
+
+    async def end(self, turn: Turn) -> None:
+        """Record how a turn ended and what was answered."""
+        ...
+
+    async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
+        """Return a turn's state; mark an unknown turn as cancelled so that a late request cannot start it.
+
+        Args:
+            through: Thumbprint of the key of the device that cancels, where a device does.
+        """
+        ...
+
+
+class Turns:
+    """All running turns of this process.
+
+    Args:
+        store: Records them.
+        tasks: Owns their tasks.
+        open_per_user: Turns of one user that run or wait at the same time.
+    """
+
+    def __init__(self, store: TurnStore, *, tasks: asyncio.TaskGroup, open_per_user: int) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._open_per_user = open_per_user
+        self._turns: dict[tuple[str, str], Turn] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def open(self, turn: Turn, work: TurnWork) -> Turn:
+        """Record a turn and start it; turns of one conversation run one after another.
+
+        Raises:
+            Conflict: If its id was used before, or cancelled before it arrived.
+            TooManyRequests: If this user has too many open turns.
+        """
+        key = (turn.user, turn.id)
+        if sum(other.user == turn.user for other in self._turns.values()) >= self._open_per_user:
+            raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
+        if key in self._turns:
+            raise came_before(turn.id)
+        # Listed before it is in the database, so that a cancel finds it at any moment.
+        self._turns[key] = turn
+        try:
+            await self._store.begin(turn)
+        except BaseException:
+            del self._turns[key]
+            raise
+        lock = self._locks.setdefault((turn.user, turn.conversation), asyncio.Lock())
+        self._tasks.create_task(self._run(turn, work, lock), name=f"turn {turn.id}")
+        return turn
+
+    async def cancel(self, user: str, turn: str, *, through: str | None = None) -> TurnState:
+        """Stop a turn, or keep one that has not arrived from ever running.
+
+        Args:
+            through: See `TurnStore.state`.
+
+        Returns:
+            ``not_started`` if it did not run and never will; ``cancelled`` or ``finished`` if it has
+            ended; ``running`` if it was told to stop and has not ended yet.
+        """
+        state = await self._store.state(user, turn, through=through)
+        running = self._turns.get((user, turn))
+        if state != "running" or running is None:
+            return state
+        running.cancel()
+        try:
+            async with asyncio.timeout(_CANCEL_S):
+                await running.ended.wait()
+        except TimeoutError:
+            return "running"
+        return await self._store.state(user, turn, through=through)
+
+    def cancel_where(self, concerned: Callable[[Turn], bool]) -> None:
+        """Stop every turn that is concerned."""
+        for turn in tuple(self._turns.values()):
+            if concerned(turn):
+                turn.cancel()
+
+    async def _run(self, turn: Turn, work: TurnWork, lock: asyncio.Lock) -> None:
+        try:
+            await turn.run(work, lock)
+        finally:
+            try:
+                async with asyncio.timeout(_STORE_S):
+                    await self._store.end(turn)
+            except Exception:  # noqa: BLE001  the person has the answer all the same
+                _log.exception("the end of turn %s could not be recorded", turn.id)
+            finally:
+                del self._turns[(turn.user, turn.id)]
+                turn.close()
+
+
+def came_before(turn: str) -> Conflict:
+    """Return the error for an id that was used before."""
+    return Conflict(f"turn id {turn} was used before", hint="Nothing was run again; use a new turn id.")
+
+
+def cancelled_before(turn: str) -> Conflict:
+    """Return the error for a turn that was cancelled before its request arrived."""
+    return Conflict(f"turn {turn} was cancelled before it arrived", hint="Use a new turn id to ask again.")

@@ -9,9 +9,13 @@
     ├── InvalidMessage          a message that does not keep to the contracts
     │   ├── InvalidTopic
     │   └── BadSignature
-    ├── LinkError               the bus
+    ├── LinkError               the bus, or the way to the hub
     │   ├── Disconnected
-    │   └── LoginRefused
+    │   ├── LoginRefused
+    │   └── HubUnreachable      the hub gave no answer over HTTP
+    │       ├── HubRefused
+    │       ├── HubUntrusted
+    │       └── HubBroken
     ├── Unauthorized            no valid token
     ├── Forbidden               a valid token without the right
     ├── NotFound                names nothing that exists
@@ -21,8 +25,11 @@
     ├── StillRunning            a method that was asked to stop and did not: its outcome is not known
     ├── SandboxError            the sandbox cannot be had
     │   └── SandboxMissing      it was never installed
-    └── GatewayError            no model gave an answer
-        └── NoModel             there is none to ask
+    ├── GatewayError            no model gave an answer
+    │   └── NoModel             there is none to ask
+    └── NotAnswered             what became of a turn that the hub did not answer
+        ├── NotServed
+        └── Unsure
 """
 
 from enum import StrEnum
@@ -78,6 +85,22 @@ class LoginRefused(LinkError):
     """The broker refused the login."""
 
 
+class HubUnreachable(LinkError):
+    """The hub gave no answer over HTTP, or not one of a hub."""
+
+
+class HubRefused(HubUnreachable):
+    """Connections to the hub's address are refused."""
+
+
+class HubUntrusted(HubUnreachable):
+    """The server cannot prove to be the hub: its certificate is not valid. Nothing was sent to it."""
+
+
+class HubBroken(HubUnreachable):
+    """The connection was lost after the request was sent: the hub may have acted on it."""
+
+
 class Unauthorized(StrawberryError):
     """There is no valid token; the message says what is wrong with it."""
 
@@ -101,7 +124,9 @@ class TooManyRequests(StrawberryError):
         retry_after_s: Whole seconds until it may be tried again, where that is known.
     """
 
-    retry_after_s: int | None = None
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class ErrorCode(StrEnum):
@@ -157,3 +182,15 @@ class GatewayError(StrawberryError):
 
 class NoModel(GatewayError):
     """No model is configured, or none of those that are has its key."""
+
+
+class NotAnswered(StrawberryError):
+    """The hub did not answer a turn of a spoke; the message says why."""
+
+
+class NotServed(NotAnswered):
+    """The hub does not run the turn, and never will."""
+
+
+class Unsure(NotAnswered):
+    """The hub may be running the turn, or may have run it."""

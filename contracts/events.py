@@ -92,9 +92,12 @@ class TurnFinal(Part):
 
 
 class TurnError(Part):
-    """The turn ended without an answer, or never began (``refused``, ``invalid``).
+    """The turn ended without a complete answer, or never began (``refused``, ``invalid``).
 
     ``broken`` is an answer that broke off on its way: what came of it is kept, and nothing is done again.
+
+    Attributes:
+        answer: What was said until then.
     """
 
     kind: Literal["error"] = "error"
@@ -103,6 +106,7 @@ class TurnError(Part):
     ]
     message: str
     hint: str = ""
+    answer: str = ""
 
 
 TurnEvent = Annotated[

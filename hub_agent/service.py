@@ -12,9 +12,9 @@ from bus.link import Link
 from bus.ports import listen
 from chat.http.server import serve
 from chat.http.streams import Connections
+from chat.lazy import Lazy
 from chat.questions import Questions
 from chat.sandbox import Sandbox
-from chat.standby import Standby
 from chat.tasks import open_tasks
 from chat.turns import Turns
 from contracts.joining import Login
@@ -29,9 +29,7 @@ from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.rate import RateLimit
 from hub_agent.chat.assistant import Assistant
-from hub_agent.chat.conversations import Conversations
-from hub_agent.chat.history import History
-from hub_agent.chat.incoming import Chat
+from hub_agent.chat.record import ConversationRecord
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
 from hub_agent.settings import HubSettings
@@ -81,10 +79,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         key = load_hub_key(settings.directory)
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
-        store = registry.store
-        conversations = Conversations(store, instance=settings.instance)
-        await conversations.clean_up()
-        ledger = HomeLedger(store)
+        record = ConversationRecord(registry.store, instance=settings.instance)
+        await record.clean_up()
+        ledger = HomeLedger(registry.store)
         home = None
         if settings.home_link is not None:
             home = await stack.enter_async_context(
@@ -99,30 +96,30 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks())
-        turns = Turns(conversations, tasks=tasks, open_per_user=settings.turns.open_per_user)
+        turns = Turns(record, tasks=tasks, open_per_user=settings.turns.open_per_user)
         connections = Connections(tasks)
         stack.callback(registry.authority.on_revoked(partial(_shut_out, turns, connections)))
-        pool = Standby(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
+        pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
         assistant = Assistant(
             settings=settings,
             registry=registry,
             manager=manager,
-            conversations=conversations,
-            turns=turns,
+            record=record,
+            running=turns,
             questions=Questions(),
             sandbox=Sandbox(pool),
             gateway=gateway,
+            rate=RateLimit(per_minute=settings.turns.per_minute, burst=settings.turns.burst),
         )
         # Begun now, so that the first program of the day need not wait; nobody waits for it here.
         pool.start()
-        per_minute, burst = settings.turns.per_minute, settings.turns.burst
-        chat = Chat(assistant, rate=RateLimit(per_minute=per_minute, burst=burst))
         await stack.enter_async_context(
-            open_bus_chat(chat, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared")
+            open_bus_chat(
+                assistant, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared"
+            )
         )
         services = Services(
-            chat=chat,
-            history=History(store),
+            assistant=assistant,
             gate=Gate(registry.authority, registry.accounts),
             remover=bus.service,
             health=partial(_health, settings, gateway, bus, home),
@@ -159,7 +156,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
 
 async def _shut_out(turns: Turns, connections: Connections, revocation: Revocation) -> None:
     """End what was begun with a token that is revoked."""
-    turns.cancel_where(lambda request: request.token in revocation.tokens)
+    turns.cancel_where(lambda turn: turn.token in revocation.tokens)
     connections.revoke(revocation.tokens)
 
 

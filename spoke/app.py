@@ -140,17 +140,18 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         url = None
         if settings.chat is not None:
             # Not needed by a spoke that nobody talks to.
-            from spoke.chat.talking import Talk, open_talk
+            from spoke.chat.server import ChatServer
 
-            talk = Talk(
+            server = ChatServer(
                 settings=settings,
+                chat=settings.chat,
                 enrolment=lambda: membership.enrolment,
                 epoch=status.epoch,
                 host=host,
                 clock=clock,
                 connected=lambda: link.connected,
             )
-            url = await stack.enter_async_context(open_talk(talk, settings.chat))
+            url = await stack.enter_async_context(server.open())
         # First of all: calls of turns that run here may end before their turns are stopped.
         stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
         yield Spoke(

@@ -38,7 +38,7 @@ class ChatSettings(_Settings):
     Attributes:
         port: On loopback; 0 takes any free one.
         hub_s: How long a message waits for the hub at most, until it is clear who answers it; shared out
-            by ``spoke.chat.patience``.
+            by ``spoke.chat.hub_turn.Deadlines``.
         silent_s: How long an answer that has begun may be silent until the hub is asked whether it lives.
         check_s: How long it may take to say so, then and where it is tried again.
         retry_s: Wait until a hub that did not answer is tried again; doubles up to ``retry_max_s``.

@@ -1,22 +1,20 @@
-"""The shapes of the chat contract: OpenAI's chat completions, with what the agent does in between.
+"""Requests and answers of chat completions as OpenAI's clients know them, with the agent's events in between.
 
-What is said goes out as every client of that API expects it. Everything else of a turn stands in chunks
-without choices, as ``x_strawberry``.
+Text is sent as every client of that API expects it; everything else of a turn is in chunks without choices,
+as ``x_strawberry``.
 """
 
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from agent_core.conversation import Exchange
 from chat.http.streams import DONE, event
 from chat.turns import Turn
-from contracts.chat import AGENTS, MAX_MESSAGE
-from contracts.errors import GatewayError, InvalidMessage, NoModel
+from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, Exchange
+from contracts.errors import InvalidMessage
 from contracts.events import TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.wire import Json, Part
 
@@ -45,13 +43,13 @@ class ChatMessage(Part):
 
 
 class StreamOptions(Part):
-    """What a client wants to see in a stream beside the answer."""
+    """What a client wants in a stream besides the answer."""
 
     include_usage: bool = False
 
 
 class CompletionRequest(Part):
-    """What is read of a request; tools and sampling are not the client's business, and are ignored."""
+    """What is read of a request; tools and sampling settings are ignored."""
 
     model: str = AGENTS[0]
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -60,77 +58,59 @@ class CompletionRequest(Part):
 
     @property
     def with_usage(self) -> bool:
-        """Whether a stream shall end with the tokens that were used."""
+        """Whether the stream ends with the number of tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    def chat_request(
+        self, *, conversation: str | None, turn: str | None, device: str | None, can_confirm: bool
+    ) -> ChatRequest:
+        """Take the messages apart: the last one is the message, those before it are history and notes.
 
-@dataclass(frozen=True)
-class Said:
-    """A request's messages, taken apart.
-
-    Attributes:
-        history: The exchanges before the message.
-        notes: The client's own instructions, as material for the model.
-    """
-
-    message: str
-    history: tuple[Exchange, ...]
-    notes: str
-
-
-def read(messages: list[ChatMessage]) -> Said:
-    """Take a request's messages apart.
-
-    Raises:
-        InvalidMessage: If the last one is not the user's, or is too long.
-    """
-    last = messages[-1]
-    if last.role != "user" or not last.text.strip():
-        raise InvalidMessage("the last message must be the user's", hint="Send what the person said last.")
-    if len(last.text) > MAX_MESSAGE:
-        raise InvalidMessage(f"a message may have {MAX_MESSAGE:,} characters")
-    exchanges: list[Exchange] = []
-    question: str | None = None
-    for message in messages[:-1]:
-        if message.role == "user":
-            question = message.text
-        elif message.role == "assistant" and question and message.text:
-            exchanges.append(Exchange(question, message.text))
-            question = None
-    said = "\n".join(message.text for message in messages if message.role in ("system", "developer"))
-    notes = f"The client program asks: {said[:_MAX_NOTES]}" if said.strip() else ""
-    return Said(last.text, tuple(exchanges), notes)
+        Raises:
+            InvalidMessage: If the last one is not the user's, or is too long.
+        """
+        last = self.messages[-1]
+        if last.role != "user" or not last.text.strip():
+            raise InvalidMessage(
+                "the last message must be the user's", hint="Send what the person said last."
+            )
+        if len(last.text) > MAX_MESSAGE:
+            raise InvalidMessage(f"a message may have {MAX_MESSAGE:,} characters")
+        history: list[Exchange] = []
+        question: str | None = None
+        for message in self.messages[:-1]:
+            if message.role == "user":
+                question = message.text
+            elif message.role == "assistant" and question and message.text:
+                history.append(Exchange(question=question, answer=message.text))
+                question = None
+        notes = "\n".join(each.text for each in self.messages if each.role in ("system", "developer"))
+        return ChatRequest(
+            message=last.text,
+            agent=self.model,
+            conversation=conversation,
+            turn=turn,
+            device=device,
+            can_confirm=can_confirm and self.stream,
+            history=tuple(history),
+            notes=f"The client program asks: {notes[:_MAX_NOTES]}" if notes.strip() else "",
+        )
 
 
 def model_list() -> dict[str, Json]:
-    """Give the answer to ``GET /v1/models``."""
+    """Return the answer to ``GET /v1/models``."""
     owned = {"object": "model", "created": 0, "owned_by": "strawberry"}
     return {"object": "list", "data": [{"id": name, **owned} for name in AGENTS]}
 
 
-async def whole_answer(turn: Turn) -> dict[str, Json]:
-    """Follow a turn to its end and give it as ``/api/chat`` answers.
-
-    Raises:
-        GatewayError: If it ended without an answer.
-    """
-    events: list[dict[str, Any]] = []
-    async with aclosing(turn.events()) as told:
-        async for each in told:
-            events.append(each.model_dump(mode="json"))
-            match each:
-                case TurnFinal():
-                    return {
-                        "answer": each.answer,
-                        "mode": each.mode,
-                        "device": each.device,
-                        "events": events,
-                        "conversation": turn.request.conversation,
-                        "turn": turn.request.key.turn,
-                    }
-                case TurnError():
-                    raise _failure(each)
-    raise GatewayError("the turn ended without an answer")
+async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:
+    """Follow a turn to its end and return its last event, and all of them."""
+    events: list[TurnEvent] = []
+    async with aclosing(turn.events()) as source:
+        events = [event async for event in source]
+    last = events[-1]
+    assert isinstance(last, TurnFinal | TurnError), "a turn ends with one of them"
+    return last, events
 
 
 class Completion:
@@ -142,20 +122,10 @@ class Completion:
         self._with_usage = with_usage
         self._created = int(time.time())
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The ids by which a client goes on, and cancels."""
-        request = self._turn.request
-        return {
-            "x-strawberry-conversation": request.conversation,
-            "x-strawberry-turn": request.key.turn,
-        }
-
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Give the chunks as server-sent events.
+        """Yield the chunks as server-sent events.
 
-        The first one goes out before the turn has done anything: it tells whoever waits for it that
-        somebody answers here.
+        The first one is sent before the turn has done anything: it tells the client that it is answered here.
         """
         try:
             yield event(self._chunk({"role": "assistant", "content": ""}))
@@ -168,20 +138,15 @@ class Completion:
             # A client that leaves closes the stream, perhaps before the turn has begun.
             self._turn.cancel()
 
-    async def whole(self) -> dict[str, Json]:
-        """Give the completion once the turn has ended.
-
-        Raises:
-            GatewayError: If it ended without an answer.
-        """
-        async with aclosing(self._turn.events()) as events:
-            async for told in events:
-                match told:
-                    case TurnFinal():
-                        return self._completion(told)
-                    case TurnError():
-                        raise _failure(told)
-        raise GatewayError("the turn ended without an answer")
+    def whole(self, final: TurnFinal) -> dict[str, Any]:
+        """Return the completion of a turn that has ended."""
+        message = {"role": "assistant", "content": final.answer}
+        return {
+            **self._head("chat.completion"),
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": _usage(final),
+            "x_strawberry": final.model_dump(mode="json"),
+        }
 
     def _chunks(self, told: TurnEvent) -> list[dict[str, Any]]:
         # Text is what every client understands, so it goes the usual way and only once.
@@ -201,7 +166,7 @@ class Completion:
                 return [self._extra(told)]
 
     def _head(self, kind: str) -> dict[str, Any]:
-        id_ = f"chatcmpl-{self._turn.request.key.turn}"
+        id_ = f"chatcmpl-{self._turn.id}"
         return {"id": id_, "object": kind, "created": self._created, "model": self._model}
 
     def _chunk(self, delta: dict[str, Json], *, finish: str | None = None) -> dict[str, Any]:
@@ -214,20 +179,6 @@ class Completion:
             "choices": [],
             "x_strawberry": told.model_dump(mode="json"),
         }
-
-    def _completion(self, final: TurnFinal) -> dict[str, Any]:
-        message = {"role": "assistant", "content": final.answer}
-        return {
-            **self._head("chat.completion"),
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": _usage(final),
-            "x_strawberry": final.model_dump(mode="json"),
-        }
-
-
-def _failure(told: TurnError) -> GatewayError:
-    kind = NoModel if told.code == "no_model" else GatewayError
-    return kind(told.message, hint=told.hint)
 
 
 def _usage(final: TurnFinal) -> dict[str, int]:

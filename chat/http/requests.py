@@ -21,11 +21,15 @@ async def read(request: Request, kind: type[Model], *, optional: bool = False) -
         optional: Whether the body may be missing; every field then has its default.
 
     Raises:
-        InvalidMessage: If it is anything else.
+        InvalidMessage: If it is anything else, or not sent as JSON: a form of a foreign page can send text.
     """
     body = await request.body()
     if optional and body in (b"", b"null"):
         return kind()
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise InvalidMessage(
+            "the body is not sent as JSON", hint="Send it with 'Content-Type: application/json'."
+        )
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:

@@ -146,7 +146,7 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
 
     with quick_imports():
         import spoke.app
-        import spoke.chat.talking  # noqa: F401  loaded while the hub starts
+        import spoke.chat.server  # noqa: F401  loaded while the hub starts
     settings = _spoke_settings(home, options)
     # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
     with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:

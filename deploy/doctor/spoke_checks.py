@@ -9,12 +9,12 @@ from typing import Final
 
 from bus.link.tls_failure import tls_failure
 from contracts.addresses import broker_endpoint, host_of
-from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
+from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, StrawberryError, Unauthorized
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
 from identity.certificates import client_context
 from spoke.membership.enrolment import FILE_NAME, Enrolment
-from spoke.membership.hub_http import HubAnswer, HubUnreachable
+from spoke.membership.hub_http import HubAnswer
 from spoke.membership.refreshing import find_hub, refusal_of
 from spoke.membership.trust import Hub
 

@@ -31,11 +31,10 @@ from contracts.errors import (
 from contracts.events import TurnError
 from contracts.rates import TokenBucket
 from hub_agent.bus.bus_replies import Replies, is_last, told
-from hub_agent.chat.incoming import Chat, Incoming
+from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
 from identity.envelope import Seal, unseal
-from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class _Asked:
 
 @asynccontextmanager
 async def open_bus_chat(
-    chat: Chat, registry: Registry, *, link: Link, seal: Seal, shared: bool
+    assistant: Assistant, registry: Registry, *, link: Link, seal: Seal, shared: bool
 ) -> AsyncIterator[None]:
     """Answer the chat requests of the bus for as long as the context is open.
 
@@ -89,7 +88,7 @@ async def open_bus_chat(
         Forbidden: If the broker refuses the subscription.
     """
     async with open_tasks() as tasks:
-        answers = BusChat(chat, registry, link=link, seal=seal, shared=shared, tasks=tasks)
+        answers = BusChat(assistant, registry, link=link, seal=seal, shared=shared, tasks=tasks)
         unsubscribe = await link.subscribe(topics.CHAT_REQUEST.filter(), answers.arrived)
         try:
             yield
@@ -103,7 +102,7 @@ class BusChat:
 
     def __init__(
         self,
-        chat: Chat,
+        assistant: Assistant,
         registry: Registry,
         *,
         link: Link,
@@ -111,7 +110,7 @@ class BusChat:
         shared: bool,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        self._chat = chat
+        self._assistant = assistant
         self._registry = registry
         self._link = link
         self._seal = seal
@@ -230,16 +229,14 @@ class BusChat:
 
     async def _follow(self, asked: _Asked, replies: Replies) -> None:
         user = await self._registry.accounts.get(asked.claims.own)
-        turn = await self._chat.begin(
-            Bearer(asked.claims, user),
-            Incoming(
-                message=asked.request.message,
-                agent=asked.request.agent,
-                # What a device signed could be played back long after; as the id of its turn it stays used.
-                turn=asked.id if asked.signed else uuid7(),
-                conversation=asked.request.conversation or uuid7(),
-            ),
+        # What a device signed could be replayed long after; as the id of its turn it stays used.
+        request = ChatRequest(
+            message=asked.request.message,
+            agent=asked.request.agent,
+            conversation=asked.request.conversation,
+            turn=asked.id if asked.signed else None,
         )
+        turn = await self._assistant.ask(request, Bearer(asked.claims, user))
         async with aclosing(turn.events()) as events:
             async for event in events:
                 if is_last(event):

@@ -9,18 +9,6 @@ from contracts.rates import Clock, TokenBuckets
 _MOST_USERS: Final = 10_000
 
 
-class Throttled(TooManyRequests):
-    """A user asks faster than the hub allows.
-
-    Attributes:
-        retry_after_s: Whole seconds until the next request is taken.
-    """
-
-    def __init__(self, *, retry_after_s: int) -> None:
-        super().__init__("too many messages in a short time", hint=f"Try again in {retry_after_s} s.")
-        self.retry_after_s = retry_after_s
-
-
 class RateLimit:
     """Bursts of a user are served, a steady flood is not.
 
@@ -37,7 +25,10 @@ class RateLimit:
         """Count one request of a user.
 
         Raises:
-            Throttled: If there were too many.
+            TooManyRequests: If there were too many.
         """
         if not self._users.take(user):
-            raise Throttled(retry_after_s=max(1, round(1 / self._per_second)))
+            wait_s = max(1, round(1 / self._per_second))
+            raise TooManyRequests(
+                "too many messages in a short time", hint=f"Try again in {wait_s} s.", retry_after_s=wait_s
+            )

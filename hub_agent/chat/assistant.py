@@ -1,11 +1,11 @@
-"""Answers messages: an exact sentence first, then the model; else an honest word about what is missing."""
+"""The hub's agent: an exact sentence first, then the model; without both, an error that says what works."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agent_core.conversation import Exchange, messages_of
+from agent_core.conversation import messages_of
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
@@ -17,132 +17,135 @@ from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import SkillToolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
-from chat.turns import Turn, TurnKey, TurnRequest, Turns
-from contracts.chat import AGENTS, check_agent
+from chat.turns import Turn, Turns
+from contracts.chat import (
+    AGENTS,
+    ChatRequest,
+    ConversationSummary,
+    Exchange,
+    TurnRecord,
+    TurnState,
+    check_agent,
+)
 from contracts.errors import NoModel
 from contracts.events import TurnEvent
-from contracts.history import hub_writer
 from contracts.rpc import Actor
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
-from hub_agent.chat.conversations import Conversations
+from hub_agent.calls.rate import RateLimit
+from hub_agent.chat.record import ConversationRecord
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
+from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 
 
 @dataclass(frozen=True)
-class Asking:
-    """A message of a person, and how it came.
-
-    Attributes:
-        user: On whose behalf.
-        token: ``jti`` of the token.
-        device: Id of the current device, where there is one.
-        through: Id of the device that asks, where one does.
-        can_confirm: Whether whoever follows the turn can show questions and answer them.
-        history: Earlier exchanges as the client knows them; used where the hub knows none.
-        notes: Material of the client for the model, not instructions of ours.
-    """
-
-    user: User
-    token: str
-    turn: str
-    conversation: str
-    message: str
-    device: str | None = None
-    through: str | None = None
-    can_confirm: bool = False
-    agent: str = AGENTS[0]
-    history: tuple[Exchange, ...] = ()
-    notes: str = ""
-
-
-@dataclass(frozen=True)
 class Assistant:
-    """The hub's agent.
+    """The hub's agent; see `chat.service.ChatService`.
 
     Attributes:
         gateway: Its models are those that are asked now; they may change while the hub runs.
+        rate: How often each user may ask, over HTTP and the bus together.
     """
 
     settings: HubSettings
     registry: Registry
     manager: DeviceManager
-    conversations: Conversations
-    turns: Turns
+    record: ConversationRecord
+    running: Turns
     questions: Questions
     sandbox: Sandbox
     gateway: LiveGateway
+    rate: RateLimit
 
-    async def ask(self, asking: Asking) -> Turn:
-        """Begin a turn, if it can be served; until then nothing of it is kept.
+    async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
+        """See `chat.service.ChatService`.
 
         Raises:
-            Conflict: If this turn came before, or was cancelled.
-            NoModel: If no sentence matches and there is no model; says what works.
-            NotFound: If there is no such agent.
+            TooManyRequests: If the user sends too many messages.
+            CallError: If there is no device of the given name.
         """
-        check_agent(asking.agent)
+        self.rate.spend(caller.user.id)
+        device = caller.device
+        if device is None and request.device is not None:
+            device = self.registry.directory.resolve(request.device).id
+        check_agent(request.agent)
+        user = caller.user
         matched = self.registry.search.match(
-            asking.message, language=self._household(asking.user).language, current=asking.device
+            request.message, language=self._household(user).language, current=device
         )
+        if matched is None and not self.gateway.models.usable:
+            raise self._no_model(user)
+        if caller.device is not None:
+            # The record of a device's conversations is here; its own instructions are for its own model.
+            request = request.model_copy(update={"history": (), "notes": ""})
+        turn = Turn(request, user=user.id, device=device, through=key_of(caller), token=caller.claims.jti)
         if matched is not None:
-            run = partial(self._say, asking, matched)
-        elif self.gateway.models.usable:
-            run = partial(self._think, asking)
-        else:
-            raise self._no_model(asking.user)
-        request = TurnRequest(
-            key=TurnKey(asking.user.id, asking.turn),
-            conversation=asking.conversation,
-            message=asking.message,
-            token=asking.token,
-            device=asking.device,
-            through=asking.through,
-            agent=asking.agent,
-        )
-        return await self.turns.open(request, run)
+            return await self.running.open(turn, partial(self._run_sentence, user, matched))
+        return await self.running.open(turn, partial(self._run_model, user))
+
+    async def cancel(self, turn: str, caller: Bearer) -> TurnState:
+        """See `chat.service.ChatService`."""
+        return await self.running.cancel(caller.user.id, turn, through=key_of(caller))
+
+    async def confirm(self, turn: str, question: str, caller: Bearer, *, approve: bool) -> None:
+        """See `chat.service.ChatService`."""
+        self.questions.answer(caller.user.id, turn, question, approve=approve)
+
+    async def conversations(self, caller: Bearer, *, limit: int) -> Sequence[ConversationSummary]:
+        """See `chat.service.ChatService`; a device sees those in which it took part."""
+        return await self.record.conversations(caller.user.id, limit=limit, through=key_of(caller))
+
+    async def turns(self, conversation: str, caller: Bearer, *, limit: int) -> Sequence[TurnRecord]:
+        """See `chat.service.ChatService`."""
+        return await self.record.turns(caller.user.id, conversation, limit=limit, through=key_of(caller))
+
+    async def delete(self, conversation: str, caller: Bearer) -> None:
+        """See `chat.service.ChatService`."""
+        user = caller.user.id
+        await self.record.delete(user, conversation, through=key_of(caller))
+        self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, conversation))
 
     def catalogue(self, device: str | None) -> DirectoryCatalogue:
         """Return the skills as they are seen from a device."""
         return self.registry.search.catalogue(device)
 
-    def _say(
-        self, asking: Asking, matched: SentenceCall | SentenceChoice, turn: Turn
+    def _run_sentence(
+        self, user: User, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
         return run_sentence(
             matched,
-            turn=asking.turn,
-            catalogue=self.catalogue(asking.device),
-            caller=ActingCaller(self.manager, self._actor(asking)),
-            confirmer=self._confirmer(asking),
-            device=asking.device,
+            turn=turn.id,
+            catalogue=self.catalogue(turn.device),
+            caller=ActingCaller(self.manager, _actor(user, turn)),
+            confirmer=self._confirmer(turn),
+            device=turn.device,
         )
 
-    async def _think(self, asking: Asking, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
-        known = await self.conversations.history(
-            asking.user.id, asking.conversation, limit=self.settings.turns.exchanges
+    async def _run_model(self, user: User, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+        history: Sequence[Exchange] = await self.record.turns(
+            turn.user, turn.conversation, limit=self.settings.turns.exchanges, ended=True
         )
-        history = known or list(asking.history)
-        catalogue = self.catalogue(asking.device)
+        history = history or turn.request.history
+        catalogue = self.catalogue(turn.device)
         toolset = SkillToolset(
             catalogue,
-            caller=ActingCaller(self.manager, self._actor(asking)),
-            session=self.sandbox.session(asking.user.id, asking.conversation),
-            confirmer=self._confirmer(asking),
+            caller=ActingCaller(self.manager, _actor(user, turn)),
+            session=self.sandbox.session(turn.user, turn.conversation),
+            confirmer=self._confirmer(turn),
             limits=self.settings.turns.tools,
             untrusted=any(exchange.untrusted for exchange in history),
         )
-        household = self._household(asking.user)
+        household = self._household(user)
         request = ModelTurn(
-            turn=asking.turn,
-            message=asking.message,
+            turn=turn.id,
+            message=turn.request.message,
             system=system_prompt(household),
-            history=messages_of(history, reader=hub_writer(self.settings.instance)),
-            context=self._context(household, asking),
-            device=asking.device,
+            history=messages_of(history, reader=None),
+            context=self._context(household, turn),
+            device=turn.device,
         )
         events = run_turn(
             request,
@@ -154,7 +157,7 @@ class Assistant:
                 toolset,
                 system=system_prompt(household, "native"),
                 # "And in the hall?" is about what the message before was about.
-                said=(*(exchange.question for exchange in history[-1:]), asking.message),
+                said=(*(exchange.question for exchange in history[-1:]), turn.request.message),
             ),
             limits=self.settings.turns.limits,
         )
@@ -165,21 +168,10 @@ class Assistant:
         finally:
             turn.untrusted = toolset.untrusted
 
-    def _actor(self, asking: Asking) -> Actor:
-        return Actor(
-            user=asking.user.id,
-            device=asking.device,
-            agent=AGENTS[0],
-            turn=asking.turn,
-            read_only=asking.user.read_only,
-        )
-
-    def _confirmer(self, asking: Asking) -> TurnConfirmer | None:
-        if not asking.can_confirm:
+    def _confirmer(self, turn: Turn) -> TurnConfirmer | None:
+        if not turn.request.can_confirm:
             return None
-        return TurnConfirmer(
-            self.questions, asking.user.id, asking.turn, expires_s=self.settings.turns.confirm_s
-        )
+        return TurnConfirmer(self.questions, turn.user, turn.id, expires_s=self.settings.turns.confirm_s)
 
     def _household(self, user: User) -> Household:
         household = self.settings.household
@@ -189,15 +181,15 @@ class Assistant:
             time_zone=user.time_zone or household.time_zone,
         )
 
-    def _context(self, household: Household, asking: Asking) -> str:
+    def _context(self, household: Household, turn: Turn) -> str:
         entries = self.registry.directory.entries()
-        here = next((entry for entry in entries if entry.id == asking.device), None)
+        here = next((entry for entry in entries if entry.id == turn.device), None)
         return context_block(
             household,
             now(),
             current=_presence(here) if here else None,
             devices=tuple(_presence(entry) for entry in entries if not entry.device.revoked),
-            notes=asking.notes,
+            notes=turn.request.notes,
         )
 
     def _no_model(self, user: User) -> NoModel:
@@ -206,6 +198,17 @@ class Assistant:
         examples = self.registry.search.examples(self._household(user).language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
+
+
+def key_of(caller: Bearer) -> str | None:
+    """Return the thumbprint of the key of the device that asks; None where a person or a program does."""
+    if caller.device is None:
+        return None
+    return caller.claims.cnf.jkt if caller.claims.cnf else caller.device
+
+
+def _actor(user: User, turn: Turn) -> Actor:
+    return Actor(user=user.id, device=turn.device, agent=AGENTS[0], turn=turn.id, read_only=user.read_only)
 
 
 def _presence(entry: Entry) -> Presence:

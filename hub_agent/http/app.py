@@ -11,12 +11,13 @@ from starlette.types import ASGIApp
 
 from chat.http.guard import Guard
 from chat.http.requests import answer
+from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from contracts.wire import Json
-from hub_agent.chat.history import History
-from hub_agent.chat.incoming import Chat
-from hub_agent.http import chat, completions, conversations, errors, history
+from hub_agent.chat.assistant import Assistant
+from hub_agent.http import errors
 from hub_agent.http.skills import DirectCalls
+from hub_agent.http.turns import push_route
 from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
@@ -33,8 +34,7 @@ class Services:
         connections: The clients that wait.
     """
 
-    chat: Chat
-    history: History
+    assistant: Assistant
     gate: Gate
     remover: Remover
     health: Callable[[], dict[str, Json]]
@@ -43,7 +43,7 @@ class Services:
 
 def make_app(services: Services) -> ASGIApp:
     """Put the application together; `guarded`, it can be served."""
-    assistant = services.chat.assistant
+    assistant = services.assistant
     # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
     app = FastAPI(title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None)
     errors.install(app)
@@ -59,16 +59,21 @@ def make_app(services: Services) -> ASGIApp:
         gateway = assistant.gateway
         return answer({"models": gateway.states(), "problems": list(gateway.models.problems)})
 
+    async def service() -> Assistant:
+        return assistant
+
     direct = DirectCalls(assistant, gate=services.gate, connections=services.connections)
     registry = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
+    chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
+    push = push_route(assistant.record, authenticate=may_chat)
     # The direct calls come first: they are the ones whose time counts.
-    app.router.routes[:0] = [*direct.routes(), *registry, Route("/api/models", models)]
-    for routes in (completions, chat):
-        app.include_router(
-            routes.make_router(services.chat, gate=services.gate, connections=services.connections)
-        )
-    app.include_router(conversations.make_router(assistant.conversations, gate=services.gate))
-    app.include_router(history.make_router(services.history, gate=services.gate))
+    app.router.routes[:0] = [
+        *direct.routes(),
+        *chat.routes(),
+        push,
+        *registry,
+        Route("/api/models", models),
+    ]
     return app
 
 

@@ -1,196 +1,241 @@
-"""Answers those who talk to this device: an exact sentence first, then the hub, then a model of its own.
+"""Answers people at this device: an exact sentence first, then the hub, then a model of its own.
 
-A turn runs on one side only. What this device may do after the hub was asked is decided in ``hub_turn``;
-here is said who answers, once for each change: that it works offline, and that the hub is back.
+A turn runs on one side only. What this device may do after the hub was asked is decided in ``hub_turn``; here
+it is decided who answers, and a person is told once for each change that this device works offline, and that
+the hub is back.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from agent_core.conversation import Exchange
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.turn import Emit, streamed
+from chat.http.routes import unknown_conversation
 from chat.questions import Questions, TurnConfirmer
-from chat.turns import Turn, TurnKey, TurnRequest, Turns, TurnState
-from contracts.chat import AGENTS, check_agent
+from chat.turns import Turn, Turns
+from contracts.chat import (
+    AGENTS,
+    ChatRequest,
+    ConversationSummary,
+    Exchange,
+    TurnRecord,
+    TurnState,
+    check_agent,
+)
+from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.events import Notice, TurnError, TurnEvent
 from contracts.rpc import Actor
-from spoke.chat.asking import Asking
-from spoke.chat.history import History
-from spoke.chat.hub_turn import HubQuestion, HubTurns, NotServed, Unsure
-from spoke.chat.ledger import SpokeLedger
+from spoke.chat.hub_turn import HubTurns
 from spoke.chat.own_skills import OwnCaller, OwnSkills
+from spoke.chat.record import SpokeRecord
+from spoke.chat.sync import Sync
 from spoke.settings import ChatSettings, SpokeSettings
 from spoke.skill_host import SkillHost
 
 if TYPE_CHECKING:
     from spoke.chat.local_turn import LocalAgent
 
-_PERSON: Final = "here"
-"""Whoever holds the token of this device's own address; there is one."""
+T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Means:
-    """What a spoke's agent works with.
-
-    Attributes:
-        owner: Id of the user to whom this device belongs; what it does is done on their behalf.
-        epoch: Of this start of the spoke.
-    """
-
-    settings: SpokeSettings
-    skills: OwnSkills
-    host: SkillHost
-    owner: str
-    epoch: int
-    hub: HubTurns
-    ledger: SpokeLedger
+_OWNER: Final = "here"
+"""The one user of this device's own address: its owner."""
 
 
 class Agent:
-    """The agent of one spoke.
+    """The agent of one spoke; see `chat.service.ChatService`. Its callers are all the owner.
 
     Args:
-        chat: How those who talk to it are answered.
+        chat: How people at this device are answered.
+        owner: Id of the user to whom this device belongs; what it does is done on their behalf.
+        epoch: Of this start of the spoke.
         tasks: Owns the turns, and what they open.
     """
 
-    def __init__(self, means: Means, *, chat: ChatSettings, tasks: asyncio.TaskGroup) -> None:
-        self._means = means
+    def __init__(
+        self,
+        settings: SpokeSettings,
+        *,
+        chat: ChatSettings,
+        skills: OwnSkills,
+        host: SkillHost,
+        owner: str,
+        epoch: int,
+        hub: HubTurns,
+        record: SpokeRecord,
+        sync: Sync,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._settings = settings
         self._chat = chat
+        self._skills = skills
+        self._host = host
+        self._owner = owner
+        self._epoch = epoch
+        self._hub = hub
+        self._record = record
+        self._sync = sync
         self._tasks = tasks
         self._questions = Questions()
-        self._turns = Turns(means.ledger, tasks=tasks, open_per_user=chat.open_turns)
+        self._turns = Turns(record, tasks=tasks, open_per_user=chat.open_turns)
         self._local: LocalAgent | None = None
 
-    @property
-    def history(self) -> History:
-        """What was said here, and in the same conversations elsewhere."""
-        return self._means.ledger.history
-
-    async def ask(self, asking: Asking) -> Turn:
-        """Begin a turn.
+    async def ask(self, request: ChatRequest, caller: None) -> Turn:
+        """See `chat.service.ChatService`.
 
         Raises:
-            Conflict: If this turn came before, or was cancelled.
-            NotFound: If there is no such agent.
-            TooManyRequests: If too many are open.
+            InvalidMessage: If another device is named as the current one.
         """
-        check_agent(asking.agent)
-        skills, device = self._means.skills, self._means.skills.own.id
-        skills.refresh()
-        language = self._means.settings.household.language
-        matched = skills.finder.match(asking.message, language=language, current=device)
-        run = partial(self._say, asking, matched) if matched is not None else partial(self._answer, asking)
-        request = TurnRequest(
-            key=TurnKey(_PERSON, asking.turn),
-            conversation=asking.conversation,
-            message=asking.message,
-            device=device,
-            agent=asking.agent,
-        )
-        return await self._turns.open(request, run)
+        device = self._skills.own.id
+        if request.device not in (None, device):
+            raise InvalidMessage(
+                f"here {device} is the current device, not {request.device}",
+                hint="Name the other device in the message, or ask the hub.",
+            )
+        check_agent(request.agent)
+        self._skills.refresh()
+        language = self._settings.household.language
+        matched = self._skills.finder.match(request.message, language=language, current=device)
+        turn = Turn(request, user=_OWNER, device=device)
+        if matched is not None:
+            return await self._turns.open(turn, partial(self._run_sentence, matched))
+        return await self._turns.open(turn, self._run)
 
-    async def cancel(self, turn: str) -> TurnState:
-        """Stop a turn, or keep one that has not come from ever running; see ``Turns.cancel``."""
-        return await self._turns.cancel(TurnKey(_PERSON, turn))
+    async def cancel(self, turn: str, caller: None) -> TurnState:
+        """See `chat.service.ChatService`."""
+        return await self._turns.cancel(_OWNER, turn)
 
     def cancel_all(self) -> None:
         """Stop every turn."""
         self._turns.cancel_where(lambda _: True)
 
-    async def confirm(self, turn: str, question: str, *, approve: bool) -> None:
-        """Take a person's answer to a question, of this device's or of the hub's.
+    async def confirm(self, turn: str, question: str, caller: None, *, approve: bool) -> None:
+        """See `chat.service.ChatService`; the question may be this device's or the hub's."""
+        if self._hub.has(turn):
+            await self._hub.confirm(turn, question, approve=approve)
+        else:
+            self._questions.answer(_OWNER, turn, question, approve=approve)
+
+    async def conversations(self, caller: None, *, limit: int) -> Sequence[ConversationSummary]:
+        """See `chat.service.ChatService`; without the hub, those of the cache."""
+        try:
+            return await self._at_hub(partial(self._sync.conversations, limit=limit))
+        except StrawberryError:
+            return await self._record.conversations(limit=limit)
+
+    async def turns(self, conversation: str, caller: None, *, limit: int) -> Sequence[TurnRecord]:
+        """See `chat.service.ChatService`; without the hub, those of the cache."""
+        try:
+            return await self._at_hub(partial(self._sync.turns, conversation, limit=limit))
+        except StrawberryError:
+            return await self._record.turns(conversation, limit=limit)
+
+    async def delete(self, conversation: str, caller: None) -> None:
+        """See `chat.service.ChatService`.
 
         Raises:
-            NotFound: If nobody was asked this in this turn.
-            Conflict: If it was answered before, or the time to answer is over.
+            HubUnreachable: If the hub cannot be asked: the record is there.
         """
-        if self._means.hub.has(turn):
-            await self._means.hub.confirm(turn, question, approve=approve)
-        else:
-            self._questions.answer(_PERSON, turn, question, approve=approve)
+        self._turns.cancel_where(lambda turn: turn.conversation == conversation)
+        await self._sync.push()
+        is_cached = bool(await self._record.turns(conversation, limit=1))
+        try:
+            await self._sync.delete(conversation)
+        except NotFound:
+            if not is_cached:
+                raise unknown_conversation(conversation) from None
+        await self._record.forget(conversation)
 
-    def _say(
-        self, asking: Asking, matched: SentenceCall | SentenceChoice, turn: Turn
+    async def _at_hub(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read from the hub's record, with what was said here in it.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked in the time that a message would wait for it.
+        """
+        try:
+            async with asyncio.timeout(self._chat.hub_s / 2):
+                await self._sync.push()
+                return await read()
+        except TimeoutError:
+            raise NotServed("the hub does not answer") from None
+
+    def _run_sentence(
+        self, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
         return run_sentence(
             matched,
-            turn=asking.turn,
-            catalogue=self._means.skills,
-            caller=self._caller(asking),
-            confirmer=self._confirmer(asking),
-            device=self._means.skills.own.id,
+            turn=turn.id,
+            catalogue=self._skills,
+            caller=self._caller(turn),
+            confirmer=self._confirmer(turn),
+            device=turn.device,
         )
 
-    def _answer(self, asking: Asking, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
-        return streamed(partial(self._work, asking, turn), name=f"turn {asking.turn}")
+    def _run(self, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+        return streamed(partial(self._answer, turn), name=f"turn {turn.id}")
 
-    async def _work(self, asking: Asking, turn: Turn, emit: Emit) -> None:
-        ledger, conversation = self._means.ledger, asking.conversation
-        history = await ledger.exchanges(conversation, limit=self._chat.exchanges) or list(asking.history)
-        # Written down by itself: who answered a turn does not tell what was said in it. A doubtful one is
-        # answered here without a word of working offline, and one that breaks off is answered by nobody.
-        was_offline = await ledger.history.works_offline(conversation)
+    async def _answer(self, turn: Turn, emit: Emit) -> None:
+        # Recorded by itself: who answered a turn does not tell which notice was given. A doubtful one is
+        # answered here without that of working offline, and one that breaks off is answered by neither.
+        was_offline = await self._record.works_offline(turn.conversation)
 
         async def began() -> None:
             if was_offline:
                 emit(Notice(text="The hub is back."))
-                await ledger.history.set_offline(conversation, offline=False)
+                await self._record.set_offline(turn.conversation, offline=False)
 
-        question = HubQuestion(asking.turn, conversation, asking.message, tuple(history), asking.can_confirm)
         try:
-            await self._means.hub.run(question, emit, began=began)
+            await self._hub.run(turn, emit, began=began)
         except NotServed as refusal:
-            if not was_offline and self._means.settings.models.usable:
+            if not was_offline and self._settings.models.usable:
                 emit(Notice(text=f"Working offline: {refusal}."))
-                await ledger.history.set_offline(conversation, offline=True)
-            turn.untrusted = await self._think(asking, history, emit, reason=str(refusal), can_act=True)
+                await self._record.set_offline(turn.conversation, offline=True)
+            await self._answer_here(turn, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
             emit(Notice(text=f"Nothing was done here, because the hub may be working on it: {doubt}."))
-            turn.untrusted = await self._think(asking, history, emit, reason=str(doubt), can_act=False)
+            await self._answer_here(turn, emit, reason=str(doubt), can_act=False)
 
-    async def _think(
-        self, asking: Asking, history: Sequence[Exchange], emit: Emit, *, reason: str, can_act: bool
-    ) -> bool:
-        """Let this device's own model answer; says whether text from outside came in."""
-        if not self._means.settings.models.usable:
-            emit(self._nobody(reason) if can_act else _UNKNOWN)
-            return False
-        from spoke.chat.local_turn import LocalAgent, LocalQuestion
+    async def _answer_here(self, turn: Turn, emit: Emit, *, reason: str, can_act: bool) -> None:
+        """Have this device's own model answer."""
+        if not self._settings.models.usable:
+            emit(self._no_model(reason) if can_act else _UNKNOWN)
+            return
+        from spoke.chat.local_turn import LocalAgent
 
         if self._local is None:
-            settings, skills = self._means.settings, self._means.skills
-            self._local = LocalAgent(skills, settings=settings, tasks=self._tasks)
-        question = LocalQuestion(
-            asking.turn, asking.conversation, asking.message, history, can_act, asking.notes
+            self._local = LocalAgent(self._skills, settings=self._settings, tasks=self._tasks)
+        history: Sequence[Exchange] = await self._record.turns(
+            turn.conversation, limit=self._chat.exchanges, ended=True
         )
-        return await self._local.run(
-            question, emit, caller=self._caller(asking), confirmer=self._confirmer(asking)
+        if not history:
+            history = [each.model_copy(update={"device": turn.device}) for each in turn.request.history]
+        await self._local.run(
+            turn,
+            emit,
+            history=history,
+            can_act=can_act,
+            caller=self._caller(turn),
+            confirmer=self._confirmer(turn),
         )
 
-    def _nobody(self, reason: str) -> TurnError:
-        settings = self._means.settings
-        said = "; ".join(settings.models.problems) or "this device has no model configured"
-        examples = self._means.skills.finder.examples(settings.household.language)
+    def _no_model(self, reason: str) -> TurnError:
+        models = self._settings.models
+        said = "; ".join(models.problems) or "this device has no model configured"
+        examples = self._skills.finder.examples(self._settings.household.language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
-        hint = " ".join(filter(None, (works, settings.models.hint)))
+        hint = " ".join(filter(None, (works, models.hint)))
         return TurnError(code="no_model", message=f"no answer: {reason}; {said}", hint=hint)
 
-    def _caller(self, asking: Asking) -> OwnCaller:
-        means = self._means
-        actor = Actor(user=means.owner, device=means.skills.own.id, agent=AGENTS[0], turn=asking.turn)
-        return OwnCaller(means.host, actor, means.epoch)
+    def _caller(self, turn: Turn) -> OwnCaller:
+        actor = Actor(user=self._owner, device=turn.device, agent=AGENTS[0], turn=turn.id)
+        return OwnCaller(self._host, actor, self._epoch)
 
-    def _confirmer(self, asking: Asking) -> TurnConfirmer | None:
-        if not asking.can_confirm:
+    def _confirmer(self, turn: Turn) -> TurnConfirmer | None:
+        if not turn.request.can_confirm:
             return None
-        return TurnConfirmer(self._questions, _PERSON, asking.turn, expires_s=self._chat.confirm_s)
+        return TurnConfirmer(self._questions, _OWNER, turn.id, expires_s=self._chat.confirm_s)
 
 
 _UNKNOWN: Final = TurnError(

@@ -1,8 +1,8 @@
-"""A turn that the hub answers: handed on as it comes, and never run a second time by anybody.
+"""A turn that the hub answers: passed on as it arrives, and never run a second time by either side.
 
-The hub writes a turn down before the first chunk of its answer, and runs tools only after that. So a turn
-that has no first chunk yet can be taken back: where the hub says ``not_started``, it has run nothing of it
-and never will, and this device may answer by its own means. Where nobody can say, this device must not act.
+The hub records a turn before the first chunk of its answer, and runs tools only after that. So a turn without
+a first chunk can be taken back: where the hub says ``not_started``, it has run nothing of it and never will,
+and this device may answer itself. Where that cannot be known, this device must not act.
 """
 
 import asyncio
@@ -10,112 +10,99 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
-from agent_core.conversation import Exchange
 from agent_core.turn import Emit
-from contracts.errors import Conflict, GatewayError, NotFound
+from chat.turns import Turn
+from contracts.chat import AGENTS
+from contracts.errors import (
+    Conflict,
+    GatewayError,
+    HubBroken,
+    HubUnreachable,
+    NotFound,
+    NotServed,
+    StrawberryError,
+    Unsure,
+)
 from contracts.events import TURN_EVENT, TextDelta, TurnError, TurnFinal
 from contracts.wire import Json
-from spoke.chat.hub_stream import HubBroken, HubStream, posted
-from spoke.chat.patience import Patience
-from spoke.chat.reach import Reach
-from spoke.membership.enrolment import Enrolment
-from spoke.membership.hub_http import HubUnreachable
+from spoke.chat.hub_health import HubHealth
+from spoke.membership.hub_connection import HubConnection
 from spoke.membership.trust import Hub
 from spoke.settings import ChatSettings
 
 _LOG = logging.getLogger(__name__)
 
 _CHAT: Final = "/v1/chat/completions"
-_MAX_HISTORY: Final = 200_000
-"""Characters of earlier exchanges that go along; the hub takes a megabyte in all."""
+_MAX_REFUSAL: Final = 256 * 1024
 
 _CAME_BEFORE: Final = 409
 _RAN_NOTHING: Final = (401, 403, 404, 413, 421, 422, 429, 503)
 """Statuses by which a hub refuses a message before anything of it happens."""
 
-_LOOKS: Final = 2
-"""How often a hub is asked whether it lives before its answer is given up."""
-
-
-class NotServed(Exception):
-    """The hub does not run this turn, and never will; the text says why."""
-
-
-class Unsure(Exception):
-    """The hub may run this turn, or may have run it; the text says why."""
+_CHECKS: Final = 2
+"""How often a silent hub is asked whether it lives before its answer is given up."""
 
 
 @dataclass(frozen=True)
-class HubQuestion:
-    """A message for the hub.
+class Deadlines:
+    """Deadline budget for asking the hub, as times of the running loop's clock.
+
+    Each of the four steps has a quarter of the whole, and what the steps before it have left of theirs. So a
+    hub that falls silent, at whatever step, costs the whole at most. A message is sent only while there is
+    time for its first chunk, and one without a first chunk can still be taken back: whatever was spent
+    before, the hub has a fair time to say that it does nothing, and a doubt remains only where it does not.
 
     Attributes:
-        history: Earlier exchanges, as this device knows them.
-        can_confirm: Whether whoever asks can be shown questions and answer them.
+        pushed: Pushing what was said here while the hub was away.
+        checked: An answer that says that the hub is there.
+        begun: The first chunk of its answer to the message.
+        settled: An answer that says that it does not run the message.
     """
 
-    turn: str
-    conversation: str
-    message: str
-    history: tuple[Exchange, ...] = ()
-    can_confirm: bool = False
+    pushed: float
+    checked: float
+    begun: float
+    settled: float
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The request as OpenAI's clients make it."""
-        messages: list[dict[str, str]] = [{"role": "user", "content": self.message}]
-        left = _MAX_HISTORY
-        for exchange in reversed(self.history):
-            left -= len(exchange.question) + len(exchange.answer or "")
-            if left < 0:
-                break
-            if exchange.answer:
-                question = {"role": "user", "content": exchange.question}
-                messages[:0] = [question, {"role": "assistant", "content": exchange.answer}]
-        return {"model": "assistant", "stream": True, "messages": messages}
+    @classmethod
+    def from_now(cls, whole_s: float) -> Self:
+        """Start the clock.
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """What says which turn of which conversation it is."""
-        made = {"X-Strawberry-Conversation": self.conversation, "X-Strawberry-Turn": self.turn}
-        return made | ({"X-Strawberry-Confirm": "true"} if self.can_confirm else {})
+        Args:
+            whole_s: Seconds for all steps together.
+        """
+        now, quarter = asyncio.get_running_loop().time(), whole_s / 4
+        return cls(now + quarter, now + 2 * quarter, now + 3 * quarter, now + whole_s)
 
 
 class HubTurns:
     """The turns that the hub answers.
 
     Args:
-        enrolment: Gives what is known of the hub now, and the token that it takes.
-        prepare: Called before each message, unless the hub is known to be silent: tells it what was said
-            here while it was away. Cancelled where it takes long; the message goes all the same.
+        push: Called before each message, unless the hub is known to be silent: pushes what was said here
+            while it was away. Cancelled where it takes long; the message is sent all the same.
     """
 
     def __init__(
-        self,
-        enrolment: Callable[[], Enrolment],
-        *,
-        reach: Reach,
-        settings: ChatSettings,
-        prepare: Callable[[], Awaitable[None]],
+        self, health: HubHealth, *, settings: ChatSettings, push: Callable[[], Awaitable[None]]
     ) -> None:
-        self._enrolment = enrolment
-        self._prepare = prepare
-        self._reach = reach
+        self._health = health
         self._settings = settings
+        self._push = push
         self._running: dict[str, Hub] = {}
 
     def has(self, turn: str) -> bool:
-        """Whether the hub answers this turn right now."""
+        """Return whether the hub is answering this turn."""
         return turn in self._running
 
-    async def run(self, question: HubQuestion, emit: Emit, *, began: Callable[[], Awaitable[None]]) -> None:
-        """Let the hub answer, and hand on what it tells; ends with ``TurnFinal`` or ``TurnError``.
+    async def run(self, turn: Turn, emit: Emit, *, began: Callable[[], Awaitable[None]]) -> None:
+        """Have the hub answer, and pass on its events; ends with ``TurnFinal`` or ``TurnError``.
 
-        What it raises comes within ``hub_s``, whatever the hub does.
+        What it raises is raised within ``hub_s``, whatever the hub does.
 
         Args:
             began: Called once the hub has taken the turn.
@@ -124,106 +111,103 @@ class HubTurns:
             NotServed: If it does not run the turn and never will.
             Unsure: If it may run the turn, and that cannot be known.
         """
-        patience = Patience.from_now(self._settings.hub_s)
-        hub = await self._find(patience)
+        deadlines = Deadlines.from_now(self._settings.hub_s)
+        hub = await self._check(deadlines)
         async with AsyncExitStack() as stack:
-            chunks = await self._begin(stack, hub, question, patience)
+            chunks = await self._begin(stack, hub, turn, deadlines)
             if chunks is None:
+                turn.at_hub = True
                 emit(_CAME_BEFORE_ERROR)
                 return
-            self._running[question.turn] = hub
+            self._running[turn.id] = hub
             try:
                 await began()
-                await self._hand_on(chunks, emit)
+                await self._pass_on(chunks, turn, emit)
             finally:
-                del self._running[question.turn]
+                del self._running[turn.id]
 
     async def confirm(self, turn: str, question: str, *, approve: bool) -> None:
-        """Hand on what the person said to a question of the hub's.
+        """Send a person's answer to a question of the hub's.
 
         Raises:
             NotFound: If the hub did not ask this in this turn.
             Conflict: If it was answered before, or the time to answer is over.
             GatewayError: If the hub does not take it for another reason.
         """
-        hub = self._running[turn]
         path = f"/api/turns/{turn}/confirmations/{question}"
-        answer = await hub.http.post(path, {"approve": approve}, bearer=self._bearer)
+        answer = await self._running[turn].http.post(path, {"approve": approve}, bearer=self._health.bearer)
         if answer.status != 200:
             message, hint = answer.error
             kind = {404: NotFound, 409: Conflict}.get(answer.status, GatewayError)
             raise kind(message or f"the hub answered with status {answer.status}", hint=hint)
 
-    async def _find(self, patience: Patience) -> Hub:
-        """Tell the hub the news, and see that it is there.
+    async def _check(self, deadlines: Deadlines) -> Hub:
+        """Push the outbox, and see that the hub is there.
 
         Raises:
             NotServed: If it is not.
         """
-        # In this order: a hub that falls silent over the news is found out before it gets the message.
-        if not self._reach.is_silent:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(patience.told):
-                    await self._prepare()
+        # In this order: a hub that falls silent over the push is found out before it gets the message.
+        if not self._health.is_silent:
+            with suppress(TimeoutError, StrawberryError):
+                async with asyncio.timeout_at(deadlines.pushed):
+                    await self._push()
         try:
-            return await self._reach.hub(until=patience.found)
+            return await self._health.check(until=deadlines.checked)
         except HubUnreachable as error:
             raise NotServed(error.message) from None
 
     async def _begin(
-        self, stack: AsyncExitStack, hub: Hub, question: HubQuestion, patience: Patience
+        self, stack: AsyncExitStack, hub: Hub, turn: Turn, deadlines: Deadlines
     ) -> AsyncGenerator[dict[str, Any], None] | None:
-        """Send it, and wait for the first chunk; None where the hub had this turn before."""
-        status, said = 0, ""
-        connection = await self._connected(hub, patience)
+        """Send the message and wait for the first chunk; return None if the hub had this turn before."""
+        status, reason = 0, ""
+        # Nothing that still arrives on this connection may be taken for an answer.
+        sending = await stack.enter_async_context(AsyncExitStack())
+        connection = await self._connect(sending, hub, deadlines)
         try:
-            async with asyncio.timeout_at(patience.begun):
-                request = posted(
-                    hub.http,
-                    connection,
-                    _CHAT,
-                    question.body,
-                    bearer=self._bearer,
-                    headers=question.headers,
+            async with asyncio.timeout_at(deadlines.begun):
+                head = await connection.send(
+                    "POST", _CHAT, _body(turn), bearer=self._health.bearer, headers=_headers(turn)
                 )
-                stream = await stack.enter_async_context(request)
-                if stream.status == 200:
-                    return await _begun(stack, stream)
-                status, said = stream.status, _said(stream.status, await stream.whole())
+                status = head.status
+                if status == 200:
+                    chunks = await sending.enter_async_context(aclosing(connection.events()))
+                    if await anext(chunks, None) is None:
+                        raise HubBroken("the hub's answer ended before it began")
+                    return chunks
+                reason = _reason(status, await connection.json(at_most=_MAX_REFUSAL))
         except TimeoutError:
             # The next message does not wait, even where this one can be taken back.
-            self._reach.silent()
-            said = "the hub took the message and went silent"
-        except HubBroken as error:
-            said = error.message
+            self._health.set_silent()
+            status, reason = 0, "the hub took the message and went silent"
+        except HubUnreachable as error:
+            status, reason = 0, error.message
         if status == _CAME_BEFORE:
             return None
-        if status in _RAN_NOTHING:
-            raise NotServed(said)
-        # Nothing that still comes may be taken for an answer.
-        await stack.aclose()
-        await self._take_back(hub, question.turn, said, until=patience.settled)
-        raise NotServed(said)
+        if status not in _RAN_NOTHING:
+            connection.close()
+            await sending.aclose()
+            await self._take_back(hub, turn.id, reason, until=deadlines.settled)
+        raise NotServed(reason)
 
-    async def _connected(
-        self, hub: Hub, patience: Patience
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, stack: AsyncExitStack, hub: Hub, deadlines: Deadlines) -> HubConnection:
         """Connect. As nothing was sent before, no doubt is left where this fails.
 
         Raises:
             NotServed: If there is no connection.
         """
         try:
-            async with asyncio.timeout_at(patience.begun):
-                return await hub.http.connect()
+            async with asyncio.timeout_at(deadlines.begun):
+                return await stack.enter_async_context(hub.http.connection())
         except TimeoutError:
-            self._reach.silent()
+            self._health.set_silent()
             raise NotServed(f"the hub at {hub.http.url} does not answer") from None
         except HubUnreachable as error:
             raise NotServed(error.message) from None
 
     async def _take_back(self, hub: Hub, turn: str, reason: str, *, until: float) -> None:
-        """See that the hub does not run the turn, now or later.
+        """Make sure that the hub does not run the turn, now or later.
 
         Args:
             until: How long it may take to say so, as a time of the loop's clock.
@@ -231,14 +215,16 @@ class HubTurns:
         Raises:
             Unsure: If it does not say so.
         """
-        path = f"/api/turns/{turn}/cancel"
-        # The socket's own time-out is only there for the thread that is left behind.
-        thread_s = 2 * self._settings.hub_s
         try:
             async with asyncio.timeout_at(until):
-                answer = await hub.http.post(path, {}, bearer=self._bearer, timeout_s=thread_s)
+                answer = await hub.http.post(
+                    f"/api/turns/{turn}/cancel",
+                    {},
+                    bearer=self._health.bearer,
+                    timeout_s=2 * self._settings.hub_s,
+                )
         except TimeoutError:
-            self._reach.silent()
+            self._health.set_silent()
             raise Unsure(reason) from None
         except HubUnreachable:
             raise Unsure(reason) from None
@@ -246,55 +232,49 @@ class HubTurns:
         if answer.status != 200 or state != "not_started":
             raise Unsure(reason)
 
-    async def _hand_on(self, chunks: AsyncGenerator[dict[str, Any], None], emit: Emit) -> None:
-        """Hand on what comes; where it breaks off or dries up, say so."""
+    async def _pass_on(self, chunks: AsyncGenerator[dict[str, Any], None], turn: Turn, emit: Emit) -> None:
+        """Pass on what arrives; where it breaks off or stops, say so."""
         reader = _Reader(chunks, emit)
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(reader.read(), name="hub's answer")
             while not reading.done():
                 heard = reader.chunks
                 await asyncio.wait({reading}, timeout=self._settings.silent_s)
-                if reader.chunks == heard and not reading.done() and not await self._lives():
-                    self._reach.silent()
+                if reader.chunks == heard and not reading.done() and not await self._is_alive():
+                    self._health.set_silent()
                     reading.cancel()
                     break
-        if not reader.ended:
-            emit(_BROKEN)
+        turn.at_hub = reader.last is not None
+        emit(reader.last or _BROKEN)
 
-    async def _lives(self) -> bool:
-        for _ in range(_LOOKS):
-            if await self._reach.is_alive():
+    async def _is_alive(self) -> bool:
+        for _ in range(_CHECKS):
+            if await self._health.is_alive():
                 return True
         return False
 
-    @property
-    def _bearer(self) -> SecretStr:
-        # Not a renewed token that was not used yet: its first use is for `membership` to time.
-        return self._enrolment().token
-
 
 class _Reader:
-    """Reads the chunks of an answer.
+    """Reads the chunks of an answer to its end.
 
     Attributes:
-        chunks: How many have come.
-        ended: Whether the last one was the end of the turn.
+        chunks: How many have arrived.
+        last: The last event of the turn, once it has arrived; the hub has recorded it when the answer ends.
     """
 
     def __init__(self, chunks: AsyncGenerator[dict[str, Any], None], emit: Emit) -> None:
         self.chunks = 0
-        self.ended = False
+        self.last: TurnFinal | TurnError | None = None
         self._source = chunks
         self._emit = emit
 
     async def read(self) -> None:
-        """Read to the end of the turn, or of the connection."""
+        """Read to the end of the answer, or of the connection."""
         try:
             async for chunk in self._source:
                 self.chunks += 1
-                self._take(chunk)
-                if self.ended:
-                    return
+                if self.last is None:
+                    self._take(chunk)
         except HubBroken as error:
             _LOG.info("%s", error)
 
@@ -304,10 +284,12 @@ class _Reader:
             try:
                 event = TURN_EVENT.validate_python(told)
             except ValidationError:
-                # A newer hub tells things that this device does not know.
+                # An event of a newer hub.
                 return
-            self._emit(event)
-            self.ended = isinstance(event, TurnFinal | TurnError)
+            if isinstance(event, TurnFinal | TurnError):
+                self.last = event
+            else:
+                self._emit(event)
             return
         for choice in chunk.get("choices") or ():
             text = (choice.get("delta") or {}).get("content")
@@ -327,14 +309,18 @@ _BROKEN: Final = TurnError(
 )
 
 
-async def _begun(stack: AsyncExitStack, stream: HubStream) -> AsyncGenerator[dict[str, Any], None]:
-    chunks = await stack.enter_async_context(aclosing(stream.events()))
-    if await anext(chunks, None) is None:
-        raise HubBroken("the hub's answer ended before it began")
-    return chunks
+def _body(turn: Turn) -> dict[str, Json]:
+    """Return the message as OpenAI's clients send it. The hub has the conversation: no history is sent."""
+    messages = [{"role": "user", "content": turn.request.message}]
+    return {"model": AGENTS[0], "stream": True, "messages": messages}
 
 
-def _said(status: int, body: Json) -> str:
+def _headers(turn: Turn) -> dict[str, str]:
+    headers = {"X-Strawberry-Conversation": turn.conversation, "X-Strawberry-Turn": turn.id}
+    return headers | ({"X-Strawberry-Confirm": "true"} if turn.request.can_confirm else {})
+
+
+def _reason(status: int, body: Json) -> str:
     error = body.get("error") if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return f"the hub says: {message}" if message else f"the hub answered with status {status}"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
-from agent_core.conversation import Exchange, messages_of
+from agent_core.conversation import messages_of
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
@@ -21,7 +21,9 @@ from agent_core.tools.native import native_mode
 from agent_core.tools.skill_calls import Confirmer
 from agent_core.tools.toolset import Session, SkillToolset
 from agent_core.turn import Emit
-from chat.standby import Standby
+from chat.lazy import Lazy
+from chat.turns import Turn
+from contracts.chat import Exchange
 from contracts.errors import SandboxError
 from sandbox_host import Pool, PoolSettings, open_pool
 from spoke.chat.own_skills import OwnCaller, OwnSkills
@@ -34,24 +36,6 @@ _NOTHING_CAN_BE_DONE: Final = (
     "In this turn nothing can be done, because the hub may be at work on the same message. "
     "Say so, and answer without tools what can be answered without."
 )
-
-
-@dataclass(frozen=True)
-class LocalQuestion:
-    """A message for this device's own model.
-
-    Attributes:
-        history: Earlier exchanges.
-        can_act: Whether anything may be executed.
-        notes: Material of the client for the model, not instructions of ours.
-    """
-
-    turn: str
-    conversation: str
-    message: str
-    history: Sequence[Exchange]
-    can_act: bool
-    notes: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,37 +63,45 @@ class LocalAgent:
         self._skills = skills
         self._household = settings.household
         self._limits = settings.limits
-        self._means = Standby(partial(_open_means, settings), tasks=tasks, name="offline agent")
+        self._means = Lazy(partial(_open_means, settings), tasks=tasks, name="offline agent")
 
     async def run(
-        self, question: LocalQuestion, emit: Emit, *, caller: OwnCaller, confirmer: Confirmer | None
-    ) -> bool:
-        """Answer, and tell what happens; ends with ``TurnFinal`` or ``TurnError``.
+        self,
+        turn: Turn,
+        emit: Emit,
+        *,
+        history: Sequence[Exchange],
+        can_act: bool,
+        caller: OwnCaller,
+        confirmer: Confirmer | None,
+    ) -> None:
+        """Answer, and emit what happens; ends with ``TurnFinal`` or ``TurnError``.
 
-        Returns:
-            Whether text from outside has come into the conversation.
+        Args:
+            history: Earlier exchanges of the conversation.
+            can_act: Whether anything may be executed.
         """
         means = await self._means.get()
         toolset = SkillToolset(
             self._skills,
             caller=caller,
-            session=await _session(means.pool, question.conversation),
+            session=await _session(means.pool, turn.conversation),
             confirmer=confirmer,
-            untrusted=any(map(_may_hold_foreign_text, question.history)),
+            untrusted=any(map(_may_hold_foreign_text, history)),
         )
         known = self._skills.own
         own = Presence(known.key, known.display_name, known.profile.area or "")
         request = TurnRequest(
-            turn=question.turn,
-            message=question.message,
+            turn=turn.id,
+            message=turn.request.message,
             system=system_prompt(self._household),
-            history=messages_of(question.history, reader=known.id),
+            history=messages_of(history, reader=known.id),
             context=context_block(
                 self._household,
                 datetime.now(UTC),
                 current=own,
                 devices=(own,),
-                notes=question.notes if question.can_act else _NOTHING_CAN_BE_DONE,
+                notes=turn.request.notes if can_act else _NOTHING_CAN_BE_DONE,
             ),
             device=known.id,
             mode="offline",
@@ -117,21 +109,23 @@ class LocalAgent:
         events = run_turn(
             request,
             gateway=means.gateway,
-            toolset=toolset if question.can_act else None,
+            toolset=toolset if can_act else None,
             native=await native_mode(
                 means.gateway.models,
                 self._skills,
                 toolset,
                 system=system_prompt(self._household, "native"),
                 # "And a bit louder?" is about what the message before was about.
-                said=(*(exchange.question for exchange in question.history[-1:]), question.message),
+                said=(*(exchange.question for exchange in history[-1:]), turn.request.message),
             ),
             limits=self._limits,
         )
-        async with aclosing(events):
-            async for event in events:
-                emit(event)
-        return toolset.untrusted
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    emit(event)
+        finally:
+            turn.untrusted = toolset.untrusted
 
 
 @dataclass(frozen=True)

@@ -1,152 +1,191 @@
-"""Bringing this device's history and the hub's together, again and again, however often it is cut short."""
+"""Pushes the outbox of a spoke to the hub, and refreshes its cache of conversations."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeVar
+from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from contracts.backoff import Backoff
-from contracts.errors import InvalidMessage, StrawberryError
-from contracts.history import SyncAnswer, SyncRequest
-from spoke.chat.history import History
-from spoke.membership.enrolment import Enrolment
-from spoke.membership.hub_http import HubUnreachable
-from spoke.membership.refreshing import find_hub, refusal_of
+from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
+from contracts.errors import InvalidMessage, NotFound, StrawberryError
+from contracts.wire import Json
+from spoke.chat.hub_health import HubHealth
+from spoke.chat.record import SpokeRecord
+from spoke.membership.hub_http import HubAnswer
+from spoke.membership.refreshing import refusal_of
 from spoke.membership.trust import Hub
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
-_SYNC: Final = "/api/history/sync"
+_TURNS: Final = "/api/turns"
+_CONVERSATIONS: Final = "/api/conversations"
+_TURNS_CACHED: Final = 100
+"""Of each conversation; as many as an answer without the hub has as its context."""
+_NOT_TAKEN: Final = (413, 422)
+"""Statuses of a hub that does not take what was pushed, however often it is sent."""
 
-
-class SyncClient(Protocol):
-    """The hub, as far as history goes."""
-
-    async def exchange(self, request: SyncRequest) -> SyncAnswer:
-        """Send one request.
-
-        Raises:
-            StrawberryError: If no answer came; the hub may have stored everything all the same.
-        """
-        ...
+_RECORDED: Final = TypeAdapter(dict[str, list[str]])
+_SUMMARIES: Final = TypeAdapter(list[ConversationSummary])
+_EXCHANGES: Final = TypeAdapter(list[TurnRecord])
 
 
 @dataclass(frozen=True)
 class SyncSettings:
-    """When the spoke syncs, besides when it is told to.
+    """When the spoke syncs, besides after a turn.
 
     Attributes:
-        every_s: Between two times; what was said elsewhere in a shared conversation comes then.
-        retry_s: After one that failed; doubled each time up to ``retry_max_s``, which is how late what was
-            said offline may reach a hub that is back.
+        every_s: Between two times; what was said elsewhere in a shared conversation is read then.
+        retry_s: After a failure; doubles up to ``retry_max_s``, which is how late a turn may reach a hub that
+            is back.
+        conversations: How many conversations the cache holds: the newest.
     """
 
     every_s: float = 300
     retry_s: float = 2
     retry_max_s: float = 30
+    conversations: int = 50
 
 
-class HubSyncClient:
-    """The hub over HTTP.
+class Sync:
+    """Brings what was said here to the hub, and reads the hub's record."""
 
-    Args:
-        enrolment: Gives this device's enrolment as it is now.
-    """
-
-    def __init__(self, enrolment: Callable[[], Enrolment]) -> None:
-        self._enrolment = enrolment
-        self._met: tuple[str, Hub] | None = None
-
-    async def exchange(self, request: SyncRequest) -> SyncAnswer:
-        """See `SyncClient`.
-
-        Raises:
-            Unauthorized: If the hub does not take this device's token.
-            HubUnreachable: If no answer came.
-            ConfigError: If another hub answers.
-            InvalidMessage: If what answers is no hub.
-        """
-        enrolment = self._enrolment()
-        hub = await self._hub(enrolment)
-        try:
-            # Not a renewed token that was not used yet: its first use is for `membership` to time.
-            answer = await hub.http.post(_SYNC, request.model_dump(mode="json"), bearer=enrolment.token)
-        except HubUnreachable:
-            self._met = None
-            raise
-        if answer.status != 200:
-            self._met = None
-            raise refusal_of(hub, answer)
-        try:
-            return SyncAnswer.model_validate(answer.body)
-        except ValidationError:
-            raise InvalidMessage(
-                f"{hub.http.url} does not answer as a hub does", hint="Bring hub and spoke to one version."
-            ) from None
-
-    async def _hub(self, enrolment: Enrolment) -> Hub:
-        if self._met is None or self._met[0] != enrolment.hub_url:
-            self._met = (enrolment.hub_url, await find_hub(enrolment))
-        return self._met[1]
-
-
-class HistorySync:
-    """Syncs one history: when told, after that now and then, later and later while the hub is away."""
-
-    def __init__(self, history: History, client: SyncClient, *, settings: SyncSettings | None = None) -> None:
-        self._history = history
-        self._client = client
+    def __init__(self, record: SpokeRecord, hub: HubHealth, *, settings: SyncSettings | None = None) -> None:
+        self._record = record
+        self._hub = hub
         self._settings = settings or SyncSettings()
         self._wanted = asyncio.Event()
         self._one = asyncio.Lock()
 
     def wake(self) -> None:
-        """Have `run` sync soon: a turn has ended."""
+        """Have `run` sync soon."""
         self._wanted.set()
 
-    async def sync_now(self) -> None:
-        """Sync until neither side has anything for the other.
+    async def push(self) -> None:
+        """Push the outbox until it is empty.
 
         Raises:
-            StrawberryError: If the hub cannot be asked, or makes no sense; what was exchanged stays.
+            StrawberryError: If the hub cannot be asked; what it took is out of the outbox.
         """
         async with self._one:
-            begun_anew = False
-            while True:
-                request = await self._history.outgoing()
-                answer = await self._client.exchange(request)
-                is_nearer = await self._history.take(request, answer)
-                if not answer.more and await self._history.is_told():
-                    return
-                # Where nothing was to be exchanged, what is not told yet was said in the meantime.
-                is_stuck = not is_nearer and (bool(request.entries) or answer.more)
-                if is_stuck or (answer.again and begun_anew):
-                    raise InvalidMessage(
-                        "the hub takes nothing more of this device's history",
-                        hint="Bring hub and spoke to one version.",
-                    )
-                begun_anew = begun_anew or answer.again
+            alone = False
+            while page := await self._record.outbox():
+                page = page[:1] if alone else page
+                hub = await self._hub.hub()
+                body = PushedTurns(turns=tuple(page)).model_dump(mode="json")
+                answer = await hub.http.post(_TURNS, body, bearer=self._hub.bearer)
+                if answer.status in _NOT_TAKEN and not alone:
+                    # One that the hub can never take must not keep back the others.
+                    alone = True
+                    continue
+                alone = False
+                if answer.status in _NOT_TAKEN:
+                    _LOG.warning("the hub does not take turn %s: %s", page[0].turn, answer.error[0])
+                elif answer.status != 200:
+                    raise refusal_of(hub, answer)
+                else:
+                    _log_foreign(page, _parsed(_RECORDED, hub, answer.body).get("recorded", []))
+                await self._record.pushed(turn.turn for turn in page)
+
+    async def refresh(self) -> None:
+        """Read what was said elsewhere in conversations of this device.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        before = await self._record.cached()
+        known = await self.conversations(limit=self._settings.conversations)
+        for each in known:
+            if before.latest.get(each.id) != each.at:
+                await self._record.cache(await self.turns(each.id, limit=_TURNS_CACHED))
+        await self._record.evict(before, known=[each.id for each in known])
+
+    async def conversations(self, *, limit: int) -> list[ConversationSummary]:
+        """Return the conversations that the hub has of this device.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        hub, answer = await self._ask("GET", f"{_CONVERSATIONS}?limit={limit}")
+        if answer.status != 200:
+            raise refusal_of(hub, answer)
+        return _parsed(_SUMMARIES, hub, answer.body)
+
+    async def turns(self, conversation: str, *, limit: int) -> list[TurnRecord]:
+        """Return the last turns of a conversation as the hub records them; none if it knows no such one.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        path = f"{_CONVERSATIONS}/{quote(conversation, safe='')}?limit={limit}"
+        hub, answer = await self._ask("GET", path)
+        if answer.status == 404:
+            return []
+        if answer.status != 200:
+            raise refusal_of(hub, answer)
+        body = answer.body if isinstance(answer.body, dict) else {}
+        exchanges = body.get("exchanges")
+        shown = [each | {"conversation": conversation} for each in exchanges or () if isinstance(each, dict)]
+        return _parsed(_EXCHANGES, hub, shown)
+
+    async def delete(self, conversation: str) -> None:
+        """Delete a conversation at the hub.
+
+        Raises:
+            NotFound: If the hub has no such conversation of this device.
+            StrawberryError: If the hub cannot be asked, or refuses.
+        """
+        hub, answer = await self._ask("DELETE", f"{_CONVERSATIONS}/{quote(conversation, safe='')}")
+        message, hint = answer.error
+        if answer.status == 404:
+            raise NotFound(message or f"there is no conversation {conversation!r}", hint=hint)
+        if answer.status != 204:
+            raise refusal_of(hub, answer)
 
     async def run(self) -> None:
         """Sync again and again until cancelled; a hub that is away is not an error."""
-        settings, wait_s, told = self._settings, 0.0, ""
-        backoff = Backoff(settings.retry_s, settings.retry_max_s)
+        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
+        wait_s, told, refreshed = 0.0, "", float("-inf")
+        loop = asyncio.get_running_loop()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wanted.wait()
             self._wanted.clear()
             try:
-                await self.sync_now()
+                await self.push()
+                if loop.time() - refreshed >= self._settings.every_s:
+                    await self.refresh()
+                    refreshed = loop.time()
             except StrawberryError as error:
                 if error.message != told:
-                    _LOG.info("the history is not synced yet: %s", error)
-                told = error.message
-                wait_s = backoff.next()
+                    _LOG.info("conversations are not synced yet: %s", error)
+                told, wait_s = error.message, backoff.next()
             else:
                 backoff.reset()
-                wait_s, told = settings.every_s, ""
+                wait_s, told = self._settings.every_s, ""
+
+    async def _ask(self, method: str, path: str) -> tuple[Hub, HubAnswer]:
+        hub = await self._hub.hub()
+        return hub, await hub.http.request(method, path, bearer=self._hub.bearer)
+
+
+def _log_foreign(page: Sequence[TurnRecord], recorded: Sequence[str]) -> None:
+    for turn in page:
+        if turn.turn not in recorded:
+            _LOG.warning("the hub knows turn %s as somebody else's, and keeps that", turn.turn)
+
+
+def _parsed(kind: TypeAdapter[T], hub: Hub, body: Json) -> T:
+    try:
+        return kind.validate_python(body)
+    except ValidationError:
+        raise InvalidMessage(
+            f"{hub.http.url} does not answer as a hub does", hint="Bring hub and spoke to one version."
+        ) from None

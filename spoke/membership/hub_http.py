@@ -1,44 +1,36 @@
-"""The hub over HTTP, with the standard library alone: a headless spoke stays small."""
+"""The hub over HTTP: single requests, or many over one connection that is kept open."""
 
 import asyncio
-import json
-import socket
+import errno
+import os
+import re
 import ssl
-import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError, LinkError
+from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted
 from contracts.wire import Json
 from identity.certificates import client_context
 from spoke.membership.addresses import is_readable
+from spoke.membership.hub_connection import HubConnection, Received
 
-_MAX_ANSWER: Final = 256 * 1024
+_MAX_ANSWER: Final = 4 * 1024 * 1024
+"""Bytes of one answer: a hundred turns of a conversation, with long ones among them."""
 _TIMEOUT_S: Final = 10.0
 
-# OpenSSL's numbers for why a certificate does not hold (X509_V_ERR_*).
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+
+# OpenSSL's numbers for why a certificate is not valid (X509_V_ERR_*).
 _WRONG_TIME: Final = {9: "is not valid yet", 10: "has expired"}
 _WRONG_NAME: Final = (62, 64)
 _UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
-
-
-class HubUnreachable(LinkError):
-    """The hub gave no answer over HTTP, or not one of a hub."""
-
-
-class HubRefused(HubUnreachable):
-    """Nobody takes connections at the hub's address."""
-
-
-class HubUntrusted(HubUnreachable):
-    """What answers cannot prove to be the hub: its certificate does not hold. Nothing was sent to it."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +40,8 @@ class HubAnswer:
     Attributes:
         status: HTTP status.
         body: The JSON of the body; None where it is none.
-        clock_ahead_s: How far the hub's clock is ahead of this machine's, as its ``Date`` tells to
-            about a second; None where it did not tell.
+        clock_ahead_s: How far the hub's clock is ahead of this machine's, from its ``Date``, to about a
+            second; None where the answer has none.
         retry_after_s: How long the hub asks to be left alone; None where it does not.
     """
 
@@ -67,13 +59,11 @@ class HubAnswer:
         return str(error.get("message") or ""), str(error.get("hint") or "")
 
 
-def encoded(body: Json) -> bytes:
-    """Make the body of a request; not escaped, so that three bytes of Chinese do not become six."""
-    return json.dumps(body, ensure_ascii=False).encode(errors="replace")
-
-
 class HubHttp:
-    """Requests to one hub, each over a connection of its own.
+    """Requests to one hub.
+
+    Each has a connection of its own, unless `keep` was called: then one connection stays open between
+    requests, until `drop`.
 
     Args:
         url: ``http://host:port`` or ``https://…``, with the base path if there is one.
@@ -94,9 +84,16 @@ class HubHttp:
         if parts.scheme not in ("http", "https") or not self._host:
             raise ConfigError(f"{url!r} is not the address of a hub", hint="Write it as https://host:8443.")
         self.is_secure = parts.scheme == "https"
+        self._name = parts.netloc
         self._base = parts.path
         self._ca = ca
         self._verify = verify
+        self._is_kept = False
+        self._idle: HubConnection | None = None
+
+    def keep(self) -> None:
+        """Keep a connection open between requests from now on."""
+        self._is_kept = True
 
     @property
     def is_verified(self) -> bool:
@@ -105,44 +102,92 @@ class HubHttp:
 
     @property
     def is_readable(self) -> bool:
-        """Whether others could read on the way what is sent there."""
+        """Whether others could read what is sent there."""
         return is_readable(self.url)
 
     async def get(
         self, path: str, *, bearer: SecretStr | None = None, timeout_s: float = _TIMEOUT_S
     ) -> HubAnswer:
-        """Ask for a path.
+        """Send a GET request.
 
         Raises:
             HubUnreachable: If no answer came.
         """
-        return await self._ask("GET", path, None, bearer, timeout_s)
+        return await self.request("GET", path, bearer=bearer, timeout_s=timeout_s)
 
     async def post(
-        self,
-        path: str,
-        body: dict[str, Any],
-        *,
-        bearer: SecretStr | None = None,
-        timeout_s: float = _TIMEOUT_S,
+        self, path: str, body: Json, *, bearer: SecretStr | None = None, timeout_s: float = _TIMEOUT_S
     ) -> HubAnswer:
-        """Send a JSON object to a path.
+        """Send a JSON object.
 
         Raises:
             HubUnreachable: If no answer came; the hub may have acted all the same.
         """
-        return await self._ask("POST", path, encoded(body), bearer, timeout_s)
+        return await self.request("POST", path, body, bearer=bearer, timeout_s=timeout_s)
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection for a request that is spoken by whoever asks for it.
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        bearer: SecretStr | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> HubAnswer:
+        """Send a request.
 
         Raises:
-            HubUnreachable: If there is none; `HubUntrusted` if its certificate does not hold.
+            HubUnreachable: If no answer came; the hub may have acted all the same.
         """
-        if not self._verify:
+        if not self._verify and (bearer is not None or body is not None):
             raise RuntimeError("nothing is sent over a connection that was not verified")
         try:
-            return await asyncio.open_connection(
+            async with asyncio.timeout(timeout_s), self.connection() as connection:
+                received = await connection.send(method, path, body, bearer=bearer)
+                content = await connection.json(at_most=_MAX_ANSWER)
+        except TimeoutError:
+            raise HubUnreachable(
+                f"the hub at {self.url} cannot be reached: no answer within {timeout_s:g} s",
+                hint="Check the address, and that it runs.",
+            ) from None
+        return HubAnswer(
+            received.status, content, _ahead(received), _seconds(received.headers.get("retry-after"))
+        )
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[HubConnection]:
+        """Yield a connection: the one that is kept if it is idle, else a new one.
+
+        Raises:
+            HubUnreachable: If there is none; `HubUntrusted` if the certificate is not valid.
+        """
+        connection, self._idle = self._idle, None
+        if connection is None or not connection.is_open:
+            self._close(connection)
+            connection = await self._connect()
+        is_whole = False
+        try:
+            yield connection
+            is_whole = True
+        finally:
+            if is_whole and self._is_kept and self._idle is None and connection.reuse():
+                self._idle = connection
+            else:
+                connection.close()
+
+    def drop(self) -> None:
+        """Close the connection that is kept, and keep none from now on."""
+        self._is_kept = False
+        connection, self._idle = self._idle, None
+        self._close(connection)
+
+    def _close(self, connection: HubConnection | None) -> None:
+        if connection is not None:
+            connection.close()
+
+    async def _connect(self) -> HubConnection:
+        try:
+            reader, writer = await asyncio.open_connection(
                 self._host,
                 self._port or (443 if self.is_secure else 80),
                 ssl=self._context if self.is_secure else None,
@@ -151,59 +196,18 @@ class HubHttp:
             raise self._untrusted(error) from None
         except OSError as error:
             raise self._unreachable(error) from None
+        return HubConnection(reader, writer, host=self._name, base=self._base, is_kept=self._is_kept)
 
-    def target(self, path: str) -> tuple[str, str]:
-        """Give ``Host`` header and target of a request for a path."""
-        return urlsplit(self.url).netloc, self._base + path
-
-    async def _ask(
-        self, method: str, path: str, body: bytes | None, bearer: SecretStr | None, timeout_s: float
-    ) -> HubAnswer:
-        if not self._verify and (bearer is not None or body is not None):
-            raise RuntimeError("nothing is sent over a connection that was not verified")
-        headers = {"Accept": "application/json"}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        if bearer is not None:
-            headers["Authorization"] = f"Bearer {bearer.get_secret_value()}"
-        connection = self._connection(timeout_s)
-        try:
-            return await asyncio.to_thread(self._exchange, connection, method, path, body, headers)
-        except asyncio.CancelledError:
-            # The thread would otherwise wait for its time-out, and the end of the process for it.
-            _hang_up(connection)
-            raise
-
-    def _exchange(
-        self, connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> HubAnswer:
-        try:
-            asked = time.time()
-            connection.request(method, self._base + path, body=body, headers=headers)
-            response = connection.getresponse()
-            answered = time.time()
-            content = response.read(_MAX_ANSWER + 1)
-        except ssl.SSLCertVerificationError as error:
-            raise self._untrusted(error) from None
-        except (OSError, HTTPException) as error:
-            raise self._unreachable(error) from None
-        finally:
-            connection.close()
-        if len(content) > _MAX_ANSWER:
-            raise HubUnreachable(f"{self.url} sends more than a hub does", hint="Check the address.")
-        return HubAnswer(
-            response.status,
-            _parsed(content),
-            _ahead(response.getheader("Date"), (asked + answered) / 2),
-            _seconds(response.getheader("Retry-After")),
-        )
-
-    def _unreachable(self, error: Exception) -> HubUnreachable:
+    def _unreachable(self, error: OSError) -> HubUnreachable:
+        reason = error.strerror or str(error) or type(error).__name__
         if isinstance(error, ssl.SSLError):
             reason = "it does not answer with TLS there"
-        else:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        kind = HubRefused if isinstance(error, ConnectionRefusedError) else HubUnreachable
+        kind = HubUnreachable
+        # asyncio puts the address in place of the system's words, and where a name has several addresses
+        # one error in place of several.
+        if found := {int(number) for number in _ERRNO.findall(str(error))}:
+            reason = ", ".join(map(os.strerror, sorted(found)))
+            kind = HubRefused if found == {errno.ECONNREFUSED} else HubUnreachable
         return kind(
             f"the hub at {self.url} cannot be reached: {reason}", hint="Check the address, and that it runs."
         )
@@ -228,14 +232,9 @@ class HubHttp:
                 "or join with 'strawberry spoke join'.",
             )
         return HubUntrusted(
-            f"the certificate of {self.url} does not hold: {error.verify_message}",
+            f"the certificate of {self.url} is not valid: {error.verify_message}",
             hint="'strawberry certs --renew' on the hub makes a new one.",
         )
-
-    def _connection(self, timeout_s: float) -> HTTPConnection:
-        if self.is_secure:
-            return HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
-        return HTTPConnection(self._host, self._port, timeout=timeout_s)
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
@@ -246,29 +245,13 @@ class HubHttp:
         return context
 
 
-def _hang_up(connection: HTTPConnection) -> None:
-    # `sock` is missing until it is connected. The plain socket's own shutdown, since the one of an SSL
-    # socket takes its state away from under the thread that reads.
-    if connection.sock is not None:
-        with suppress(OSError):
-            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
-
-
-def _parsed(content: bytes) -> Json:
-    with suppress(ValueError):
-        return json.loads(content)
-    return None
-
-
-def _ahead(date: str | None, here: float) -> float | None:
-    if date is None:
-        return None
+def _ahead(received: Received) -> float | None:
     try:
-        there = parsedate_to_datetime(date).timestamp()
-    except ValueError:
+        there = parsedate_to_datetime(received.headers["date"]).timestamp()
+    except (KeyError, ValueError):
         return None
     # The header drops the fraction of the second: on average half a second.
-    return there + 0.5 - here
+    return there + 0.5 - received.at
 
 
 def _seconds(text: str | None) -> float | None:

@@ -10,12 +10,18 @@ from typing import Final
 from pydantic import ValidationError
 
 from contracts.backoff import Backoff
-from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
+from contracts.errors import (
+    ConfigError,
+    HubUnreachable,
+    HubUntrusted,
+    InvalidMessage,
+    StrawberryError,
+    Unauthorized,
+)
 from contracts.joining import JoinAsked, JoinPoll, JoinRequest, JoinState, join_fingerprint
 from identity.files import make_private_directory, only_one
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
-from spoke.membership.hub_http import HubUnreachable, HubUntrusted
 from spoke.membership.joining import refusal
 from spoke.membership.refreshing import parsed, refresh, set_clock
 from spoke.membership.trust import TRY_LATER, Hub, meet

@@ -8,12 +8,19 @@ from typing import Final
 from pydantic import SecretStr
 
 from contracts.backoff import Backoff
-from contracts.errors import ConfigError, InvalidMessage, StrawberryError, Unauthorized
+from contracts.errors import (
+    ConfigError,
+    HubUnreachable,
+    HubUntrusted,
+    InvalidMessage,
+    StrawberryError,
+    Unauthorized,
+)
 from contracts.joining import EnrolAnswer
 from identity.files import make_private_directory
 from identity.keys import KeyPair, PublicKey
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
-from spoke.membership.hub_http import HubAnswer, HubUnreachable, HubUntrusted
+from spoke.membership.hub_http import HubAnswer
 from spoke.membership.refreshing import find_hub, parsed, refresh, set_clock
 from spoke.membership.trust import TRY_LATER, check_address, check_fingerprint, meet
 from spoke.presence.clock import HubClock

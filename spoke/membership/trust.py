@@ -8,10 +8,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contracts.errors import ConfigError, InvalidMessage
+from contracts.errors import ConfigError, HubUnreachable, InvalidMessage
 from contracts.joining import HubCard, ca_document
 from identity.keys import PublicKey
-from spoke.membership.hub_http import HubAnswer, HubHttp, HubUnreachable
+from spoke.membership.hub_http import HubAnswer, HubHttp
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,8 +1,10 @@
 """Whom a message can be for."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from contracts.chat import AGENTS, check_agent
+from contracts.chat import AGENTS, TurnRecord, check_agent, moment_after
 from contracts.errors import NotFound
 
 
@@ -15,3 +17,17 @@ def test_who_asks_for_an_unknown_agent_is_told_all_that_there_are() -> None:
     with pytest.raises(NotFound, match="no agent 'cook'") as refusal:
         check_agent("cook")
     assert refusal.value.hint == f"The agents are: {', '.join(AGENTS)}."
+
+
+def test_a_turn_begins_after_all_that_is_known_of_its_conversation() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert moment_after(noon, None) == noon
+    assert moment_after(noon, noon - timedelta(1)) == noon
+    assert moment_after(noon, noon) > noon
+    assert moment_after(noon, noon + timedelta(1)) > noon + timedelta(1)
+
+
+def test_times_are_the_same_after_they_were_sent() -> None:
+    at = datetime(2026, 1, 1, 12, 0, 0, 1999, tzinfo=UTC)
+    made = TurnRecord(turn="t", conversation="c", question="q", state="finished", at=at)
+    assert TurnRecord.model_validate_json(made.model_dump_json()) == made

@@ -91,9 +91,9 @@ class Spoke:
         (self.skills / "go").touch()
 
     @property
-    def history(self) -> Path:
+    def conversations(self) -> Path:
         """The database of what was said here."""
-        return self.home / "spoke" / "history.db"
+        return self.home / "spoke" / "conversations.db"
 
     def ask(self, path: str, body: dict[str, Any]) -> Any:
         """What the spoke answers to whoever owns this machine."""
@@ -334,9 +334,7 @@ class House:
 
     def turn_state(self, message: str) -> str:
         """What the hub's database says of the last turn of a message; empty while it has not taken it."""
-        asked = "SELECT turn FROM history_entry WHERE kind = 'question' AND text = ?"
-        query = f"SELECT state FROM turn WHERE id IN ({asked}) ORDER BY started_at DESC"
-        found = rows(self.database, query, message)
+        found = rows(self.database, "SELECT state FROM turn WHERE question = ? ORDER BY at DESC", message)
         return str(found[0][0]) if found else ""
 
     def kill(self, name: str) -> None:

@@ -11,7 +11,7 @@ from tests.e2e.house import wait_for
 
 CHAT: Final = "/v1/chat/completions"
 CANCEL: Final = "/cancel"
-SYNC: Final = "/api/history/sync"
+PUSH: Final = "/api/turns"
 
 _PIECE: Final = 65_536
 
@@ -160,14 +160,17 @@ class Wire:
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
-    """Read one whole request, and give it with its path; a spoke sends one over each connection."""
+    """Read one whole request, and return it with its path; it asks for the connection to be closed."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":
             length = int(value)
-    return head + await reader.readexactly(length), head.split(b" ", 2)[1].decode()
+    path = head.split(b" ", 2)[1].decode()
+    # One request a connection, so that the path of each is seen.
+    head = head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    return head + await reader.readexactly(length), path
 
 
 async def _leave(reader: asyncio.StreamReader, hold: Hold | None) -> None:

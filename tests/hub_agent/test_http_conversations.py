@@ -35,8 +35,8 @@ async def test_conversations_are_listed_newest_first_and_each_is_read_in_order_o
         shown = (await client.get("/api/conversations/c1")).json()
         first, second = shown["exchanges"]
         assert shown["id"] == "c1"
-        assert set(first) == {"question", "answer", "at", "mode"}
-        assert (first["question"], first["mode"]) == ("turn on the lamp", "sentence")
+        assert (first["question"], first["mode"], first["device"]) == ("turn on the lamp", "sentence", None)
+        assert first["did"] == [f"devices.bedroom_pc.LampSkill.turn_on on {device.id}: done"]
         assert second["question"] == "turn on lamp"
         assert first["answer"]
         assert first["at"] < second["at"] <= newest["at"]

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from contracts.claims import SCOPES
-from hub_agent.calls.rate import RateLimit, Throttled
+from contracts.errors import TooManyRequests
+from hub_agent.calls.rate import RateLimit
 from identity import tokens
 from identity.keys import KeyPair
 from tests.hub_agent.home import Home, says
@@ -228,6 +229,6 @@ def test_a_steady_user_is_served_and_a_burst_has_an_end() -> None:
         now[0] += 1
     rate.spend("ann")
     rate.spend("ann")
-    with pytest.raises(Throttled):
+    with pytest.raises(TooManyRequests):
         rate.spend("ann")
     rate.spend("bob")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from chat.tasks import open_tasks
-from chat.turns import Ending, Turn, TurnKey, TurnRequest, Turns
+from chat.turns import Turn, Turns
+from contracts.chat import ChatRequest
 from contracts.errors import Conflict, GatewayError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
-from hub_agent.chat.conversations import Conversations
+from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import open_store
 from tests.hub_registry.spokes import eventually
 
@@ -18,40 +19,40 @@ ANN, BOB = "ann", "bob"
 
 
 @asynccontextmanager
-async def open_conversations(database: Path, *, instance: str) -> AsyncIterator[Conversations]:
+async def open_record(database: Path, *, instance: str) -> AsyncIterator[ConversationRecord]:
     async with open_store(database) as store:
-        opened = Conversations(store, instance=instance)
+        opened = ConversationRecord(store, instance=instance)
         await opened.clean_up()
         yield opened
 
 
 @pytest.fixture
-async def conversations(tmp_path: Path) -> AsyncIterator[Conversations]:
-    async with open_conversations(tmp_path / "hub.db", instance="main") as opened:
+async def record(tmp_path: Path) -> AsyncIterator[ConversationRecord]:
+    async with open_record(tmp_path / "hub.db", instance="main") as opened:
         yield opened
 
 
 @pytest.fixture
-async def turns(conversations: Conversations) -> AsyncIterator[Turns]:
-    async with running(conversations) as opened:
+async def turns(record: ConversationRecord) -> AsyncIterator[Turns]:
+    async with running(record) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def running(conversations: Conversations, *, open_per_user: int = 8) -> AsyncIterator[Turns]:
+async def running(record: ConversationRecord, *, open_per_user: int = 8) -> AsyncIterator[Turns]:
     async with open_tasks() as tasks:
-        yield Turns(conversations, tasks=tasks, open_per_user=open_per_user)
+        yield Turns(record, tasks=tasks, open_per_user=open_per_user)
 
 
 def asks(
     turn: str, *, user: str = ANN, conversation: str = "c", token: str = "t", message: str = "hi"
-) -> TurnRequest:
-    return TurnRequest(TurnKey(user, turn), conversation=conversation, message=message, token=token)
+) -> Turn:
+    request = ChatRequest(message=message, turn=turn, conversation=conversation)
+    return Turn(request, user=user, token=token)
 
 
-async def said(conversations: Conversations, user: str, *, limit: int = 5) -> list[tuple[str, str | None]]:
-    exchanges = await conversations.history(user, "c", limit=limit)
-    return [(exchange.question, exchange.answer) for exchange in exchanges]
+async def said(record: ConversationRecord, user: str) -> list[tuple[str, str | None]]:
+    return [(turn.question, turn.answer) for turn in await record.turns(user, "c", limit=5)]
 
 
 async def kinds(turn: Turn) -> list[str]:
@@ -68,7 +69,7 @@ class Work:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
-        self.begun.append(turn.request.key.turn)
+        self.begun.append(turn.id)
         self.started.set()
         try:
             yield TextDelta(text="half ")
@@ -80,39 +81,37 @@ class Work:
             raise
 
 
-async def test_a_turn_is_told_as_it_happens_and_remembered(
-    turns: Turns, conversations: Conversations
-) -> None:
+async def test_a_turn_is_told_as_it_happens_and_remembered(turns: Turns, record: ConversationRecord) -> None:
     work = Work()
     turn = await turns.open(asks("1", message="how much?"), work.run)
     work.go.set()
     assert await kinds(turn) == ["text", "text", "final"]
-    assert await said(conversations, ANN) == [("how much?", "half whole")]
-    assert await turns.cancel(TurnKey(ANN, "1")) == "finished"
+    assert await said(record, ANN) == [("how much?", "half whole")]
+    assert await turns.cancel(ANN, "1") == "finished"
 
 
 async def test_a_turn_cancelled_before_it_came_never_runs(turns: Turns) -> None:
-    assert await turns.cancel(TurnKey(ANN, "1")) == "not_started"
+    assert await turns.cancel(ANN, "1") == "not_started"
     work = Work()
     with pytest.raises(Conflict, match="cancelled before it arrived"):
         await turns.open(asks("1"), work.run)
-    assert await turns.cancel(TurnKey(ANN, "1")) == "not_started"
+    assert await turns.cancel(ANN, "1") == "not_started"
     assert work.begun == []
 
 
-async def test_a_cancel_reaches_the_work_and_says_so(turns: Turns, conversations: Conversations) -> None:
+async def test_a_cancel_reaches_the_work_and_says_so(turns: Turns, record: ConversationRecord) -> None:
     work = Work()
     turn = await turns.open(asks("1"), work.run)
     turn.release()
     await work.started.wait()
-    assert await turns.cancel(TurnKey(ANN, "1")) == "cancelled"
+    assert await turns.cancel(ANN, "1") == "cancelled"
     assert work.stopped.is_set()
     assert await kinds(turn) == ["text", "error"]
-    assert await said(conversations, ANN) == [("hi", "half ")]
+    assert await said(record, ANN) == [("hi", "half ")]
 
 
 async def test_of_a_turn_and_its_cancel_that_come_together_exactly_one_wins(
-    turns: Turns, conversations: Conversations
+    turns: Turns, record: ConversationRecord
 ) -> None:
     for number in range(40):
         work = Work()
@@ -123,7 +122,7 @@ async def test_of_a_turn_and_its_cancel_that_come_together_exactly_one_wins(
             except Conflict:
                 return None
 
-        order: list[Callable[[], object]] = [begin, lambda n=number: turns.cancel(TurnKey(ANN, str(n)))]
+        order: list[Callable[[], object]] = [begin, lambda n=number: turns.cancel(ANN, str(n))]
         if number % 2:
             order.reverse()
         results = await asyncio.gather(*(step() for step in order))  # type: ignore[call-overload]
@@ -134,7 +133,7 @@ async def test_of_a_turn_and_its_cancel_that_come_together_exactly_one_wins(
         else:
             assert state == "cancelled"
             assert (await kinds(turn))[-1] == "error"
-            assert await conversations.bury(TurnKey(ANN, str(number))) == "cancelled"
+            assert await record.state(ANN, str(number), through=None) == "cancelled"
 
 
 async def test_a_turn_id_runs_once(turns: Turns) -> None:
@@ -152,7 +151,7 @@ async def test_a_turn_id_runs_once(turns: Turns) -> None:
 async def test_ids_of_two_users_do_not_meet(turns: Turns) -> None:
     work = Work()
     work.go.set()
-    assert await turns.cancel(TurnKey(BOB, "1")) == "not_started"
+    assert await turns.cancel(BOB, "1") == "not_started"
     turn = await turns.open(asks("1"), work.run)
     assert (await kinds(turn))[-1] == "final"
 
@@ -169,7 +168,7 @@ async def test_whoever_stops_following_cancels_the_turn(turns: Turns) -> None:
 async def test_a_turn_does_nothing_before_its_client_knows_of_it(turns: Turns) -> None:
     work = Work()
     turn = await turns.open(asks("1"), work.run)
-    assert await turns.cancel(TurnKey(ANN, "1")) == "cancelled"
+    assert await turns.cancel(ANN, "1") == "cancelled"
     assert await kinds(turn) == ["error"]
     assert work.begun == []
 
@@ -188,8 +187,8 @@ async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> 
         assert (await kinds(turn))[-1] == "final"
 
 
-async def test_a_user_has_so_many_open_turns_and_no_more(conversations: Conversations) -> None:
-    async with running(conversations, open_per_user=1) as turns:
+async def test_a_user_has_so_many_open_turns_and_no_more(record: ConversationRecord) -> None:
+    async with running(record, open_per_user=1) as turns:
         work = Work()
         first = await turns.open(asks("1"), work.run)
         with pytest.raises(TooManyRequests):
@@ -207,7 +206,7 @@ async def test_a_revoked_token_ends_the_turns_that_it_began(turns: Turns) -> Non
     two = await turns.open(asks("2", token="bad", conversation="d"), ended.run)
     two.release()
     await ended.started.wait()
-    turns.cancel_where(lambda request: request.token == "bad")
+    turns.cancel_where(lambda turn: turn.token == "bad")
     assert (await kinds(two))[-1] == "error"
     kept.go.set()
     assert (await kinds(one))[-1] == "final"
@@ -231,22 +230,13 @@ async def test_work_that_fails_is_an_error_event_and_the_next_turn_runs(
     assert events[-1].kind == "error"
     assert "secret" not in events[-1].message
     assert "secret detail" in caplog.text
-    assert await turns.cancel(TurnKey(ANN, "2")) == "finished"
+    assert await turns.cancel(ANN, "2") == "finished"
 
 
 async def test_what_a_killed_hub_left_running_counts_as_cancelled(tmp_path: Path) -> None:
-    async with open_conversations(tmp_path / "hub.db", instance="main") as before:
-        await before.begin(TurnKey(ANN, "1"), conversation="c", question="q", device=None)
-    async with open_conversations(tmp_path / "hub.db", instance="second") as other:
-        assert await other.bury(TurnKey(ANN, "1")) == "running", "it belongs to another instance"
-    async with open_conversations(tmp_path / "hub.db", instance="main") as after:
-        assert await after.bury(TurnKey(ANN, "1")) == "cancelled"
-
-
-async def test_history_is_bounded_and_in_order(conversations: Conversations) -> None:
-    for number in range(5):
-        key = TurnKey(ANN, str(number))
-        await conversations.begin(key, conversation="c", question=f"q{number}", device=None)
-        await conversations.end(key, Ending("finished", f"a{number}", "online"))
-    assert await said(conversations, ANN, limit=2) == [("q3", "a3"), ("q4", "a4")]
-    assert await said(conversations, BOB) == []
+    async with open_record(tmp_path / "hub.db", instance="main") as before:
+        await before.begin(asks("1"))
+    async with open_record(tmp_path / "hub.db", instance="second") as other:
+        assert await other.state(ANN, "1", through=None) == "running", "it belongs to another instance"
+    async with open_record(tmp_path / "hub.db", instance="main") as after:
+        assert await after.state(ANN, "1", through=None) == "cancelled"

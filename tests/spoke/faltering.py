@@ -15,7 +15,7 @@ from spoke.membership.enrolment import Enrolment
 from tests.spoke.door import Door
 from tests.spoke.hub import CARD, DEVICE, HUB, StandInHub
 
-NEWS = "/api/history/sync"
+PUSH = "/api/turns"
 CHAT = "/v1/chat/completions"
 CANCEL = "/cancel"
 TLS = "a handshake"
@@ -89,7 +89,7 @@ class FalteringHub:
         if "content-length: " in head:
             await reader.readexactly(int(head.partition("content-length: ")[2].split("\r\n")[0]))
         path = head.split(" ", 2)[1]
-        end = next(each for each in (NEWS, CARD, CHAT, CANCEL) if path.endswith(each))
+        end = next(each for each in (PUSH, CARD, CHAT, CANCEL) if path.endswith(each))
         self.seen.append(end)
         if end in self.hangs:
             await self.go.wait()

@@ -94,7 +94,8 @@ class Line:
             await self.go.wait()
         hub_reader, hub_writer = await asyncio.open_connection(self._hub.hostname, self._hub.port)
         try:
-            hub_writer.write(begun)
+            # One request a connection, so that the path of each is seen.
+            hub_writer.write(begun.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
             async with asyncio.TaskGroup() as tasks:
                 there = tasks.create_task(_pump(reader, hub_writer))
                 await self._answer(hub_reader, writer, held=path if fault == "hold answer" else "")

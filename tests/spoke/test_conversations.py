@@ -1,9 +1,8 @@
-"""Reading what was said at a spoke; and one conversation that went on at two places."""
+"""The record of conversations, read at a spoke: the hub's where that is there, else the spoke's cache."""
 
 from typing import Any
 
 from tests.hub_agent.home import Home
-from tests.hub_registry.spokes import eventually
 from tests.spoke.home import Place
 from tests.spoke.talk import Talker, open_talker
 
@@ -18,7 +17,7 @@ async def at_hub(home: Home, path: str) -> Any:
         return (await client.get(path)).json()
 
 
-async def test_a_conversation_that_went_on_at_two_places_is_shown_alike_at_both(
+async def test_a_conversation_that_went_on_at_two_places_is_one_record_in_order_of_time(
     home: Home, talker: Talker
 ) -> None:
     await talker.say("one")
@@ -30,17 +29,13 @@ async def test_a_conversation_that_went_on_at_two_places_is_shown_alike_at_both(
     await talker.say("four")
     path = f"/api/conversations/{talker.conversation}"
     here, there = await at_spoke(talker, path), await at_hub(home, path)
+    # What was said elsewhere while the hub is away is not read.
     assert [each["question"] for each in here["exchanges"]] == ["one", "two", "four"]
     assert [each["question"] for each in there["exchanges"]] == ["one", "three"]
 
     talker.line.restore()
     await talker.say("five")
-
-    async def is_alike() -> bool:
-        return bool(await at_spoke(talker, path) == await at_hub(home, path))
-
-    await eventually(is_alike)
-    shown = (await at_spoke(talker, path))["exchanges"]
+    shown = (await at_hub(home, path))["exchanges"]
     assert [(each["question"], each["answer"], each["mode"]) for each in shown] == [
         ("one", "The hub answers.", "online"),
         ("two", "The spoke answers.", "offline"),
@@ -48,14 +43,14 @@ async def test_a_conversation_that_went_on_at_two_places_is_shown_alike_at_both(
         ("four", "The spoke answers.", "offline"),
         ("five", "The hub answers.", "online"),
     ]
-    assert [each.get("device") == talker.spoke.device for each in shown] == [True, True, False, True, True]
-    assert shown == sorted(shown, key=lambda each: str(each["at"]))
+    assert [each["device"] == talker.spoke.device for each in shown] == [True, True, False, True, True]
+    assert await at_spoke(talker, path) == await at_hub(home, path)
     listed = await at_spoke(talker, "/api/conversations")
     assert listed == await at_hub(home, "/api/conversations")
     assert [(each["id"], each["asked"]) for each in listed] == [(talker.conversation, "one")]
 
 
-async def test_a_question_that_nobody_could_answer_is_shown_too(home: Home, place: Place) -> None:
+async def test_a_question_that_nobody_could_answer_is_recorded_too(home: Home, place: Place) -> None:
     question = "Why,\n" + "oh why, " * 20
     async with open_talker(home, place) as talker:
         talker.line.drop()
@@ -67,12 +62,30 @@ async def test_a_question_that_nobody_could_answer_is_shown_too(home: Home, plac
     assert (exchange["question"], exchange["answer"], exchange["mode"]) == (question, None, None)
 
 
-async def test_an_unknown_conversation_and_a_wrong_limit_are_said_as_by_the_hub(
-    home: Home, talker: Talker
-) -> None:
+async def test_hub_and_spoke_give_the_same_errors(home: Home, talker: Talker) -> None:
     assert await at_spoke(talker, "/api/conversations") == []
     for path in ("/api/conversations/nothing", "/api/conversations?limit=0", "/api/conversations/c?limit=x"):
         async with talker.client() as spoke, home.client() as hub:
             here, there = await spoke.get(path), await hub.get(path)
         assert here.status_code == there.status_code == (404 if "nothing" in path else 422)
         assert here.json() == there.json()
+
+
+async def test_a_conversation_is_deleted_at_the_hub_and_here(home: Home, talker: Talker) -> None:
+    path = f"/api/conversations/{talker.conversation}"
+    await talker.say("one", turn="t1")
+    talker.line.drop()
+    await talker.say("two")
+    async with talker.client() as client:
+        answer = await client.delete(path)
+        assert answer.status_code == 503, "the record is at the hub"
+        talker.line.restore()
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.delete(path)).status_code == 404
+        assert (await client.get(path)).status_code == 404
+    talker.line.drop()
+    assert await at_spoke(talker, "/api/conversations") == []
+    assert await at_hub(home, "/api/conversations") == []
+    talker.line.restore()
+    # Its turns are not run again.
+    assert "hub received this message before" in (await talker.say("one", turn="t1")).last["message"]

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from chat.tasks import open_tasks
-from contracts.errors import StrawberryError
+from chat.turns import Turn
+from contracts.chat import ChatRequest
+from contracts.errors import NotServed, StrawberryError, Unsure
 from contracts.events import TurnEvent, TurnFinal
-from spoke.chat.hub_turn import HubQuestion, HubTurns, NotServed, Unsure
-from spoke.chat.reach import Reach
+from spoke.chat.hub_health import HubHealth
+from spoke.chat.hub_turn import HubTurns
 from spoke.membership.hub_http import HubHttp
 from spoke.settings import ChatSettings
 from tests.hub_registry.spokes import eventually
 from tests.spoke.certificates import Authority
-from tests.spoke.faltering import CANCEL, CHAT, NEWS, TLS, FalteringHub, SetClock
+from tests.spoke.faltering import CANCEL, CHAT, PUSH, TLS, FalteringHub, SetClock
 from tests.spoke.home import wait_for
 from tests.spoke.hub import CARD
 
@@ -29,7 +31,7 @@ CHECK_S = 1e6
 NEVER_S = 1e9
 RETRY_S = 1e3
 
-STEPS = (NEWS, CARD, CHAT, CANCEL)
+STEPS = (PUSH, CARD, CHAT, CANCEL)
 """Each has a quarter."""
 
 
@@ -56,7 +58,8 @@ class Asker:
             self.begun += 1
 
         try:
-            await self.turns.run(HubQuestion("t1", "c1", "hello"), told.append, began=began)
+            turn = Turn(ChatRequest(message="hello", turn="t1", conversation="c1"), user="here")
+            await self.turns.run(turn, told.append, began=began)
         except (NotServed, Unsure) as refusal:
             assert told == []
             return type(refusal)
@@ -93,32 +96,32 @@ async def asking(hub: FalteringHub, *, retry_s: float = NEVER_S) -> AsyncIterato
     """Somebody who asks a hub."""
     settings = ChatSettings(hub_s=HUB_S, check_s=CHECK_S, retry_s=retry_s, retry_max_s=retry_s)
 
-    async def tell_news() -> None:
+    async def push() -> None:
         with suppress(StrawberryError):
-            await HubHttp(hub.url, verify=hub.tls is None).get(NEWS, timeout_s=HUB_S)
+            await HubHttp(hub.url, verify=hub.tls is None).get(PUSH, timeout_s=HUB_S)
 
     async with open_tasks() as tasks:
-        reach = Reach(lambda: hub.enrolment, settings=settings, tasks=tasks)
-        turns = HubTurns(lambda: hub.enrolment, reach=reach, settings=settings, prepare=tell_news)
+        health = HubHealth(lambda: hub.enrolment, settings=settings, tasks=tasks)
+        turns = HubTurns(health, settings=settings, push=push)
         yield Asker(hub, turns, SetClock())
 
 
 async def test_a_hub_that_is_there_is_told_the_news_looked_for_and_asked(hub: FalteringHub) -> None:
     async with asking(hub) as asker:
         assert await asker.ask() is None
-        assert (asker.heard, asker.begun, hub.seen) == ("From the hub.", 1, [NEWS, CARD, CHAT])
+        assert (asker.heard, asker.begun, hub.seen) == ("From the hub.", 1, [PUSH, CARD, CHAT])
 
 
 @pytest.mark.parametrize(
     ("hangs", "seen", "outcome"),
     [
-        ([NEWS], [NEWS, CARD, CHAT], None),
-        ([CARD], [NEWS, CARD], NotServed),
-        ([CHAT], [NEWS, CARD, CHAT, CANCEL], NotServed),
-        ([CHAT, CANCEL], [NEWS, CARD, CHAT, CANCEL], Unsure),
-        ([NEWS, CARD], [NEWS, CARD], NotServed),
-        ([NEWS, CHAT], [NEWS, CARD, CHAT, CANCEL], NotServed),
-        ([NEWS, CHAT, CANCEL], [NEWS, CARD, CHAT, CANCEL], Unsure),
+        ([PUSH], [PUSH, CARD, CHAT], None),
+        ([CARD], [PUSH, CARD], NotServed),
+        ([CHAT], [PUSH, CARD, CHAT, CANCEL], NotServed),
+        ([CHAT, CANCEL], [PUSH, CARD, CHAT, CANCEL], Unsure),
+        ([PUSH, CARD], [PUSH, CARD], NotServed),
+        ([PUSH, CHAT], [PUSH, CARD, CHAT, CANCEL], NotServed),
+        ([PUSH, CHAT, CANCEL], [PUSH, CARD, CHAT, CANCEL], Unsure),
     ],
 )
 async def test_wherever_the_hub_hangs_who_answers_is_clear_within_one_time(
@@ -141,7 +144,7 @@ async def test_what_the_first_steps_leave_is_there_for_the_first_chunk(hub: Falt
         asker.clock.set(start + 0.74 * HUB_S)
         hub.go.set()
         assert await answering is None
-        assert hub.seen == [NEWS, CARD, CHAT]
+        assert hub.seen == [PUSH, CARD, CHAT]
 
 
 async def test_what_a_connection_that_breaks_leaves_is_there_for_taking_back(hub: FalteringHub) -> None:
@@ -166,7 +169,7 @@ async def test_what_the_hub_refuses_is_taken_back_unless_it_says_that_it_ran_not
     hub: FalteringHub,
 ) -> None:
     async with asking(hub) as asker:
-        for status, asked in ((503, [NEWS, CARD, CHAT]), (500, [NEWS, CARD, CHAT, CANCEL])):
+        for status, asked in ((503, [PUSH, CARD, CHAT]), (500, [PUSH, CARD, CHAT, CANCEL])):
             hub.status = status
             hub.seen.clear()
             assert await asker.ask() is NotServed
@@ -178,7 +181,7 @@ async def test_a_message_that_found_no_connection_leaves_no_doubt(tmp_path: Path
     hub = FalteringHub(tls=authority.context(tmp_path), ca=authority.pem, handshakes=2)
     async with hub.serving(), asking(hub) as asker:
         assert await asker.ask_while_it_hangs(TLS) is NotServed
-        assert hub.seen == [NEWS, CARD, TLS]
+        assert hub.seen == [PUSH, CARD, TLS]
 
 
 @pytest.mark.parametrize("step", [CARD, CHAT])
@@ -230,7 +233,7 @@ async def test_a_silent_hub_is_tried_in_the_background_until_it_answers(hub: Fal
             return await asker.ask() is None
 
         await eventually(answers)
-        assert hub.seen == [CARD, CARD, NEWS, CARD, CHAT]
+        assert hub.seen == [CARD, CARD, PUSH, CARD, CHAT]
 
 
 async def test_a_hub_that_refuses_connections_is_tried_with_each_message() -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import ConfigError, InvalidMessage, Unauthorized
+from contracts.errors import ConfigError, HubUntrusted, InvalidMessage, Unauthorized
 from identity.files import only_one
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
-from spoke.membership.hub_http import HubUntrusted
 from spoke.membership.join_code import JoinCode, join_by_code
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock

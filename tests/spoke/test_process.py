@@ -160,7 +160,7 @@ async def test_a_spoke_loads_nothing_heavy() -> None:
 
 
 async def test_talking_to_a_spoke_without_a_model_loads_nothing_heavy() -> None:
-    chat = ("talking", "agent", "hub_turn", "reach", "history", "sync")
+    chat = ("server", "agent", "hub_turn", "hub_health", "record", "sync")
     talking = ", ".join(f"spoke.chat.{module}" for module in chat)
     loaded = await asyncio.to_thread(
         subprocess.check_output,

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_core.skills.skill import Skill, skill_method
-from hub_agent.chat.conversations import Conversations
-from hub_registry.storage.store import open_store
+from hub_agent.chat.record import ConversationRecord
 from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill, SlowSkill
@@ -285,17 +284,8 @@ async def test_what_was_said_offline_reaches_the_hub_after_an_abrupt_end_without
             await asyncio.sleep(0.05)
 
 
-async def test_a_long_conversation_goes_to_the_hub_in_any_script(talker: Talker) -> None:
-    said = [{"role": role, "content": "\u9577" * 1_900} for _ in range(50) for role in ("user", "assistant")]
-    body = says("hello", stream=True)
-    async with talker.client() as client:
-        answer = await client.post(CHAT, json={**body, "messages": [*said, *body["messages"]]})
-    assert '"mode":"online"' in answer.text.replace(" ", "")
-
-
 async def questions_at(home: Home, conversation: str) -> list[str]:
-    """What the hub knows to have been asked in a conversation."""
-    async with open_store(home.directory / "hub" / "hub.db") as store:
-        known = Conversations(store, instance="looker")
-        exchanges = await known.history(home.hub.registry.admin.id, conversation, limit=10)
-        return [exchange.question for exchange in exchanges]
+    """What the hub has recorded to have been asked in a conversation."""
+    registry = home.hub.registry
+    record = ConversationRecord(registry.store, instance="reader")
+    return [turn.question for turn in await record.turns(registry.admin.id, conversation, limit=10)]

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError, InvalidMessage
+from contracts.errors import ConfigError, HubUntrusted, InvalidMessage
 from contracts.joining import Bus, Login, ca_document
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
-from spoke.membership.hub_http import HubHttp, HubUntrusted
+from spoke.membership.hub_http import HubHttp
 from spoke.membership.joining import Identity, join
 from spoke.presence.clock import HubClock
 from tests.spoke.certificates import Authority

@@ -15,49 +15,40 @@ from identity.files import make_private_directory
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-_STEPS: Final = (
-    """
-    CREATE TABLE entry (
+FILE_NAME: Final = "conversations.db"
+
+_VERSION: Final = 1
+_SCHEMA: Final = """
+    CREATE TABLE turn (
+        number INTEGER PRIMARY KEY,
         home TEXT NOT NULL,
-        origin TEXT NOT NULL,
-        seq INTEGER NOT NULL,
+        id TEXT NOT NULL,
         conversation TEXT NOT NULL,
         at TEXT NOT NULL,
+        said TEXT NOT NULL,
+        state TEXT NOT NULL,
+        in_outbox INTEGER NOT NULL,
         body TEXT NOT NULL,
-        PRIMARY KEY (home, origin, seq)
-    ) WITHOUT ROWID;
-    CREATE INDEX entry_conversation ON entry (home, conversation, at);
-    CREATE TABLE own (
-        home TEXT NOT NULL,
-        origin TEXT NOT NULL,
-        acked INTEGER NOT NULL,
-        PRIMARY KEY (home, origin)
-    ) WITHOUT ROWID;
-    CREATE TABLE place (
-        home TEXT PRIMARY KEY,
-        body TEXT NOT NULL
-    ) WITHOUT ROWID;
-    """,
-    """
+        UNIQUE (home, id)
+    );
+    CREATE INDEX turn_conversation ON turn (home, conversation, at);
     CREATE TABLE offline (
         home TEXT NOT NULL,
         conversation TEXT NOT NULL,
         PRIMARY KEY (home, conversation)
     ) WITHOUT ROWID;
-    """,
-)
-"""One script for each version of the schema, oldest first; ``user_version`` counts those that ran."""
+"""
 
 _PRAGMAS: Final = (
     "journal_mode=WAL",
-    # Few words a minute, on machines that are switched off at the wall: each is on the disk.
+    # A few words a minute, on machines that are switched off at the wall: each is on the disk.
     "synchronous=FULL",
     "busy_timeout=10000",
 )
 
 
-class SpokeStore:
-    """Runs pieces of work on the database, one at a time, each in a transaction."""
+class Database:
+    """Runs pieces of work, one at a time, each in a transaction."""
 
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
         self._connection = connection
@@ -74,7 +65,7 @@ class SpokeStore:
     async def _run(self, begin: str, work: Work[T]) -> T:
         def transaction() -> T:
             self._connection.execute(begin)
-            # Commits at the end, and takes everything back where the work raises.
+            # Commits at the end; rolls back where the work raises.
             with self._connection:
                 return work(self._connection)
 
@@ -82,20 +73,20 @@ class SpokeStore:
 
 
 @asynccontextmanager
-async def open_spoke_store(path: Path) -> AsyncIterator[SpokeStore]:
-    """Open the database, make it if need be, and bring it to the newest schema.
+async def open_database(path: Path) -> AsyncIterator[Database]:
+    """Open the database; create it if need be.
 
     Args:
         path: The file; it and its directory are made for their owner only.
 
     Raises:
-        ConfigError: If the file is no database, or was written by a newer version.
+        ConfigError: If the file is no database, or was written by another version.
     """
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="store") as thread:
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="database") as thread:
         connection = await loop.run_in_executor(thread, _open, path)
         try:
-            yield SpokeStore(connection, thread)
+            yield Database(connection, thread)
         finally:
             await asyncio.shield(loop.run_in_executor(thread, connection.close))
 
@@ -110,11 +101,12 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
-        _migrate(connection, path)
+        _create(connection, path)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise ConfigError(
-            f"cannot use the database {path}: {error}", hint="Move it away; the hub has what was synced."
+            f"cannot use the database {path}: {error}",
+            hint="Move it away; the hub has all conversations that were handed in.",
         ) from None
     except BaseException:
         connection.close()
@@ -122,17 +114,18 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _create(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(_STEPS):
+        if version == _VERSION:
+            return
+        if version != 0:
             raise ConfigError(
-                f"the database {path} was written by a newer version of Strawberry",
+                f"the database {path} was written by another version of Strawberry",
                 hint="Update Strawberry, or move the file away.",
             )
-        for script in _STEPS[version:]:
-            # One by one: `executescript` would commit what stands before it.
-            for statement in filter(str.strip, script.split(";")):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(_STEPS)}")
+        # One by one: `executescript` would commit what stands before it.
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chat.standby import Standby
+from chat.lazy import Lazy
 from chat.tasks import open_tasks
 from contracts.errors import SandboxError, StrawberryError
 
@@ -34,9 +34,9 @@ class Opener:
 async def test_it_is_opened_once_for_all_and_closed_at_the_end() -> None:
     opener = Opener()
     async with open_tasks() as tasks:
-        standby = Standby(opener, tasks=tasks, name="thing")
-        assert await asyncio.gather(standby.get(), standby.get()) == ["open", "open"]
-        assert await standby.get() == "open"
+        lazy = Lazy(opener, tasks=tasks, name="thing")
+        assert await asyncio.gather(lazy.get(), lazy.get()) == ["open", "open"]
+        assert await lazy.get() == "open"
         assert (opener.opened, opener.closed) == (1, 0)
     assert (opener.opened, opener.closed) == (1, 1)
 
@@ -44,13 +44,13 @@ async def test_it_is_opened_once_for_all_and_closed_at_the_end() -> None:
 async def test_after_a_failure_the_next_use_tries_again() -> None:
     opener = Opener([SandboxError("not installed", hint="Install it."), RuntimeError("a bug")])
     async with open_tasks() as tasks:
-        standby = Standby(opener, tasks=tasks, name="thing")
-        standby.start()
+        lazy = Lazy(opener, tasks=tasks, name="thing")
+        lazy.start()
         with pytest.raises(SandboxError, match="not installed"):
-            await standby.get()
+            await lazy.get()
         with pytest.raises(StrawberryError, match="the thing failed"):
-            await standby.get()
-        assert await standby.get() == "open"
+            await lazy.get()
+        assert await lazy.get() == "open"
 
 
 async def test_a_user_who_gives_up_waiting_does_not_stop_it_for_others() -> None:
@@ -62,10 +62,10 @@ async def test_a_user_who_gives_up_waiting_does_not_stop_it_for_others() -> None
         yield "open"
 
     async with open_tasks() as tasks:
-        standby = Standby(slow, tasks=tasks, name="thing")
-        impatient = tasks.create_task(standby.get())
+        lazy = Lazy(slow, tasks=tasks, name="thing")
+        impatient = tasks.create_task(lazy.get())
         await asyncio.sleep(0)
         impatient.cancel()
         await asyncio.wait([impatient])
         go.set()
-        assert await standby.get() == "open"
+        assert await lazy.get() == "open"

@@ -1,4 +1,4 @@
-"""Things that take a while to open, opened when they are first needed and kept open."""
+"""Lazy resources: opened when they are first needed."""
 
 import asyncio
 import logging
@@ -13,10 +13,15 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Standby(Generic[T]):
-    """A resource that is opened at first use, in a task of its own, and closed with the task group.
+class Lazy(Generic[T]):
+    """A resource that is opened at its first use, in a task of its own, and closed with the task group.
 
-    A use after a failed opening tries again: what was missing may have been put in place.
+    A resource that could not be opened is tried again at the next use, and so is one that failed later.
+
+    Args:
+        opener: Opens it.
+        tasks: Owns it while it is open.
+        name: Of the resource, for messages.
     """
 
     def __init__(
@@ -28,7 +33,7 @@ class Standby(Generic[T]):
         self._opened: asyncio.Future[T] | None = None
 
     async def get(self) -> T:
-        """Give the resource, opening it if need be.
+        """Return the resource; open it if it is not open.
 
         Raises:
             StrawberryError: If it cannot be opened.
@@ -36,10 +41,10 @@ class Standby(Generic[T]):
         return await asyncio.shield(self.start())
 
     def start(self) -> asyncio.Future[T]:
-        """Begin to open it, so that the first use need not wait."""
+        """Start opening, so that the first use does not wait."""
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
-            # Somebody may have started it and never looked: then a failure is shown at the next use.
+            # Retrieved here, because a failure that nobody waits for is shown at the next use.
             self._opened.add_done_callback(lambda future: future.cancelled() or future.exception())
             self._tasks.create_task(self._keep(self._opened), name=self._name)
         return self._opened

@@ -1,0 +1,210 @@
+"""The routes of chat and conversations, served alike by a hub and by a spoke over a `ChatService`."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from chat.http.completions import Completion, CompletionRequest, followed, model_list
+from chat.http.errors import error_response
+from chat.http.requests import read
+from chat.http.streams import Connections, EventStream, farewell
+from chat.service import ChatService
+from chat.turns import Turn
+from contracts.chat import ChatRequest
+from contracts.errors import InvalidMessage, NotFound
+from contracts.events import TurnError
+from contracts.names import Token
+
+Caller = TypeVar("Caller")
+
+_CONVERSATIONS: Final = 20
+"""How many conversations are listed where the request does not say."""
+_TURNS: Final = 100
+"""How many turns of a conversation are shown where the request does not say: the last ones."""
+_ASKED_CHARS: Final = 80
+"""Characters of a first question in the list of conversations."""
+_DEVICE_CHARS: Final = 64
+_TRUE: Final = ("true", "1", "yes", "on")
+
+_TOKEN: TypeAdapter[str] = TypeAdapter(Token)
+_LIMIT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=1, le=1000)])
+
+
+class _ChatBody(ChatRequest):
+    """The body of ``POST /api/chat``; a field that is not known is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Answer(BaseModel):
+    """A person's answer to a question."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    approve: bool
+
+
+class ChatRoutes(Generic[Caller]):
+    """The endpoints.
+
+    Args:
+        service: Returns what answers; asked with each request, so that it can be loaded with the first.
+        authenticate: Returns who makes a request, or raises ``Unauthorized`` or ``Forbidden``.
+        connections: The clients that wait.
+    """
+
+    def __init__(
+        self,
+        service: Callable[[], Awaitable[ChatService[Caller]]],
+        *,
+        authenticate: Callable[[Request], Awaitable[Caller]],
+        connections: Connections,
+    ) -> None:
+        self._service = service
+        self._authenticate = authenticate
+        self._connections = connections
+
+    def routes(self) -> list[Route]:
+        """Return them, to be put into an application that handles the errors of `contracts.errors`."""
+        conversation, turn = "/api/conversations/{conversation}", "/api/turns/{turn}"
+        return [
+            Route("/v1/models", self._models),
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+            Route("/api/chat", self._chat, methods=["POST"]),
+            Route("/api/conversations", self._conversations),
+            Route(conversation, self._conversation),
+            Route(conversation, self._delete, methods=["DELETE"]),
+            Route(f"{turn}/cancel", self._cancel, methods=["POST"]),
+            Route(f"{turn}/confirmations/{{question}}", self._confirm, methods=["POST"]),
+        ]
+
+    async def _models(self, request: Request) -> Response:
+        await self._authenticate(request)
+        return JSONResponse(model_list())
+
+    async def _complete(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        body, headers = await read(request, CompletionRequest), request.headers
+        device = headers.get("x-strawberry-device")
+        if device is not None and len(device) > _DEVICE_CHARS:
+            raise InvalidMessage(f"x-strawberry-device: at most {_DEVICE_CHARS} characters")
+        asked = body.chat_request(
+            conversation=_header(request, "x-strawberry-conversation"),
+            turn=_header(request, "x-strawberry-turn"),
+            device=device,
+            can_confirm=headers.get("x-strawberry-confirm", "").lower() in _TRUE,
+        )
+        turn = await (await self._service()).ask(asked, caller)
+        answer = Completion(turn, model=body.model, with_usage=body.with_usage)
+        ids = {"x-strawberry-conversation": turn.conversation, "x-strawberry-turn": turn.id}
+        if body.stream:
+            return EventStream(answer.stream(), connections=self._connections, headers=ids)
+        async with self._connections.hold(request.receive) as client:
+            last, _ = await followed(turn)
+            if isinstance(last, TurnError):
+                return _failed(request, turn, last)
+            return JSONResponse(answer.whole(last), headers=ids)
+        return farewell(client)
+
+    async def _chat(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        body = await read(request, _ChatBody)
+        # Questions can be shown in a stream only.
+        asked = body.model_copy(update={"can_confirm": False})
+        turn = await (await self._service()).ask(asked, caller)
+        async with self._connections.hold(request.receive) as client:
+            last, events = await followed(turn)
+            if isinstance(last, TurnError):
+                return _failed(request, turn, last)
+            return JSONResponse(
+                {
+                    "answer": last.answer,
+                    "mode": last.mode,
+                    "device": last.device,
+                    "events": [event.model_dump(mode="json") for event in events],
+                    "conversation": turn.conversation,
+                    "turn": turn.id,
+                }
+            )
+        return farewell(client)
+
+    async def _conversations(self, request: Request) -> Response:
+        caller, limit = await self._authenticate(request), _limit(request, _CONVERSATIONS)
+        known = await (await self._service()).conversations(caller, limit=limit)
+        shortened = (each.model_copy(update={"asked": _line(each.asked)}) for each in known)
+        return JSONResponse([each.model_dump(mode="json") for each in shortened])
+
+    async def _conversation(self, request: Request) -> Response:
+        caller, limit = await self._authenticate(request), _limit(request, _TURNS)
+        conversation = _path_token(request, "conversation")
+        turns = await (await self._service()).turns(conversation, caller, limit=limit)
+        if not turns:
+            raise unknown_conversation(conversation)
+        shown = [turn.model_dump(mode="json", exclude={"conversation"}) for turn in turns]
+        return JSONResponse({"id": conversation, "exchanges": shown})
+
+    async def _delete(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        await (await self._service()).delete(_path_token(request, "conversation"), caller)
+        return Response(status_code=204)
+
+    async def _cancel(self, request: Request) -> Response:
+        caller, turn = await self._authenticate(request), _path_token(request, "turn")
+        return JSONResponse({"state": await (await self._service()).cancel(turn, caller)})
+
+    async def _confirm(self, request: Request) -> Response:
+        caller, turn = await self._authenticate(request), _path_token(request, "turn")
+        answer, question = await read(request, _Answer), request.path_params["question"]
+        await (await self._service()).confirm(turn, question, caller, approve=answer.approve)
+        return JSONResponse({"approve": answer.approve})
+
+
+def unknown_conversation(conversation: str) -> NotFound:
+    """Return the error for a conversation that the caller does not have."""
+    return NotFound(
+        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists those there are."
+    )
+
+
+def _failed(request: Request, turn: Turn, error: TurnError) -> Response:
+    more: dict[str, Any] = {
+        "reason": error.code,
+        "answer": error.answer,
+        "conversation": turn.conversation,
+        "turn": turn.id,
+    }
+    return error_response(request.url.path, 503, "no_model", error.message, error.hint, more=more)
+
+
+def _header(request: Request, name: str) -> str | None:
+    value = request.headers.get(name)
+    return None if value is None else _token(value, name)
+
+
+def _path_token(request: Request, name: str) -> str:
+    return _token(request.path_params[name], name)
+
+
+def _token(value: str, name: str) -> str:
+    try:
+        return _TOKEN.validate_python(value)
+    except ValidationError:
+        raise InvalidMessage(
+            f"{name}: 1 to 64 letters, digits, dots, hyphens and underscores, not {value[:64]!r}"
+        ) from None
+
+
+def _limit(request: Request, usual: int) -> int:
+    try:
+        return _LIMIT.validate_python(request.query_params.get("limit", usual))
+    except ValidationError as error:
+        raise InvalidMessage(f"limit: {error.errors(include_url=False)[0]['msg']}") from None
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _ASKED_CHARS else f"{line[: _ASKED_CHARS - 1]}…"

@@ -1,0 +1,55 @@
+"""What a hub and a spoke each implement to serve chat; `chat.http.routes` puts it on HTTP."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from chat.turns import Turn
+from contracts.chat import ChatRequest, ConversationSummary, TurnRecord, TurnState
+
+Caller = TypeVar("Caller", contravariant=True)
+"""Who asks, as the authentication of the server returns it."""
+
+
+class ChatService(Protocol[Caller]):
+    """Answers messages, and reads the record of conversations."""
+
+    async def ask(self, request: ChatRequest, caller: Caller) -> Turn:
+        """Start a turn.
+
+        Raises:
+            Conflict: If its id was used before, or cancelled before it arrived.
+            NoModel: If nothing can answer; nothing is recorded then.
+            NotFound: If there is no such agent or device.
+            TooManyRequests: If there are too many.
+        """
+        ...
+
+    async def cancel(self, turn: str, caller: Caller) -> TurnState:
+        """Stop a turn, or keep one that has not arrived from ever running; see `Turns.cancel`."""
+        ...
+
+    async def confirm(self, turn: str, question: str, caller: Caller, *, approve: bool) -> None:
+        """Answer a question of a turn.
+
+        Raises:
+            NotFound: If this question was not asked in this turn.
+            Conflict: If it was answered before, or the time to answer is over.
+        """
+        ...
+
+    async def conversations(self, caller: Caller, *, limit: int) -> Sequence[ConversationSummary]:
+        """Return the caller's conversations, newest first."""
+        ...
+
+    async def turns(self, conversation: str, caller: Caller, *, limit: int) -> Sequence[TurnRecord]:
+        """Return the last turns of a conversation, oldest first; none if the caller has no such one."""
+        ...
+
+    async def delete(self, conversation: str, caller: Caller) -> None:
+        """Delete a conversation.
+
+        Raises:
+            NotFound: If the caller has no such conversation.
+            Forbidden: If the caller may read but not delete it.
+        """
+        ...

@@ -1,0 +1,301 @@
+"""The record of conversations: one table of turns in the hub's database.
+
+A turn is recorded before its first chunk is sent. Cancelling a turn that has not arrived records a tombstone
+under its id, so that a request that arrives late does not run. Both insert the same primary key in one
+transaction: exactly one of them wins.
+
+A device reads the conversations in which it took part. It is known by its key and not by its id, so that a
+device that was removed and joins again with its key still has them.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, cast
+
+from sqlalchemy import func
+from sqlmodel import Session, col, delete, select, update
+
+from chat.turns import Turn, came_before, cancelled_before
+from contracts.chat import ConversationSummary, TurnRecord, TurnState, moment_after
+from contracts.errors import Forbidden, NotFound
+from hub_agent.tables import TurnRow
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import Moment, now
+
+_TOMBSTONE_AGE: Final = timedelta(days=1)
+"""A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
+
+_RANK: Final = {None: 0, "offline": 1, "sentence": 2, "online": 2}
+"""Of a turn that hub and device both answered, by mode: the higher one is recorded."""
+
+
+class ConversationRecord:
+    """The record as one hub process uses it; see `chat.turns.TurnStore`.
+
+    Args:
+        store: The hub's database.
+        instance: Name of this hub process; running turns of another one are left alone.
+    """
+
+    def __init__(self, store: Store, *, instance: str) -> None:
+        self._store = store
+        self._instance = instance
+
+    async def clean_up(self) -> None:
+        """Mark turns that an earlier process of this instance left running as cancelled.
+
+        Old tombstones are removed.
+        """
+
+        def work(session: Session) -> None:
+            session.exec(
+                update(TurnRow)
+                .where(col(TurnRow.instance) == self._instance, col(TurnRow.state) == "running")
+                .values(state="cancelled", ended_at=now())
+            )
+            session.exec(
+                delete(TurnRow).where(
+                    col(TurnRow.conversation).is_(None), col(TurnRow.at) < now() - _TOMBSTONE_AGE
+                )
+            )
+
+        await self._store.write(work)
+
+    # Running turns
+
+    async def begin(self, turn: Turn) -> None:
+        """See `chat.turns.TurnStore`."""
+
+        def work(session: Session) -> TurnRow | None:
+            known = session.get(TurnRow, (turn.user, turn.id))
+            if known is None:
+                row = TurnRow(
+                    user=turn.user,
+                    turn=turn.id,
+                    conversation=turn.conversation,
+                    device=turn.device,
+                    through=turn.through,
+                    agent=turn.request.agent,
+                    question=turn.request.message,
+                    state="running",
+                    instance=self._instance,
+                    at=_next_moment(session, turn.user, turn.conversation),
+                )
+                session.add(row)
+            return known
+
+        known = await self._store.write(work)
+        if known is not None:
+            raise (cancelled_before if known.state == "not_started" else came_before)(turn.id)
+
+    async def end(self, turn: Turn) -> None:
+        """See `chat.turns.TurnStore`."""
+
+        def work(session: Session) -> None:
+            row = session.get(TurnRow, (turn.user, turn.id))
+            assert row is not None, "a turn is recorded when it begins"
+            row.state, row.ended_at = turn.state, now()
+            # None where the conversation was deleted meanwhile.
+            if row.conversation is not None:
+                _take_answer(row, turn.answer, turn.mode, turn.did, untrusted=turn.untrusted)
+
+        await self._store.write(work)
+
+    async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
+        """See `chat.turns.TurnStore`."""
+
+        def work(session: Session) -> TurnState:
+            known = session.get(TurnRow, (user, turn))
+            if known is None:
+                tombstone = TurnRow(
+                    user=user,
+                    turn=turn,
+                    through=through,
+                    state="not_started",
+                    instance=self._instance,
+                    at=now(),
+                )
+                session.add(tombstone)
+                return "not_started"
+            return cast("TurnState", known.state)
+
+        return await self._store.write(work)
+
+    # Reading
+
+    async def turns(
+        self, user: str, conversation: str, *, limit: int, through: str | None = None, ended: bool = False
+    ) -> list[TurnRecord]:
+        """Return the last turns of a conversation, oldest first.
+
+        Args:
+            through: Key of the device that reads, where one does: nothing if it took no part.
+            ended: Whether running turns are left out.
+        """
+
+        def work(session: Session) -> list[TurnRecord]:
+            if through is not None and not _took_part(session, user, conversation, through):
+                return []
+            query = select(TurnRow).where(TurnRow.user == user, TurnRow.conversation == conversation)
+            if ended:
+                query = query.where(TurnRow.state != "running")
+            query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
+            return [_record(row) for row in reversed(session.exec(query).all())]
+
+        return await self._store.read(work)
+
+    async def conversations(
+        self, user: str, *, limit: int, through: str | None = None
+    ) -> list[ConversationSummary]:
+        """Return the conversations of a user, newest first.
+
+        Args:
+            through: Key of the device that reads, where one does: only those in which it took part.
+        """
+        said = func.max(func.coalesce(TurnRow.ended_at, TurnRow.at), type_=Moment)
+
+        def work(session: Session) -> list[ConversationSummary]:
+            query = (
+                select(TurnRow.conversation, said)
+                .where(TurnRow.user == user, col(TurnRow.conversation).is_not(None))
+                .group_by(col(TurnRow.conversation))
+                .order_by(said.desc(), col(TurnRow.conversation))
+                .limit(limit)
+            )
+            if through is not None:
+                parts = select(TurnRow.conversation).where(TurnRow.user == user, TurnRow.through == through)
+                query = query.where(col(TurnRow.conversation).in_(parts))
+            return [
+                ConversationSummary(id=id_, asked=_first_question(session, user, id_), at=at)
+                for id_, at in session.exec(query).all()
+                if id_ is not None
+            ]
+
+        return await self._store.read(work)
+
+    # Changes by people and devices
+
+    async def delete(self, user: str, conversation: str, *, through: str | None = None) -> None:
+        """Delete a conversation; its turn ids stay used for a day.
+
+        Args:
+            through: Key of the device that deletes, where one does.
+
+        Raises:
+            NotFound: If the user has no such conversation, or the device took no part in it.
+            Forbidden: If others than this device took part in it, too.
+        """
+
+        def work(session: Session) -> None:
+            mine = (col(TurnRow.user) == user, col(TurnRow.conversation) == conversation)
+            takers = set(session.exec(select(TurnRow.through).where(*mine)).all())
+            if not takers or (through is not None and through not in takers):
+                raise NotFound(
+                    f"there is no conversation {conversation!r} here",
+                    hint="'strawberry history' lists those there are.",
+                )
+            if through is not None and takers != {through}:
+                raise Forbidden(
+                    "a device deletes only conversations that were held through it alone",
+                    hint="Delete this one with your own token, at the hub.",
+                )
+            # What is left of each turn is a tombstone: a repeated push must not bring it back.
+            session.exec(
+                update(TurnRow)
+                .where(*mine)
+                .values(conversation=None, question="", answer=None, did=[], device=None, at=now())
+            )
+
+        await self._store.write(work)
+
+    async def take(self, user: str, device: str, through: str, pushed: Iterable[TurnRecord]) -> list[str]:
+        """Record turns that a device answered without the hub. Taking the same turns again has no effect.
+
+        Args:
+            user: The owner of the device.
+            through: Thumbprint of its key.
+
+        Returns:
+            Ids of the turns that are recorded now; the others belong to somebody else.
+        """
+
+        def work(session: Session) -> list[str]:
+            return [turn.turn for turn in pushed if _take(session, user, device, through, turn)]
+
+        return await self._store.write(work)
+
+
+def _take(session: Session, user: str, device: str, through: str, turn: TurnRecord) -> bool:
+    row = session.get(TurnRow, (user, turn.turn))
+    if row is not None and row.through != through:
+        return False
+    if row is None or row.state == "not_started":
+        present = now()
+        # A clock that is ahead must not put a turn after everything that is still to come.
+        at = turn.at if turn.at <= present else _next_moment(session, user, turn.conversation)
+        values = {
+            "conversation": turn.conversation,
+            "device": device,
+            "agent": turn.agent,
+            "question": turn.question,
+            "answer": turn.answer,
+            "mode": turn.mode,
+            "did": list(turn.did),
+            "untrusted": turn.untrusted,
+            "state": "finished" if turn.state == "finished" else "cancelled",
+            "at": at,
+            "ended_at": max(at, min(turn.ended_at or at, present)),
+        }
+        if row is None:
+            row = TurnRow(user=user, turn=turn.turn, through=through, instance="", state="", at=at)
+        for name, value in values.items():
+            setattr(row, name, value)
+        session.add(row)
+        # The next turn of the push may belong to the same conversation.
+        session.flush()
+    elif row.conversation is not None:
+        _take_answer(row, turn.answer, turn.mode, turn.did, untrusted=turn.untrusted)
+        session.add(row)
+    return True
+
+
+def _take_answer(
+    row: TurnRow, answer: str | None, mode: str | None, did: Sequence[str], *, untrusted: bool
+) -> None:
+    """Record an answer, unless a better one is there.
+
+    The hub may have begun a turn that the device then answered itself. The hub's own complete answer is the
+    best, since it may have acted; then that of the device; of two that broke off the longer one.
+    """
+    row.untrusted = row.untrusted or untrusted
+    row.did = row.did or list(did)
+    is_longer = mode is None and row.mode is None and len(answer or "") > len(row.answer or "")
+    if is_longer or _RANK[mode] > _RANK[row.mode]:
+        row.answer, row.mode = answer, mode
+
+
+def _next_moment(session: Session, user: str, conversation: str) -> datetime:
+    latest = select(func.max(TurnRow.at, type_=Moment)).where(
+        TurnRow.user == user, TurnRow.conversation == conversation
+    )
+    return moment_after(now(), session.exec(latest).one())
+
+
+def _took_part(session: Session, user: str, conversation: str, through: str) -> bool:
+    query = select(TurnRow.turn).where(
+        TurnRow.user == user, TurnRow.through == through, TurnRow.conversation == conversation
+    )
+    return session.exec(query.limit(1)).first() is not None
+
+
+def _first_question(session: Session, user: str, conversation: str) -> str:
+    query = (
+        select(TurnRow.question)
+        .where(TurnRow.user == user, TurnRow.conversation == conversation)
+        .order_by(col(TurnRow.at), col(TurnRow.turn))
+    )
+    return session.exec(query.limit(1)).one()
+
+
+def _record(row: TurnRow) -> TurnRecord:
+    return TurnRecord.model_validate(cast("object", row), from_attributes=True)

@@ -1,0 +1,338 @@
+"""The turns of this device: an outbox of those that the hub lacks, and a cache of recent conversations.
+
+The record of conversations is the hub's. A turn is in the outbox from its beginning on, and leaves it when
+the hub has it: because the hub answered it, or because the hub took it from the outbox. It stays in the
+cache then, which is only read: for the context of an answer without the hub, and to show what was said.
+"""
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from chat.turns import Turn, came_before, cancelled_before
+from contracts.chat import MAX_PUSHED, ConversationSummary, TurnRecord, TurnState, moment_after
+from contracts.wire import rfc3339
+from spoke.chat.database import FILE_NAME, Database, open_database
+
+_LOG = logging.getLogger(__name__)
+
+_PUSH_BYTES: Final = 256 * 1024
+"""Of one push; the hub takes requests of a megabyte."""
+_MOST_CANCELLED: Final = 10_000
+"""Turns that were cancelled before they arrived: remembered as long as the spoke runs."""
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What the cache had at a moment.
+
+    Attributes:
+        number: Of the newest turn; what is recorded later is not dropped for a hub that did not know it yet.
+        latest: When something was last said, by conversation.
+    """
+
+    number: int
+    latest: dict[str, datetime]
+
+
+class SpokeRecord:
+    """The record of one device in one home; see `chat.turns.TurnStore`.
+
+    Args:
+        home: Whose conversations these are: what was said in one home, or by one owner, stays out of others.
+        clock: Returns seconds since 1970, by the hub's clock where it is known.
+        recorded: Called when the outbox has something new.
+    """
+
+    def __init__(
+        self, database: Database, *, home: str, clock: Callable[[], float], recorded: Callable[[], None]
+    ) -> None:
+        self._database = database
+        self._home = home
+        self._clock = clock
+        self._recorded = recorded
+        self._cancelled: dict[str, None] = {}
+
+    async def clean_up(self) -> None:
+        """Mark turns that an earlier process left running as cancelled."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            rows = connection.execute("SELECT number, body FROM turn WHERE state = 'running'").fetchall()
+            for number, body in rows:
+                ended = TurnRecord.model_validate_json(body).model_copy(update={"state": "cancelled"})
+                connection.execute(
+                    "UPDATE turn SET state = 'cancelled', body = ? WHERE number = ?",
+                    (ended.model_dump_json(), number),
+                )
+
+        await self._database.write(work)
+
+    # Running turns
+
+    async def begin(self, turn: Turn) -> None:
+        """See `chat.turns.TurnStore`."""
+        if turn.id in self._cancelled:
+            raise cancelled_before(turn.id)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            if self._find(connection, turn.id) is not None:
+                return False
+            (latest,) = connection.execute(
+                "SELECT max(at) FROM turn WHERE home = ? AND conversation = ?",
+                (self._home, turn.conversation),
+            ).fetchone()
+            record = TurnRecord(
+                turn=turn.id,
+                conversation=turn.conversation,
+                question=turn.request.message,
+                agent=turn.request.agent,
+                device=turn.device,
+                state="running",
+                at=moment_after(self._now(), datetime.fromisoformat(latest) if latest else None),
+            )
+            self._put(connection, record, in_outbox=True)
+            return True
+
+        if not await self._database.write(work):
+            raise came_before(turn.id)
+
+    async def end(self, turn: Turn) -> None:
+        """See `chat.turns.TurnStore`."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            begun = self._find(connection, turn.id)
+            # None where the conversation was deleted meanwhile.
+            if begun is not None:
+                ended = begun.model_copy(
+                    update={
+                        "answer": turn.answer,
+                        "mode": turn.mode,
+                        "did": tuple(turn.did),
+                        "untrusted": turn.untrusted,
+                        "state": turn.state,
+                        "ended_at": max(begun.at, self._now()),
+                    }
+                )
+                self._put(connection, ended, in_outbox=not turn.at_hub)
+
+        await self._database.write(work)
+        if not turn.at_hub:
+            self._recorded()
+
+    async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
+        """See `chat.turns.TurnStore`."""
+        if turn not in self._cancelled:
+            known = await self._database.read(lambda connection: self._find(connection, turn))
+            if known is not None:
+                return known.state
+            self._cancelled[turn] = None
+            if len(self._cancelled) > _MOST_CANCELLED:
+                del self._cancelled[next(iter(self._cancelled))]
+        return "not_started"
+
+    # Reading
+
+    async def turns(self, conversation: str, *, limit: int, ended: bool = False) -> list[TurnRecord]:
+        """Return the last turns of a conversation, oldest first.
+
+        Args:
+            ended: Whether running turns are left out.
+        """
+
+        def work(connection: sqlite3.Connection) -> list[TurnRecord]:
+            rows = connection.execute(
+                "SELECT body FROM turn WHERE home = ? AND conversation = ? AND state != ?"
+                " ORDER BY at DESC, id DESC LIMIT ?",
+                (self._home, conversation, "running" if ended else "", limit),
+            ).fetchall()
+            return [TurnRecord.model_validate_json(body) for (body,) in reversed(rows)]
+
+        return await self._database.read(work)
+
+    async def conversations(self, *, limit: int) -> list[ConversationSummary]:
+        """Return the conversations of this device, newest first."""
+
+        def work(connection: sqlite3.Connection) -> list[ConversationSummary]:
+            rows = connection.execute(
+                "SELECT conversation, max(said) AS last FROM turn WHERE home = ?"
+                " GROUP BY conversation ORDER BY last DESC, conversation LIMIT ?",
+                (self._home, limit),
+            ).fetchall()
+            return [
+                ConversationSummary(
+                    id=id_, asked=self._asked(connection, id_), at=datetime.fromisoformat(said)
+                )
+                for id_, said in rows
+            ]
+
+        return await self._database.read(work)
+
+    async def works_offline(self, conversation: str) -> bool:
+        """Return whether the last notice in this conversation was that this device works offline."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            query = "SELECT 1 FROM offline WHERE home = ? AND conversation = ?"
+            return connection.execute(query, (self._home, conversation)).fetchone() is not None
+
+        return await self._database.read(work)
+
+    async def set_offline(self, conversation: str, *, offline: bool) -> None:
+        """Record the notice that this device works offline, or that the hub is back."""
+        change = (
+            "INSERT OR IGNORE INTO offline VALUES (?, ?)"
+            if offline
+            else "DELETE FROM offline WHERE home = ? AND conversation = ?"
+        )
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(change, (self._home, conversation))
+
+        await self._database.write(work)
+
+    # Outbox
+
+    async def outbox(self) -> list[TurnRecord]:
+        """Return the first turns that the hub lacks, in their order: as many as fit into one push."""
+
+        def work(connection: sqlite3.Connection) -> list[TurnRecord]:
+            rows = connection.execute(
+                "SELECT body FROM turn WHERE home = ? AND in_outbox AND state != 'running'"
+                " ORDER BY number LIMIT ?",
+                (self._home, MAX_PUSHED),
+            )
+            page: list[TurnRecord] = []
+            size = 0
+            for (body,) in rows:
+                size += len(body.encode())
+                if page and size > _PUSH_BYTES:
+                    break
+                page.append(TurnRecord.model_validate_json(body))
+            return page
+
+        return await self._database.read(work)
+
+    async def pushed(self, turns: Iterable[str]) -> None:
+        """Take turns out of the outbox."""
+        ids = list(turns)
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "UPDATE turn SET in_outbox = 0 WHERE home = ? AND id = ?", [(self._home, id_) for id_ in ids]
+            )
+
+        await self._database.write(work)
+
+    # Cache
+
+    async def cached(self) -> Cached:
+        """Return what the cache has."""
+
+        def work(connection: sqlite3.Connection) -> Cached:
+            rows = connection.execute(
+                "SELECT conversation, max(number), max(said) FROM turn WHERE home = ? GROUP BY conversation",
+                (self._home,),
+            ).fetchall()
+            latest = {conversation: datetime.fromisoformat(said) for conversation, _, said in rows}
+            return Cached(max((number for _, number, _ in rows), default=0), latest)
+
+        return await self._database.read(work)
+
+    async def cache(self, turns: Sequence[TurnRecord]) -> None:
+        """Take over turns as the hub records them."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            for turn in turns:
+                row = connection.execute(
+                    "SELECT in_outbox FROM turn WHERE home = ? AND id = ?", (self._home, turn.turn)
+                ).fetchone()
+                # What is still to be pushed is better known here; what still runs is read later.
+                if turn.state != "running" and (row is None or not row[0]):
+                    self._put(connection, turn, in_outbox=False)
+
+        await self._database.write(work)
+
+    async def evict(self, before: Cached, *, known: Collection[str]) -> None:
+        """Drop the conversations that the hub does not name any more.
+
+        Args:
+            before: What `cached` returned before the hub was asked.
+            known: Ids of the conversations that the hub named.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            for conversation in before.latest.keys() - set(known):
+                connection.execute(
+                    "DELETE FROM turn WHERE home = ? AND conversation = ? AND number <= ? AND NOT in_outbox",
+                    (self._home, conversation, before.number),
+                )
+
+        await self._database.write(work)
+
+    async def forget(self, conversation: str) -> None:
+        """Delete a conversation here."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            for table in ("turn", "offline"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE home = ? AND conversation = ?",  # noqa: S608  two constants
+                    (self._home, conversation),
+                )
+
+        await self._database.write(work)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    def _find(self, connection: sqlite3.Connection, turn: str) -> TurnRecord | None:
+        row = connection.execute(
+            "SELECT body FROM turn WHERE home = ? AND id = ?", (self._home, turn)
+        ).fetchone()
+        return None if row is None else TurnRecord.model_validate_json(row[0])
+
+    def _put(self, connection: sqlite3.Connection, record: TurnRecord, *, in_outbox: bool) -> None:
+        connection.execute(
+            "INSERT INTO turn (home, id, conversation, at, said, state, in_outbox, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (home, id) DO UPDATE SET"
+            " at = excluded.at, said = excluded.said, state = excluded.state,"
+            " in_outbox = excluded.in_outbox, body = excluded.body",
+            (
+                self._home,
+                record.turn,
+                record.conversation,
+                rfc3339(record.at),
+                rfc3339(record.ended_at or record.at),
+                record.state,
+                in_outbox,
+                record.model_dump_json(),
+            ),
+        )
+
+    def _asked(self, connection: sqlite3.Connection, conversation: str) -> str:
+        (body,) = connection.execute(
+            "SELECT body FROM turn WHERE home = ? AND conversation = ? ORDER BY at, id LIMIT 1",
+            (self._home, conversation),
+        ).fetchone()
+        return TurnRecord.model_validate_json(body).question
+
+
+@asynccontextmanager
+async def open_record(
+    directory: Path, *, home: str, clock: Callable[[], float], recorded: Callable[[], None]
+) -> AsyncIterator[SpokeRecord]:
+    """Open this device's record; see `SpokeRecord` for the arguments.
+
+    Args:
+        directory: Where the spoke keeps its own files.
+
+    Raises:
+        ConfigError: If the file cannot be used.
+    """
+    async with open_database(directory / FILE_NAME) as database:
+        record = SpokeRecord(database, home=home, clock=clock, recorded=recorded)
+        await record.clean_up()
+        yield record

@@ -1,0 +1,191 @@
+"""The chat of this machine: the owner talks to the spoke over HTTP as to a hub.
+
+It listens on loopback only. ``spoke/run.json`` names the address, ``spoke/http.token`` holds the token; both
+can be read by the owner of the process alone.
+"""
+
+import hmac
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from bus.ports import listen
+from chat.http.errors import expected, refused
+from chat.http.guard import Guard
+from chat.http.routes import ChatRoutes
+from chat.http.server import serve
+from chat.http.streams import Connections
+from chat.lazy import Lazy
+from chat.tasks import open_tasks
+from contracts.errors import StrawberryError, Unauthorized
+from identity.files import write_private
+from spoke.chat.database import FILE_NAME
+from spoke.membership.enrolment import Enrolment
+from spoke.presence.clock import HubClock
+from spoke.settings import ChatSettings, SpokeSettings
+from spoke.skill_host import SkillHost
+
+if TYPE_CHECKING:
+    from spoke.chat.agent import Agent
+
+_HOST: Final = "127.0.0.1"
+_TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
+_RUN_FILE: Final = "run.json"
+
+
+@dataclass(frozen=True)
+class ChatServer:
+    """The chat server of one spoke.
+
+    Attributes:
+        enrolment: Returns what is known of the hub now.
+        epoch: Of this start.
+        connected: Whether the spoke is on the bus.
+    """
+
+    settings: SpokeSettings
+    chat: ChatSettings
+    enrolment: Callable[[], Enrolment]
+    epoch: int
+    host: SkillHost
+    clock: HubClock
+    connected: Callable[[], bool]
+    _agents: "list[Agent]" = field(default_factory=list, init=False)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        """Serve until the block is left; yields the address. The agent is loaded with the first message.
+
+        Raises:
+            ConfigError: If the port is taken, or a file cannot be written.
+        """
+        directory = self.settings.directory
+        async with AsyncExitStack() as stack:
+            listener = stack.enter_context(listen(_HOST, self.chat.port, purpose="chat"))
+            tasks = await stack.enter_async_context(open_tasks())
+            agent = Lazy(self._open_agent, tasks=tasks, name="agent")
+            token = _make_token(directory).encode()
+
+            async def authenticate(request: Request) -> None:
+                kind, _, given = request.headers.get("authorization", "").partition(" ")
+                if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token):
+                    raise Unauthorized(
+                        "this spoke serves its owner only", hint=f"The token is in spoke/{_TOKEN_FILE}."
+                    )
+
+            chat = ChatRoutes(agent.get, authenticate=authenticate, connections=Connections(tasks))
+            app = Starlette(
+                routes=[Route("/api/health", self._health), *chat.routes()],
+                exception_handlers={StrawberryError: _expected, HTTPException: _refused},
+            )
+            guarded = Guard(app, max_body_bytes=self.chat.max_body_bytes)
+            await stack.enter_async_context(serve(guarded, listener))
+            # The server waits for its streams, and these end with their turns.
+            stack.callback(self._cancel_turns)
+            url = f"http://{_HOST}:{listener.getsockname()[1]}"
+            stack.enter_context(_announced(directory, url, device=self.enrolment().device))
+            if (directory / FILE_NAME).exists():
+                # The outbox may hold what was said before an abrupt end.
+                agent.start()
+            yield url
+
+    @asynccontextmanager
+    async def _open_agent(self) -> AsyncIterator["Agent"]:
+        from spoke.chat.agent import Agent
+        from spoke.chat.hub_health import HubHealth
+        from spoke.chat.hub_turn import HubTurns
+        from spoke.chat.own_skills import OwnSkills
+        from spoke.chat.record import open_record
+        from spoke.chat.sync import Sync
+
+        enrolment = self.enrolment()
+        owner = enrolment.claims(enrolment.token).own
+        async with AsyncExitStack() as stack:
+            record = await stack.enter_async_context(
+                open_record(
+                    self.settings.directory,
+                    home=f"{enrolment.hub_id}/{owner}",
+                    clock=self.clock.now,
+                    recorded=lambda: sync.wake(),
+                )
+            )
+            skills = OwnSkills(
+                self.host.registrations,
+                device=enrolment.device,
+                profile=lambda: self.enrolment().profile,
+            )
+            stack.callback(skills.close)
+            tasks = await stack.enter_async_context(open_tasks())
+            health = HubHealth(self.enrolment, settings=self.chat, tasks=tasks)
+            stack.callback(health.close)
+            sync = Sync(record, health)
+            tasks.create_task(sync.run(), name="sync")
+            agent = Agent(
+                self.settings,
+                chat=self.chat,
+                skills=skills,
+                host=self.host,
+                owner=owner,
+                epoch=self.epoch,
+                hub=HubTurns(health, settings=self.chat, push=sync.push),
+                record=record,
+                sync=sync,
+                tasks=tasks,
+            )
+            self._agents.append(agent)
+            stack.callback(self._agents.remove, agent)
+            yield agent
+
+    async def _health(self, _: Request) -> Response:
+        connected = self.connected()
+        return JSONResponse(
+            {
+                "status": "ok" if connected else "degraded",
+                "version": self.settings.version,
+                "device": self.enrolment().device,
+                "broker": {"connected": connected},
+            }
+        )
+
+    def _cancel_turns(self) -> None:
+        for agent in self._agents:
+            agent.cancel_all()
+
+
+@contextmanager
+def _announced(directory: Path, url: str, *, device: str) -> Iterator[None]:
+    """Keep the address of this spoke in ``run.json`` for as long as the block lasts."""
+    file = directory / _RUN_FILE
+    write_private(file, json.dumps({"url": url, "pid": os.getpid(), "device": device}).encode())
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _make_token(directory: Path) -> str:
+    """Make the token of this start: a process that takes over the port of an earlier one has none."""
+    token = secrets.token_urlsafe(32)
+    write_private(directory / _TOKEN_FILE, token.encode())
+    return token
+
+
+async def _expected(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StrawberryError)
+    return expected(request.url.path, error)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refused(request.url.path, error)

@@ -1,0 +1,249 @@
+"""The record of conversations at the hub: what is recorded, and who reads, hands in and deletes what."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from chat.turns import Turn
+from contracts.chat import MAX_PUSHED, ChatRequest, PushedTurns, TurnRecord
+from contracts.errors import Conflict, Forbidden, NotFound
+from contracts.events import TurnFinal
+from hub_agent.chat.record import ConversationRecord
+from hub_registry.storage.store import Store, open_store
+from tests.hub_agent.home import Home
+from tests.hub_agent.skills import LampSkill
+
+ANN, BOB = "ann", "bob"
+KITCHEN, HALL = "key of kitchen", "key of hall"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with open_store(tmp_path / "hub.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def record(store: Store) -> ConversationRecord:
+    return ConversationRecord(store, instance="main")
+
+
+def asks(name: str, *, user: str = ANN, conversation: str = "c", through: str | None = None) -> Turn:
+    request = ChatRequest(message=f"{name}?", turn=name, conversation=conversation)
+    return Turn(request, user=user, through=through)
+
+
+async def answered(record: ConversationRecord, turn: Turn) -> None:
+    """Run a turn at the hub."""
+    await record.begin(turn)
+    turn._emit(TurnFinal(answer=f"{turn.id}!", mode="online"))
+    await record.end(turn)
+
+
+def offline(name: str, *, at: int = 0, conversation: str = "c", **more: Any) -> TurnRecord:
+    """A turn that a device answered without the hub."""
+    given: dict[str, Any] = {"question": f"{name}?", "answer": f"{name}!", "mode": "offline"}
+    given |= {"state": "finished", "at": NOON + timedelta(seconds=at)} | more
+    return TurnRecord(turn=name, conversation=conversation, **given)
+
+
+async def push(record: ConversationRecord, *turns: TurnRecord, key: str = KITCHEN) -> list[str]:
+    return await record.take(ANN, "kitchen", key, turns)
+
+
+async def shown(record: ConversationRecord, **more: Any) -> list[tuple[str, str | None]]:
+    turns = await record.turns(ANN, "c", **{"limit": 9, **more})
+    return [(turn.question, turn.answer) for turn in turns]
+
+
+async def test_the_last_turns_are_read_oldest_first_and_running_ones_are_no_context(
+    record: ConversationRecord,
+) -> None:
+    for name in "abc":
+        await answered(record, asks(name))
+    await record.begin(asks("d"))
+    assert await shown(record, limit=2) == [("c?", "c!"), ("d?", None)]
+    assert await shown(record, limit=2, ended=True) == [("b?", "b!"), ("c?", "c!")]
+
+
+async def test_pushed_turns_are_recorded_once_with_the_device_that_pushed(record: ConversationRecord) -> None:
+    turn = offline("a", device="somewhere", did=("devices.tv.Tv.off: done",), untrusted=True)
+    for _ in range(2):
+        assert await push(record, turn) == ["a"]
+    (recorded,) = await record.turns(ANN, "c", limit=9)
+    assert recorded == turn.model_copy(update={"device": "kitchen", "ended_at": turn.at})
+
+
+async def test_a_pushed_turn_stands_where_it_was_said(record: ConversationRecord) -> None:
+    await answered(record, asks("later"))
+    await push(record, offline("second", at=2), offline("first", at=1))
+    assert [question for question, _ in await shown(record)] == ["first?", "second?", "later?"]
+
+
+async def test_turns_of_a_clock_that_is_ahead_keep_their_order_and_come_before_what_follows(
+    record: ConversationRecord,
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=9_000)
+    await push(record, *(offline(name, at=0).model_copy(update={"at": ahead}) for name in ("b", "a")))
+    await push(record, offline("c").model_copy(update={"at": ahead - timedelta(days=1)}))
+    await answered(record, asks("d"))
+    turns = await record.turns(ANN, "c", limit=9)
+    assert [turn.turn for turn in turns] == ["b", "a", "c", "d"]
+    assert max(turn.at for turn in turns) < datetime.now(UTC) + timedelta(minutes=1)
+
+
+async def test_a_turn_that_was_taken_back_is_recorded_as_the_device_answered_it_and_never_runs(
+    record: ConversationRecord,
+) -> None:
+    assert await record.state(ANN, "a", through=KITCHEN) == "not_started"
+    assert await shown(record) == []
+    assert await push(record, offline("a")) == ["a"]
+    assert await shown(record) == [("a?", "a!")]
+    with pytest.raises(Conflict, match="was used before"):
+        await record.begin(asks("a", through=KITCHEN))
+
+
+@pytest.mark.parametrize(
+    ("at_hub", "pushed", "kept"),
+    [
+        # The hub was killed; the device saw a part, or answered itself.
+        (None, {"answer": "It is f", "mode": None, "state": "cancelled"}, ("It is f", None)),
+        (None, {"answer": "Mine.", "mode": "offline"}, ("Mine.", "offline")),
+        # It went on after the device had given up.
+        ("It is four.", {"answer": "It is f", "mode": None, "state": "cancelled"}, ("It is four.", "online")),
+        ("It is four.", {"answer": "Mine.", "mode": "offline"}, ("It is four.", "online")),
+    ],
+)
+async def test_of_a_turn_that_both_sides_have_the_better_answer_is_kept(
+    record: ConversationRecord, at_hub: str | None, pushed: dict[str, Any], kept: tuple[str, str | None]
+) -> None:
+    for order in ("hub-first", "push-first"):
+        turn = asks(order, conversation=order, through=KITCHEN)
+        await record.begin(turn)
+        if order == "push-first":
+            await push(record, offline(turn.id, conversation=order, **pushed))
+        if at_hub is not None:
+            turn._emit(TurnFinal(answer=at_hub, mode="online"))
+        else:
+            turn.state = "cancelled"
+        await record.end(turn)
+        if order == "hub-first":
+            await push(record, offline(turn.id, conversation=order, **pushed))
+        (recorded,) = await record.turns(ANN, order, limit=9)
+        assert (recorded.answer, recorded.mode) == kept
+
+
+async def test_text_from_outside_at_either_side_counts_for_the_turn(record: ConversationRecord) -> None:
+    await answered(record, asks("a", through=KITCHEN))
+    await push(record, offline("a", untrusted=True))
+    (recorded,) = await record.turns(ANN, "c", limit=9)
+    assert recorded.untrusted
+
+
+async def test_a_device_changes_no_turn_of_anybody_else(record: ConversationRecord) -> None:
+    await record.begin(asks("hall", through=HALL))
+    await record.begin(asks("person"))
+    await record.state(ANN, "cancelled", through=HALL)
+    assert await push(record, offline("hall"), offline("person"), offline("cancelled"), offline("own")) == [
+        "own"
+    ]
+    assert await shown(record) == [("own?", "own!"), ("hall?", None), ("person?", None)]
+
+
+async def test_a_device_reads_what_it_took_part_in_from_its_beginning_and_nothing_else(
+    record: ConversationRecord,
+) -> None:
+    await answered(record, asks("secret", conversation="d"))
+    await answered(record, asks("before"))
+    await answered(record, asks("bobs", user=BOB, through=KITCHEN))
+    assert await record.conversations(ANN, limit=9, through=KITCHEN) == []
+    assert await shown(record, through=KITCHEN) == []
+    await answered(record, asks("here", through=KITCHEN))
+    assert await shown(record, through=KITCHEN) == [("before?", "before!"), ("here?", "here!")]
+    (known,) = await record.conversations(ANN, limit=9, through=KITCHEN)
+    assert (known.id, known.asked) == ("c", "before?")
+    assert await shown(record, through=HALL) == []
+    assert [each.id for each in await record.conversations(ANN, limit=9)] == ["c", "d"]
+
+
+async def test_a_deleted_conversation_stays_deleted_whatever_comes_again(record: ConversationRecord) -> None:
+    await answered(record, asks("a", through=KITCHEN))
+    await push(record, offline("b"))
+    running = asks("c", through=KITCHEN)
+    await record.begin(running)
+    await record.delete(ANN, "c", through=KITCHEN)
+    await record.end(running)
+    assert await push(record, offline("b")) == ["b"]
+    with pytest.raises(Conflict):
+        await record.begin(asks("a"))
+    await record.clean_up()
+    assert await shown(record) == []
+    assert await record.conversations(ANN, limit=9) == []
+    with pytest.raises(NotFound):
+        await record.delete(ANN, "c")
+
+
+async def test_a_device_deletes_only_what_was_held_through_it_alone(record: ConversationRecord) -> None:
+    await answered(record, asks("a", through=KITCHEN))
+    with pytest.raises(NotFound):
+        await record.delete(ANN, "c", through=HALL)
+    with pytest.raises(NotFound):
+        await record.delete(BOB, "c")
+    await answered(record, asks("b"))
+    with pytest.raises(Forbidden):
+        await record.delete(ANN, "c", through=KITCHEN)
+    assert len(await shown(record)) == 2
+    await record.delete(ANN, "c")
+    assert await shown(record) == []
+
+
+# Over HTTP
+
+
+async def say(client: httpx.AsyncClient, message: str, **more: Any) -> None:
+    assert (await client.post("/api/chat", json={"message": message, **more})).status_code == 200
+
+
+async def test_only_a_device_that_may_chat_hands_in_turns(home: Home) -> None:
+    device = await home.device("Kitchen")
+    body = PushedTurns(turns=(offline("a"),)).model_dump(mode="json")
+    async with home.client() as person, home.client(device.token) as kitchen, home.client("x") as stranger:
+        assert (await person.post("/api/turns", json=body)).status_code == 403
+        assert (await stranger.post("/api/turns", json=body)).status_code == 401
+        answer = await kitchen.post("/api/turns", json=body)
+        assert (answer.status_code, answer.json()) == (200, {"recorded": ["a"]})
+        many = {"turns": body["turns"] * (MAX_PUSHED + 1)}
+        assert (await kitchen.post("/api/turns", json=many)).status_code == 422
+        (shown,) = (await person.get("/api/conversations/c")).json()["exchanges"]
+        assert (shown["question"], shown["mode"], shown["device"]) == ("a?", "offline", device.id)
+
+
+async def test_a_conversation_is_deleted_over_http(home: Home) -> None:
+    await home.device("Bedroom PC", LampSkill())
+    bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
+    async with home.client() as client, home.client(bob) as stranger:
+        await say(client, "turn on the lamp", conversation="c")
+        assert (await stranger.delete("/api/conversations/c")).status_code == 404
+        assert (await client.delete("/api/conversations/c")).status_code == 204
+        assert (await client.get("/api/conversations/c")).status_code == 404
+
+
+async def test_a_device_that_was_removed_and_joins_again_with_its_key_has_its_conversations(
+    home: Home,
+) -> None:
+    device = await home.device("Kitchen", LampSkill())
+    async with home.client(device.token) as own:
+        await say(own, "turn on the lamp", conversation="c")
+    async with home.client() as client:
+        await client.delete(f"/api/devices/{device.id}")
+        added = (await client.post("/api/devices", json={"name": "Kitchen"})).json()
+        body = {"token": added["token"], "public_key": device.key.public.jwk()}
+        joined = (await client.post("/api/devices/enrol", json=body)).json()
+    assert joined["device"] != device.id
+    async with home.client(joined["token"]) as again:
+        assert [each["id"] for each in (await again.get("/api/conversations")).json()] == ["c"]
