@@ -11,14 +11,13 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from broker.door import BusLogin
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
+from broker.logins import BusLogin
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
-from broker.mosquitto.door import MosquittoDoor
-from broker.mosquitto.logins import admin_login, hub_login
+from broker.mosquitto.logins import MosquittoLogins
+from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security, provision
-from broker.mosquitto.security_file import keep_admin
 from bus.link import LinkSettings
 from contracts.access import Principal
 from identity import tokens
@@ -151,7 +150,7 @@ async def _mosquitto(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
         open_security(broker.url, hub_login(hub, INSTANCE)) as security,
     ):
         web = f"ws://127.0.0.1:{broker.ports[1]}"
-        yield Bus("mosquitto", broker.url, hub, MosquittoDoor(security).admit, web)
+        yield Bus("mosquitto", broker.url, hub, MosquittoLogins(security).allow, web)
 
 
 @asynccontextmanager
@@ -184,4 +183,4 @@ async def _container(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
         url = f"mqtt://{container.get_container_host_ip()}:{container.get_exposed_port(1883)}"
         await provision(url, admin_login(hub), hub_id=HUB_ID, key=hub, instance=INSTANCE)
         async with open_security(url, hub_login(hub, INSTANCE)) as security:
-            yield Bus("container", url, hub, MosquittoDoor(security).admit)
+            yield Bus("container", url, hub, MosquittoLogins(security).allow)

@@ -2,8 +2,8 @@
 
 from contextlib import aclosing
 
+from broker.check.accounts import OurBroker
 from broker.check.finding import Finding
-from broker.check.guests import OurBroker
 from broker.check.rights import try_ours
 from broker.check.shared import SharedBroker, try_shared
 from contracts.errors import StrawberryError

@@ -9,11 +9,11 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from broker.check.accounts import Accounts, OurBroker, open_accounts
 from broker.check.expected import Row, Way, rows
 from broker.check.finding import Finding
-from broker.check.guests import Guests, OurBroker, open_guests
 from broker.check.transport import heard_before, try_transport
-from broker.trials import Received, Trial, TrialLogin, open_trial
+from broker.probe import Probe, ProbeLogin, Received, open_probe
 from contracts import topics
 from contracts.access import Principal
 from identity.keys import KeyPair
@@ -36,10 +36,10 @@ class _Cast:
     other: Principal
     reader: Principal
     chatter: Principal
-    logins: dict[Principal, TrialLogin]
+    logins: dict[Principal, ProbeLogin]
 
     @classmethod
-    async def of(cls, guests: Guests) -> "_Cast":
+    async def of(cls, accounts: Accounts) -> "_Cast":
         """Let them in."""
         tag = secrets.token_hex(4)
         device, other = Principal("device", f"check_{tag}_a"), Principal("device", f"check_{tag}_b")
@@ -47,7 +47,7 @@ class _Cast:
         reader = Principal("client", f"check_{tag}_reader", owner)
         chatter = Principal("client", f"check_{tag}_chat", owner, chat=True)
         everybody = (device, other, reader, chatter)
-        return cls(*everybody, {each: await guests.admit(each) for each in everybody})
+        return cls(*everybody, {each: await accounts.allow(each) for each in everybody})
 
 
 async def try_ours(broker: OurBroker) -> AsyncGenerator[Finding, None]:
@@ -57,13 +57,13 @@ async def try_ours(broker: OurBroker) -> AsyncGenerator[Finding, None]:
         LinkError: If the broker cannot be used.
         TimeoutError: If it does not answer.
     """
-    async with open_guests(broker) as guests:
+    async with open_accounts(broker) as accounts:
         yield Finding("login of the hub", ok=True, detail=f"logged in at {broker.url}")
-        cast = await _Cast.of(guests)
-        async with aclosing(_try_logins(broker, guests, cast)) as findings:
+        cast = await _Cast.of(accounts)
+        async with aclosing(_try_logins(broker, accounts, cast)) as findings:
             async for finding in findings:
                 yield finding
-        async with open_trial(guests.hub()) as hub:
+        async with open_probe(accounts.hub()) as hub:
             for name, who in (
                 ("a device", cast.device),
                 ("a reader", cast.reader),
@@ -73,14 +73,14 @@ async def try_ours(broker: OurBroker) -> AsyncGenerator[Finding, None]:
                 wrong = await try_rights(who, cast.logins[who], hub, **names)
                 yield _judged(f"rights of {name}", wrong)
         topic = topics.STATE.build(device=cast.device.id, skill="Check", property="value")
-        async with aclosing(try_transport(guests.hub(), topic)) as findings:
+        async with aclosing(try_transport(accounts.hub(), topic)) as findings:
             async for finding in findings:
                 yield finding
-        yield await _try_shutting_out(guests, cast, broker.patience_s)
+        yield await _try_shutting_out(accounts, cast, broker.patience_s)
 
 
-async def _try_logins(broker: OurBroker, guests: Guests, cast: _Cast) -> AsyncGenerator[Finding, None]:
-    good, hub = cast.logins[cast.device], guests.hub()
+async def _try_logins(broker: OurBroker, accounts: Accounts, cast: _Cast) -> AsyncGenerator[Finding, None]:
+    good, hub = cast.logins[cast.device], accounts.hub()
     yield await _try_login("login of a device", good, wanted=True)
     yield await _try_login("login of a reader", cast.logins[cast.reader], wanted=True)
     yield await _try_login("without a name", replace(good, username=None, password=None), wanted=False)
@@ -91,20 +91,20 @@ async def _try_logins(broker: OurBroker, guests: Guests, cast: _Cast) -> AsyncGe
     yield await _try_login("token by another key", replace(good, password=forged), wanted=False)
     cut = SecretStr((good.password or guessed).get_secret_value()[:-4])
     yield await _try_login("token that was cut", replace(good, password=cut), wanted=False)
-    yield await _try_login("token that has expired", guests.expired(cast.device), wanted=False)
+    yield await _try_login("token that has expired", accounts.expired(cast.device), wanted=False)
     stolen = replace(cast.logins[cast.other], password=good.password)
     yield await _try_login("token of another device", stolen, wanted=False)
     taken = replace(cast.logins[cast.reader], client_id=good.client_id)
     yield await _try_login("reader in the place of a device", taken, wanted=False)
 
 
-async def _try_login(name: str, login: TrialLogin, *, wanted: bool) -> Finding:
-    async with open_trial(login) as trial:
-        detail = "gets in" if trial.accepted else f"refused: {trial.refusal}"
-        return Finding(name, trial.accepted == wanted, detail, "" if trial.accepted == wanted else _OPEN)
+async def _try_login(name: str, login: ProbeLogin, *, wanted: bool) -> Finding:
+    async with open_probe(login) as probe:
+        detail = "gets in" if probe.accepted else f"refused: {probe.refusal}"
+        return Finding(name, probe.accepted == wanted, detail, "" if probe.accepted == wanted else _OPEN)
 
 
-async def try_rights(who: Principal, login: TrialLogin, hub: Trial, *, device: str, other: str) -> list[str]:
+async def try_rights(who: Principal, login: ProbeLogin, hub: Probe, *, device: str, other: str) -> list[str]:
     """Try every line of the table for a principal, and return what is not as it says.
 
     Args:
@@ -122,25 +122,25 @@ async def try_rights(who: Principal, login: TrialLogin, hub: Trial, *, device: s
     return wrong
 
 
-async def _try_publishing(table: list[Row], login: TrialLogin, hub: Trial) -> list[str]:
+async def _try_publishing(table: list[Row], login: ProbeLogin, hub: Probe) -> list[str]:
     payload = secrets.token_hex(8).encode()
     # Mosquitto may disconnect a client that publishes what it may not: each such try has a login of its own.
     groups = [[row for row in table if row.allowed], *([row] for row in table if not row.allowed)]
     for group in groups:
-        async with open_trial(login) as trial:
+        async with open_probe(login) as probe:
             for row in group:
-                await trial.publish(row.topic, payload)
+                await probe.publish(row.topic, payload)
     return _deviations(table, await _until_now(hub, hub), payload)
 
 
-async def _try_hearing(table: list[Row], login: TrialLogin, hub: Trial) -> list[str]:
+async def _try_hearing(table: list[Row], login: ProbeLogin, hub: Probe) -> list[str]:
     payload = secrets.token_hex(8).encode()
-    async with open_trial(login) as trial:
+    async with open_probe(login) as probe:
         for filter_ in {row.filter for row in table}:
-            await trial.subscribe(filter_)
+            await probe.subscribe(filter_)
         for row in table:
             await hub.publish(row.topic, payload)
-        return _deviations(table, await _until_now(trial, hub), payload)
+        return _deviations(table, await _until_now(probe, hub), payload)
 
 
 def _deviations(table: list[Row], messages: list[Received], payload: bytes) -> list[str]:
@@ -148,7 +148,7 @@ def _deviations(table: list[Row], messages: list[Received], payload: bytes) -> l
     return [_said(row) for row in table if (row.topic in heard) != row.allowed]
 
 
-async def _until_now(witness: Trial, hub: Trial) -> list[Received]:
+async def _until_now(witness: Probe, hub: Probe) -> list[Received]:
     """Return all that was delivered to one of the two so far."""
     # A device hears the hub's status, and so does everybody else.
     topic, mark = topics.HUB_STATUS.build(instance="check-mark"), secrets.token_hex(8).encode()
@@ -167,16 +167,16 @@ def _said(row: Row) -> str:
     return f"it {can} {verb} {row.named}{how}"
 
 
-async def _try_shutting_out(guests: Guests, cast: _Cast, patience_s: float) -> Finding:
+async def _try_shutting_out(accounts: Accounts, cast: _Cast, patience_s: float) -> Finding:
     name, login = "shutting out", cast.logins[cast.device]
-    async with open_trial(login) as trial:
-        await guests.shut_out(cast.device)
+    async with open_probe(login) as probe:
+        await accounts.revoke(cast.device)
         try:
             async with asyncio.timeout(patience_s):
-                await trial.gone.wait()
+                await probe.gone.wait()
         except TimeoutError:
             return Finding(name, ok=False, detail="a device that is shut out stays connected", hint=_REDO)
-    async with open_trial(login) as again:
+    async with open_probe(login) as again:
         if again.accepted:
             return Finding(name, ok=False, detail="a device that is shut out comes back", hint=_REDO)
     return Finding(name, ok=True, detail="a device is disconnected at once and cannot come back")

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from broker.check.finding import Finding
 from broker.check.transport import heard_before, try_transport
-from broker.trials import TrialLogin, open_trial
+from broker.probe import ProbeLogin, open_probe
 from contracts import topics
 from contracts.joining import Login
 from identity.certificates import client_context
@@ -42,12 +42,12 @@ async def try_shared(broker: SharedBroker) -> AsyncGenerator[Finding, None]:
     """
     tag = secrets.token_hex(4)
     password = SecretStr(broker.login.password) if broker.login.password is not None else None
-    login = TrialLogin(
+    login = ProbeLogin(
         broker.url, f"strawberry-check-{tag}", broker.login.username, password, tls=client_context(broker.ca)
     )
-    async with open_trial(login) as trial:
-        if trial.refusal is not None:
-            yield Finding("login", ok=False, detail=f"refused: {trial.refusal}", hint=_LOGIN)
+    async with open_probe(login) as probe:
+        if probe.refusal is not None:
+            yield Finding("login", ok=False, detail=f"refused: {probe.refusal}", hint=_LOGIN)
             return
         yield Finding("login", ok=True, detail=f"logged in at {broker.url}")
     device = f"check_{tag}"
@@ -60,15 +60,15 @@ async def try_shared(broker: SharedBroker) -> AsyncGenerator[Finding, None]:
     yield Finding("what nobody protects here", ok=True, detail=_UNPROTECTED, hint=_OWN)
 
 
-async def _try_strangers(login: TrialLogin, topic: str) -> Finding:
+async def _try_strangers(login: ProbeLogin, topic: str) -> Finding:
     name = "without a name"
     stranger = replace(login, client_id=f"{login.client_id}-stranger", username=None, password=None)
-    async with open_trial(login) as ours, open_trial(stranger) as trial:
-        if not trial.accepted:
-            return Finding(name, ok=True, detail=f"refused: {trial.refusal}")
+    async with open_probe(login) as ours, open_probe(stranger) as probe:
+        if not probe.accepted:
+            return Finding(name, ok=True, detail=f"refused: {probe.refusal}")
         await ours.subscribe(topic)
         forged, mark = secrets.token_bytes(8), secrets.token_bytes(8)
-        await trial.publish(topic, forged)
+        await probe.publish(topic, forged)
         await ours.publish(topic, mark)
         through = any(each.payload == forged for each in await heard_before(ours, topic, mark))
     can = "and can publish on Strawberry's topics" if through else "but cannot publish on Strawberry's topics"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from broker.check.finding import Finding
-from broker.trials import Received, Trial, TrialLogin, open_trial
+from broker.probe import Probe, ProbeLogin, Received, open_probe
 from contracts.errors import Disconnected
 
 __all__ = ["heard_before", "try_transport"]
@@ -17,7 +17,7 @@ _SIZE: Final = 256 * 1024
 _VERSIONS: Final[dict[Literal[4, 5], str]] = {4: "3.1.1", 5: "5"}
 
 
-async def try_transport(login: TrialLogin, topic: str) -> AsyncGenerator[Finding, None]:
+async def try_transport(login: ProbeLogin, topic: str) -> AsyncGenerator[Finding, None]:
     """Try what a login can count on.
 
     Args:
@@ -33,14 +33,14 @@ async def try_transport(login: TrialLogin, topic: str) -> AsyncGenerator[Finding
     if not versions:
         return
     best = replace(login, protocol=versions[-1])
-    async with open_trial(best) as one:
+    async with open_probe(best) as one:
         yield await _qos(one, topic)
         yield await _retained(best, topic)
         # Last, because a broker hangs up on what it finds too large.
         yield await _size(one, topic)
 
 
-async def heard_before(trial: Trial, topic: str, mark: bytes) -> list[Received]:
+async def heard_before(probe: Probe, topic: str, mark: bytes) -> list[Received]:
     """Give all that is delivered until the mark comes on the topic.
 
     Raises:
@@ -48,19 +48,19 @@ async def heard_before(trial: Trial, topic: str, mark: bytes) -> list[Received]:
     """
     messages: list[Received] = []
     while not messages or (messages[-1].topic, messages[-1].payload) != (topic, mark):
-        messages.append(await trial.next())
+        messages.append(await probe.next())
     return messages[:-1]
 
 
-async def _speaks(login: TrialLogin) -> bool:
+async def _speaks(login: ProbeLogin) -> bool:
     try:
-        async with open_trial(login) as trial:
-            return trial.accepted
+        async with open_probe(login) as probe:
+            return probe.accepted
     except Disconnected:
         return False
 
 
-async def _qos(one: Trial, topic: str) -> Finding:
+async def _qos(one: Probe, topic: str) -> Finding:
     payload = secrets.token_bytes(8)
     granted = await one.subscribe(topic)
     taken = await one.publish(topic, payload)
@@ -71,7 +71,7 @@ async def _qos(one: Trial, topic: str) -> Finding:
     return Finding("QoS 1", ok=ok, detail=f"a message came back with QoS {message.qos}")
 
 
-async def _size(one: Trial, topic: str) -> Finding:
+async def _size(one: Probe, topic: str) -> Finding:
     payload = secrets.token_bytes(_SIZE)
     ok = await one.publish(topic, payload)
     try:
@@ -85,9 +85,9 @@ async def _size(one: Trial, topic: str) -> Finding:
     return Finding(name, ok=False, detail=f"{size} did not come back", hint=_LARGER)
 
 
-async def _retained(login: TrialLogin, topic: str) -> Finding:
+async def _retained(login: ProbeLogin, topic: str) -> Finding:
     payload, name = secrets.token_bytes(8), "retained messages"
-    async with open_trial(replace(login, client_id=f"{login.client_id}-1")) as one:
+    async with open_probe(replace(login, client_id=f"{login.client_id}-1")) as one:
         if not await one.publish(topic, payload, retain=True):
             return Finding(name, ok=False, detail="the broker does not take them", hint=_KEEP)
         try:
@@ -102,9 +102,9 @@ async def _retained(login: TrialLogin, topic: str) -> Finding:
     return Finding(name, ok=True, detail="one was there for who came later, and could be removed")
 
 
-async def _first(login: TrialLogin, topic: str) -> Received | None:
+async def _first(login: ProbeLogin, topic: str) -> Received | None:
     """Give the message that is retained on a topic, seen by one who comes now."""
-    async with open_trial(replace(login, client_id=f"{login.client_id}-2")) as later:
+    async with open_probe(replace(login, client_id=f"{login.client_id}-2")) as later:
         await later.subscribe(topic)
         mark = secrets.token_bytes(8)
         await later.publish(topic, mark)

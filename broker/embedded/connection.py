@@ -10,6 +10,7 @@ from amqtt.mqtt.suback import SubackPacket
 from amqtt.plugins.manager import PluginManager
 from amqtt.session import Session
 
+from broker.embedded.authentication import Login
 from broker.embedded.frames import (
     Frame,
     FrameBuffer,
@@ -22,7 +23,6 @@ from broker.embedded.frames import (
 )
 from broker.embedded.limits import Limits
 from broker.embedded.peer import Peer
-from broker.embedded.plugins import Login
 from broker.embedded.retained import Retained
 
 if TYPE_CHECKING:

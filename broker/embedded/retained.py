@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.embedded.topics import TopicTree
+from broker.embedded.topic_tree import TopicTree
 from identity.files import make_private_directory
 
 _log = logging.getLogger(__name__)

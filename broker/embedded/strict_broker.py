@@ -18,6 +18,7 @@ from amqtt.contexts import BrokerConfig, ListenerConfig
 from amqtt.mqtt.connect import ConnectPacket
 from amqtt.session import Session
 
+from broker.embedded.authentication import Gate, Login, Revocations, TokenLogin
 from broker.embedded.connection import Connection
 from broker.embedded.frames import (
     MAX_LEVELS,
@@ -30,10 +31,8 @@ from broker.embedded.frames import (
 )
 from broker.embedded.limits import Limits, Refusals
 from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
-from broker.embedded.plugins import Gate, Login, TokenLogin
 from broker.embedded.retained import Retained, RetainedStore
-from broker.embedded.revocations import Revocations
-from broker.embedded.topics import TopicTree
+from broker.embedded.topic_tree import TopicTree
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
 from contracts.rates import TokenBucket

@@ -1,25 +1,134 @@
-"""The hub's own logins on Mosquitto. Their passwords follow from the hub's key, so none is stored."""
+"""Logins of a Mosquitto of our own: `broker.logins.BrokerLogins` by dynamic security."""
 
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from contracts.joining import Login
-from identity.keys import KeyPair
+from broker.logins import BusLogin
+from broker.mosquitto.clients import BASE, OURS, WantedClient, ensure, role_changes, role_name
+from broker.mosquitto.commands import Client, Command, DeleteClient, DeleteRole, DisableClient
+from broker.mosquitto.dynsec import DynamicSecurity, State
+from contracts.access import Principal
+from contracts.errors import Conflict, LinkError
+from contracts.presence import Revocation
 
-__all__ = ["ADMIN", "HUB", "admin_login", "hub_login"]
+__all__ = ["MosquittoLogins"]
 
-ADMIN: Final = "strawberry-admin"
-"""User name of the administrator of a Mosquitto that we start ourselves."""
+_logger = logging.getLogger(__name__)
 
-HUB: Final = "strawberry-hub-"
-"""The user name of a hub process is this and its instance."""
-
-
-def hub_login(key: KeyPair, instance: str) -> Login:
-    """Give the login of a hub process, which may also let devices in and out."""
-    password = key.secret(f"mosquitto hub {instance}").get_secret_value()
-    return Login(username=f"{HUB}{instance}", password=password)
+_MANAGED: Final = tuple(f"{OURS}{kind}-" for kind in ("device", "user", "client"))
+"""What the roles of those begin with whom the hub lets in and out; its own is not among them."""
 
 
-def admin_login(key: KeyPair) -> Login:
-    """Give the login of the administrator of a Mosquitto that we start ourselves."""
-    return Login(username=ADMIN, password=key.secret("mosquitto admin").get_secret_value())
+class MosquittoLogins:
+    """Lets devices and clients in and out, and reads back every change.
+
+    The plugin does not look into a token: when one expires, somebody has to call `shut_out`.
+
+    Args:
+        security: By the hub's login.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, security: DynamicSecurity, *, clock: Callable[[], float] = time.time) -> None:
+        self._security = security
+        self._clock = clock
+
+    async def allow(self, login: BusLogin) -> None:
+        """Let one in, with this token and with no other; it is disconnected where it used another.
+
+        Raises:
+            Conflict: If somebody else on this broker has the user name.
+            LinkError: If the broker does not do it.
+            Disconnected: While the broker is away.
+        """
+        await ensure(self._security, _entry(login))
+
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
+        """Let one in no longer, and disconnect it at once.
+
+        Args:
+            revocation: Not needed here: what counts is the one password.
+
+        Raises:
+            LinkError: If the broker does not do it.
+            Disconnected: While the broker is away.
+        """
+        if await self._lets_in(principal):
+            await self._security.change([DisableClient(username=principal.id)])
+            if await self._lets_in(principal):
+                raise LinkError(f"Mosquitto did not keep the removal of the login {principal.id!r}")
+
+    async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
+        """Make the broker agree as a whole: these may log in, and nobody else whom a hub let in before.
+
+        Clients that no hub made are left alone. Nobody whose login is as it should be is disconnected.
+
+        Raises:
+            Conflict: If others on this broker have user names that are wanted; all else has been done.
+            LinkError: If the broker does not do it.
+            Disconnected: While the broker is away.
+        """
+        now = self._clock()
+        entries = [_entry(each) for each in logins if each.expires_at > now]
+        state = await self._security.read()
+        changes, taken = _settlement(entries, state)
+        if changes:
+            await self._security.change(changes)
+            state = await self._security.read()
+            left, taken = _settlement(entries, state)
+            if left:
+                raise LinkError(f"Mosquitto did not keep {len(left)} of {len(changes)} changes")
+            _logger.info("Mosquitto agrees on who may log in, after %d changes", len(changes))
+        if taken:
+            raise Conflict("; ".join(error.message for error in taken), hint=taken[0].hint)
+
+    async def _lets_in(self, principal: Principal) -> bool:
+        state = await self._security.look_up([principal.id], [])
+        client = state.clients.get(principal.id)
+        return client is not None and client.has(role_name(principal)) and not client.disabled
+
+
+def _entry(login: BusLogin) -> WantedClient:
+    return WantedClient(
+        principal=login.principal,
+        username=login.principal.id,
+        password=login.token,
+        owner=f"Strawberry {login.principal.kind}",
+    )
+
+
+def _settlement(entries: Iterable[WantedClient], state: State) -> tuple[list[Command], list[Conflict]]:
+    """List what has to be done, and what cannot be."""
+    wanted = {each.role.rolename: each for each in entries}
+    commands: list[Command] = []
+    gone: set[str] = set()
+    for client in state.clients.values():
+        if not any(client.has(rolename) for rolename in wanted) and _is_managed(client):
+            commands.append(DeleteClient(username=client.username))
+            gone.add(client.username)
+    # A role only after its client: the other order has crashed Mosquitto.
+    commands += [
+        DeleteRole(rolename=rolename)
+        for rolename in state.roles
+        if rolename.startswith(_MANAGED) and rolename not in wanted
+    ]
+    kept = State({name: each for name, each in state.clients.items() if name not in gone}, state.roles)
+    commands += role_changes(BASE, kept)
+    taken: list[Conflict] = []
+    names: set[str] = set()
+    for entry in wanted.values():
+        if entry.username in names:
+            taken.append(Conflict(f"two have the user name {entry.username!r}", hint="Rename one of them."))
+            continue
+        names.add(entry.username)
+        try:
+            commands += entry.changes(kept)
+        except Conflict as error:
+            taken.append(error)
+    return commands, taken
+
+
+def _is_managed(client: Client) -> bool:
+    return any(each.rolename.startswith(_MANAGED) for each in client.roles)

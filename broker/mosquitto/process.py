@@ -16,9 +16,8 @@ from typing import Final
 
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import Installation, find_installation
-from broker.mosquitto.logins import admin_login
+from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
-from broker.mosquitto.security_file import keep_admin
 from bus.ports import listen
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError

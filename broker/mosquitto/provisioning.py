@@ -9,12 +9,11 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from broker.mosquitto.acls import OURS
+from broker.mosquitto.clients import OURS, WantedClient, ensure
 from broker.mosquitto.commands import Acl, Client
 from broker.mosquitto.dynsec import DynamicSecurity, State
-from broker.mosquitto.entries import Entry, make_so
-from broker.mosquitto.logins import ADMIN, HUB, hub_login
-from broker.trials import TrialLogin, open_trial
+from broker.mosquitto.own_logins import ADMIN, HUB, hub_login
+from broker.probe import ProbeLogin, open_probe
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
@@ -86,9 +85,9 @@ async def open_security(url: str, login: Login, *, ca: str | None = None) -> Asy
         Disconnected: If it cannot be reached.
     """
     client_id, password = f"strawberry-{secrets.token_hex(8)}", SecretStr(login.password or "")
-    trial = TrialLogin(url, client_id, login.username, password, tls=client_context(ca))
+    probe = ProbeLogin(url, client_id, login.username, password, tls=client_context(ca))
     # A link would go on trying; here the first answer counts.
-    async with open_trial(trial) as tried:
+    async with open_probe(probe) as tried:
         if tried.refusal is not None:
             raise LoginRefused(
                 f"{url} refuses the login of {login.username}: {tried.refusal}", hint="Check the password."
@@ -128,14 +127,14 @@ async def provision(
         lenient = [words for acltype, words in _DENIED.items() if default[acltype]]
         if lenient:
             raise _everybody_may(lenient, others)
-        changed = await make_so(security, entry)
+        changed = await ensure(security, entry)
     await _try_hub(url, hub_login(key, instance), ca)
     return Provisioned(entry.username, others, changed)
 
 
-def _hub_entry(hub_id: str, key: KeyPair, instance: str) -> Entry:
+def _hub_entry(hub_id: str, key: KeyPair, instance: str) -> WantedClient:
     login = hub_login(key, instance)
-    return Entry(
+    return WantedClient(
         principal=Principal(kind="hub", id=instance),
         username=f"{HUB}{instance}",
         password=SecretStr(login.password or ""),
@@ -144,7 +143,7 @@ def _hub_entry(hub_id: str, key: KeyPair, instance: str) -> Entry:
     )
 
 
-def _refuse_other_hub(state: State, entry: Entry) -> None:
+def _refuse_other_hub(state: State, entry: WantedClient) -> None:
     for client in state.clients.values():
         if client.username.startswith(HUB) and client.textname != entry.owner:
             whose = client.textname or "someone else"

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from broker.mosquitto.logins import HUB, hub_login
+from broker.mosquitto.own_logins import HUB, hub_login
 from bus.link import LinkSettings
 from contracts.errors import LoginRefused
 from contracts.joining import Login

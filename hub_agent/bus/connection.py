@@ -1,4 +1,4 @@
-"""The hub on the bus: its login on each kind of broker, the door where there is one, devices and calls."""
+"""The hub on the bus: its login on each kind of broker, the logins where there is one, devices and calls."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.door import Door
-from broker.embedded.door import EmbeddedDoor
-from broker.mosquitto.door import MosquittoDoor
+from broker.embedded.logins import EmbeddedLogins
+from broker.logins import BrokerLogins
 from broker.mosquitto.dynsec import DynamicSecurity
+from broker.mosquitto.logins import MosquittoLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks
@@ -91,8 +91,8 @@ async def open_bus(
                 on_unconfirmed=_log_unconfirmed,
             )
         )
-        door = await _enter_door(stack, settings.bus.kind, link)
-        service = RegistryService(registry, link=link, presence=presence, door=door, purgers=purgers)
+        logins = await _open_logins(stack, settings.bus.kind, link)
+        service = RegistryService(registry, link=link, presence=presence, logins=logins, purgers=purgers)
         stack.callback(service.on_presence(partial(_follow_presence, caller)))
         tasks = await stack.enter_async_context(open_tasks())
         tasks.create_task(service.run(), name="registry")
@@ -100,14 +100,14 @@ async def open_bus(
         yield Bus(settings.bus, link, seal, caller, service)
 
 
-async def _enter_door(stack: AsyncExitStack, kind: BusKind, link: Link) -> Door | None:
+async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> BrokerLogins | None:
     """Give who lets devices and clients in and out; None on a shared broker."""
     match kind:
         case "embedded":
-            return EmbeddedDoor(link)
+            return EmbeddedLogins(link)
         case "mosquitto":
             # Over the same link, so that it is there whenever the hub is.
-            return MosquittoDoor(await stack.enter_async_context(DynamicSecurity(link)))
+            return MosquittoLogins(await stack.enter_async_context(DynamicSecurity(link)))
         case "shared":
             return None
 

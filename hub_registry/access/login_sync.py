@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.door import BusLogin, Door
+from broker.logins import BrokerLogins, BusLogin
 from contracts.access import Principal
 from contracts.backoff import Backoff
 from contracts.errors import Disconnected, LinkError, StorageError, StrawberryError
@@ -23,7 +23,7 @@ _SETTLE_S: Final = 60.0
 
 
 class LoginSync:
-    """Drives a `Door`; a `hub_registry.access.tokens.BusDoor`. `run` it while the hub is on the bus.
+    """Keeps the broker's logins as in the database; `run` it while the hub is on the bus.
 
     After each connect, and after a change that failed, the broker is given the full list of logins.
 
@@ -32,32 +32,36 @@ class LoginSync:
     """
 
     def __init__(
-        self, authority: TokenAuthority, door: Door, *, on_out: Callable[[Principal], None] = lambda _: None
+        self,
+        authority: TokenAuthority,
+        logins: BrokerLogins,
+        *,
+        on_out: Callable[[Principal], None] = lambda _: None,
     ) -> None:
         self._authority = authority
-        self._door = door
+        self._broker_logins = logins
         self._on_out = on_out
         self._in_doubt = asyncio.Event()
 
-    async def admit(self, login: BusLogin) -> None:
+    async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and with no other.
 
         Raises:
             StrawberryError: If the broker refuses.
         """
         try:
-            await self._door.admit(login)
+            await self._broker_logins.allow(login)
         except Disconnected as error:
             self._put_off(f"the login of {login.principal.id} is added", error)
 
-    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
         """Remove a login and disconnect its client.
 
         Raises:
             LinkError: If the broker refuses; it is asked again.
         """
         try:
-            await self._door.shut_out(principal, revocation)
+            await self._broker_logins.revoke(principal, revocation)
             self._on_out(principal)
         except Disconnected as error:
             self._put_off(f"the login of {principal.id} is removed", error)
@@ -72,7 +76,7 @@ class LoginSync:
         """Give the broker the full list of logins soon."""
         self._in_doubt.set()
 
-    async def settle(self) -> None:
+    async def sync(self) -> None:
         """Make the broker agree with the database as a whole.
 
         Raises:
@@ -84,7 +88,7 @@ class LoginSync:
                 # Not what is remembered: an act that was cut short may have reached the database.
                 await self._authority.load()
                 async with asyncio.timeout(_SETTLE_S):
-                    await self._door.settle(
+                    await self._broker_logins.sync(
                         self._authority.bus_logins(), self._authority.unexpired_revocations()
                     )
             except TimeoutError:
@@ -121,7 +125,7 @@ class LoginSync:
                 backoff.reset()
                 continue  # a connect has done it meanwhile
             try:
-                await self.settle()
+                await self.sync()
             except StorageError as error:
                 _log.error(
                     "the logins of the broker are updated later, the database cannot be read: %s", error

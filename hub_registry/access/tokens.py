@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from pydantic import SecretStr
 from sqlmodel import Session, col, select
 
-from broker.door import BusLogin
+from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.claims import SCOPES, Claims, PrincipalKind, Scope
 from contracts.errors import NotFound, StrawberryError, Unauthorized
@@ -43,17 +43,17 @@ _ON_BUS: Final = ("device", "client")
 """Who logs in on the bus, each with one token at a time. A user's tokens are for HTTP."""
 
 
-class BusDoor(Protocol):
+class BusLogins(Protocol):
     """Who may log in to the bus, as the authority says it; see `hub_registry.access.login_sync`.
 
     What the broker refuses is raised; a broker that is away is no error, it is told when it is back.
     """
 
-    async def admit(self, login: BusLogin) -> None:
+    async def allow(self, login: BusLogin) -> None:
         """Let one in with this token and with no other."""
         ...
 
-    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
         """Let one in no longer, and disconnect it."""
         ...
 
@@ -117,7 +117,7 @@ class TokenAuthority:
         self._unused: dict[str, str | None] = {}
         self._verified: dict[bytes, Claims] = {}
         self._on_bus: dict[tuple[str, str], Claims] = {}
-        self._door: BusDoor | None = None
+        self._broker_logins: BusLogins | None = None
         self._listeners: list[OnRevoked] = []
 
     async def load(self) -> None:
@@ -137,12 +137,12 @@ class TokenAuthority:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def use_door(self, door: BusDoor) -> Callable[[], None]:
+    def use_logins(self, logins: BusLogins) -> Callable[[], None]:
         """Have the broker told of who may log in from now on; returns how to stop that."""
-        self._door = door
+        self._broker_logins = logins
 
         def leave() -> None:
-            self._door = None
+            self._broker_logins = None
 
         return leave
 
@@ -178,14 +178,14 @@ class TokenAuthority:
         What the broker refuses is raised before the database is touched. Where the database fails, the
         broker is told again what is true.
         """
-        door = self._door if claims.kind in _ON_BUS else None
+        logins = self._broker_logins if claims.kind in _ON_BUS else None
         try:
-            if door is not None:
-                await door.admit(self._login(claims))
+            if logins is not None:
+                await logins.allow(self._login(claims))
             yield
         except BaseException:
-            if door is not None:
-                door.doubt()
+            if logins is not None:
+                logins.doubt()
             raise
         if claims.kind in _ON_BUS:
             self._on_bus[claims.kind, claims.sub] = claims
@@ -336,8 +336,8 @@ class TokenAuthority:
                 if (present := self._on_bus.get(place)) is None or present.jti not in jtis:
                     continue  # a renewed token that was never used, and so never good on the bus
                 claims = self._on_bus.pop(place)
-            if self._door is not None:
-                await self._door.shut_out(Principal.of(claims), Revocation(tokens=jtis, before=now()))
+            if self._broker_logins is not None:
+                await self._broker_logins.revoke(Principal.of(claims), Revocation(tokens=jtis, before=now()))
 
     async def end_expired(self) -> None:
         """Have the broker let in no longer whose token has expired: not every one looks at the clock.
@@ -352,9 +352,9 @@ class TokenAuthority:
             # Another process of this hub may have renewed one.
             await self.load()
             for place, claims in past.items():
-                if place not in self._on_bus and self._door is not None:
+                if place not in self._on_bus and self._broker_logins is not None:
                     told = Revocation(tokens=[claims.jti], before=now())
-                    await self._door.shut_out(Principal.of(claims), told)
+                    await self._broker_logins.revoke(Principal.of(claims), told)
 
     async def announce(self, rows: Iterable[TokenRow]) -> None:
         """Make known, here and to all listeners, which tokens the database now says are revoked."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
-from broker.door import Door
+from broker.logins import BrokerLogins
 from bus.link import Link, Message
 from contracts import topics
 from contracts.access import Principal
@@ -34,7 +34,7 @@ class RegistryService:
     """Keeps the registry and the bus in step. `run` it for as long as the hub lives.
 
     Args:
-        door: Of a broker of our own; None on one that is shared, where the hub lets nobody in or out.
+        logins: Of a broker of our own; None on one that is shared, where the hub lets nobody in or out.
         purgers: What else is emptied by `purge`: what the hub published on other brokers.
     """
 
@@ -44,13 +44,13 @@ class RegistryService:
         *,
         link: Link,
         presence: HubPresence,
-        door: Door | None = None,
+        logins: BrokerLogins | None = None,
         purgers: Sequence[Purger] = (),
     ) -> None:
         self._registry = registry
         self._link = link
         self._presence = presence
-        self._logins = LoginSync(registry.authority, door, on_out=self._out) if door is not None else None
+        self._logins = LoginSync(registry.authority, logins, on_out=self._out) if logins is not None else None
         self._purgers = purgers
         self._ingest = Ingest(
             registry.directory,
@@ -101,7 +101,7 @@ class RegistryService:
         try:
             try:
                 await self._registry.authority.revoke_subject("device", device)
-                # Without a door the device leaves by itself, when it hears that it is no longer let in.
+                # Without a logins the device leaves by itself, when it hears that it is no longer let in.
                 if self._logins is None and entry.presence.connected and self._link.connected:
                     await _wait(gone, self._registry.settings.removal_wait_s)
             finally:
@@ -150,7 +150,7 @@ class RegistryService:
         async with AsyncExitStack() as stack:
             self._published.retire(await self._registry.devices.retired())
             if self._logins is not None:
-                stack.callback(self._registry.authority.use_door(self._logins))
+                stack.callback(self._registry.authority.use_logins(self._logins))
             stack.callback(self._link.on_connected(self._connected))
             stack.push_async_callback(self._say_goodbye)
             for filter_, handler, qos in (
@@ -180,7 +180,7 @@ class RegistryService:
         self._ingest.doubt_all()
         if self._logins is not None:
             try:
-                await self._logins.settle()
+                await self._logins.sync()
             except StrawberryError as error:
                 # It is tried again; who is let in already need not wait for it.
                 _log.error("the broker does not agree on who may log in: %s", error)

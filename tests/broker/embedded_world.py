@@ -18,9 +18,8 @@ from amqtt.plugins.base import BaseTopicPlugin
 from amqtt.session import Session
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
+from broker.embedded.authentication import Gate, Login, Revocations, TokenLogin
 from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
-from broker.embedded.plugins import Gate, Login, TokenLogin
-from broker.embedded.revocations import Revocations
 from bus.link.drivers import without_delay
 from contracts.claims import PrincipalKind, Scope
 from contracts.errors import Unauthorized

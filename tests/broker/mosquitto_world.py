@@ -15,9 +15,9 @@ from broker.mosquitto.commands import Acl, AclType, CreateClient, CreateRole, Ro
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.dynsec import DynamicSecurity
 from broker.mosquitto.installation import find_installation
+from broker.mosquitto.own_logins import keep_admin
 from broker.mosquitto.provisioning import open_security
-from broker.mosquitto.security_file import keep_admin
-from broker.trials import Trial, TrialLogin, open_trial
+from broker.probe import Probe, ProbeLogin, open_probe
 from contracts.joining import Login
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
@@ -56,11 +56,11 @@ class HouseBroker:
             )
 
     @asynccontextmanager
-    async def login(self, username: str, password: str | None = None) -> AsyncIterator[Trial]:
+    async def login(self, username: str, password: str | None = None) -> AsyncIterator[Probe]:
         """Log in as one of them."""
         secret = SecretStr(password or username)
-        async with open_trial(TrialLogin(self.url, f"{username}-program", username, secret)) as trial:
-            yield trial
+        async with open_probe(ProbeLogin(self.url, f"{username}-program", username, secret)) as probe:
+            yield probe
 
 
 @contextmanager

@@ -12,9 +12,8 @@ from broker.check import Finding, OurBroker, SharedBroker, check
 from broker.check.rights import try_ours
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
-from broker.mosquitto.logins import admin_login, hub_login
+from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
 from broker.mosquitto.provisioning import open_security, provision
-from broker.mosquitto.security_file import keep_admin
 from contracts.joining import Login
 from identity.keys import KeyPair
 from tests.broker.embedded_world import stock_house

@@ -9,10 +9,9 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.embedded.authentication import CompiledRights, Revocations
 from broker.embedded.frames import Frame, FrameBuffer, Publication, read_publish, write_publish
-from broker.embedded.plugins import CompiledRights
-from broker.embedded.revocations import Revocations
-from broker.embedded.topics import TopicTree
+from broker.embedded.topic_tree import TopicTree
 from contracts import access
 from contracts.access import Principal, Right
 from contracts.claims import Claims, PrincipalKind

@@ -10,9 +10,8 @@ import pytest
 
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
-from broker.mosquitto.logins import hub_login
+from broker.mosquitto.own_logins import hub_login, keep_admin
 from broker.mosquitto.provisioning import open_security, provision
-from broker.mosquitto.security_file import keep_admin
 from contracts.errors import ConfigError
 from contracts.joining import Login
 from identity.keys import KeyPair

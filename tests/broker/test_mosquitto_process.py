@@ -19,10 +19,10 @@ import pytest
 from pydantic import SecretStr
 
 from broker.mosquitto.config import MosquittoListener
-from broker.mosquitto.logins import admin_login, hub_login
+from broker.mosquitto.own_logins import admin_login, hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
 from broker.mosquitto.provisioning import open_security, provision
-from broker.trials import TrialLogin, open_trial
+from broker.probe import ProbeLogin, open_probe
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.errors import ConfigError, Disconnected, PortTaken
@@ -76,7 +76,7 @@ async def test_the_hub_can_log_in_as_soon_as_it_is_entered_and_nobody_else_can(
     async with open_mosquitto(settings) as broker:
         async with hub_link(broker) as link:
             await link.publish(STATUS, b"x", confirmed=True)
-        async with open_trial(TrialLogin(broker.url, "nobody")) as nobody:
+        async with open_probe(ProbeLogin(broker.url, "nobody")) as nobody:
             assert not nobody.accepted
 
 
@@ -222,8 +222,8 @@ async def test_a_hub_with_a_new_key_still_rules_its_broker(settings: MosquittoSe
     async with open_mosquitto(replace(settings, key=new)) as broker:
         async with hub_link(broker, new) as link:
             await link.publish(STATUS, b"x", confirmed=True)
-        async with open_trial(
-            TrialLogin(
+        async with open_probe(
+            ProbeLogin(
                 broker.url, "old", admin_login(KEY).username, SecretStr(admin_login(KEY).password or "")
             )
         ) as old:
@@ -261,19 +261,19 @@ async def test_others_connect_by_tls_and_by_websocket(
     trusting, suspicious = ssl.create_default_context(cadata=ca), ssl.create_default_context()
     async with open_mosquitto(replace(settings, listeners=listeners)) as broker:
         for scheme, port in zip(("mqtt", "mqtts", "wss", "ws"), broker.ports, strict=True):
-            known = TrialLogin(
+            known = ProbeLogin(
                 f"{scheme}://127.0.0.1:{port}",
                 "hub",
                 login.username,
                 SecretStr(login.password or ""),
                 tls=trusting,
             )
-            async with open_trial(known) as trial:
-                assert trial.accepted, scheme
-                assert await trial.subscribe("devices/#")
+            async with open_probe(known) as probe:
+                assert probe.accepted, scheme
+                assert await probe.subscribe("devices/#")
             if scheme in ("mqtts", "wss"):
                 with pytest.raises(Disconnected):
-                    async with open_trial(replace(known, tls=suspicious)):
+                    async with open_probe(replace(known, tls=suspicious)):
                         pass
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.mosquitto.logins import hub_login
+from broker.mosquitto.own_logins import hub_login
 from broker.mosquitto.provisioning import open_security, provision
 from contracts import topics
 from contracts.errors import Conflict, Disconnected, LinkError, LoginRefused
@@ -135,9 +135,9 @@ async def test_what_the_refusal_tells_to_do_helps(house: HouseBroker) -> None:
 async def test_those_who_log_in_without_a_name_are_among_the_others(tmp_path: Path) -> None:
     with house_broker(tmp_path, anonymous=True) as house:
         await house.add("somebody", "devices/#")
-        await _control(house, "createGroup", "guests")
-        await _control(house, "addGroupRole", "guests", "somebody-role")
-        await _control(house, "setAnonymousGroup", "guests")
+        await _control(house, "createGroup", "accounts")
+        await _control(house, "addGroupRole", "accounts", "somebody-role")
+        await _control(house, "setAnonymousGroup", "accounts")
         done = await provision(house.url, ADMIN, hub_id="home-1", key=KEY)
     assert [(each.username, each.reaches_us) for each in done.others] == [("somebody", True), ("", True)]
 

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from broker.check.expected import Row, rows
 from broker.check.rights import try_rights
-from broker.trials import Trial, TrialLogin, open_trial
+from broker.probe import Probe, ProbeLogin, open_probe
 from bus.link.message import Message
 from contracts import topics
 from contracts.access import Principal
@@ -39,39 +39,39 @@ class Home:
     """A broker, the hub on it, and everybody's login."""
 
     bus: Bus
-    hub: Trial
+    hub: Probe
     logins: dict[Principal, Credentials]
     _number: itertools.count = field(default_factory=itertools.count)
 
     @asynccontextmanager
-    async def log_in(self, principal: Principal) -> AsyncIterator[Trial]:
-        async with open_trial(trial_login(self.bus, self.logins[principal])) as trial:
-            assert trial.accepted, trial.refusal
-            yield trial
+    async def log_in(self, principal: Principal) -> AsyncIterator[Probe]:
+        async with open_probe(probe_login(self.bus, self.logins[principal])) as probe:
+            assert probe.accepted, probe.refusal
+            yield probe
 
     async def delivered(self, principal: Principal, filters: Collection[str]) -> set[str]:
         """Topics of the retained messages that one gets who subscribes."""
-        async with self.log_in(principal) as trial:
+        async with self.log_in(principal) as probe:
             for filter_ in filters:
-                await trial.subscribe(filter_)
-            await trial.subscribe(_MARK)
-            return {message.topic for message in await self.heard(trial)}
+                await probe.subscribe(filter_)
+            await probe.subscribe(_MARK)
+            return {message.topic for message in await self.heard(probe)}
 
-    async def heard(self, trial: Trial) -> list[Message]:
+    async def heard(self, probe: Probe) -> list[Message]:
         """All that was delivered before a mark that the hub sets now."""
         mark = f"mark {next(self._number)}".encode()
         await self.hub.publish(_MARK, mark)
         messages = [Message(_MARK, b"")]
         while messages[-1].payload != mark:
-            received = await trial.next()
+            received = await probe.next()
             messages.append(Message(received.topic, received.payload))
         return [message for message in messages if message.topic != _MARK]
 
 
-def trial_login(bus: Bus, login: Credentials, **changes: object) -> TrialLogin:
+def probe_login(bus: Bus, login: Credentials, **changes: object) -> ProbeLogin:
     known = {"client_id": login.client_id, "username": login.username, "password": login.password}
     protocol = 4 if bus.kind == "embedded" else 5
-    return TrialLogin(bus.url, protocol=protocol, **{**known, **changes})  # type: ignore[arg-type]
+    return ProbeLogin(bus.url, protocol=protocol, **{**known, **changes})  # type: ignore[arg-type]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=KINDS)
@@ -83,7 +83,7 @@ async def home(
         bus = await stack.enter_async_context(open_bus(request.param, directory / "broker"))
         logins = {each: await bus.credentials(each) for each in PRINCIPALS}
         watching = await bus.credentials(HUB, suffix="-watching")
-        hub = await stack.enter_async_context(open_trial(trial_login(bus, watching)))
+        hub = await stack.enter_async_context(open_probe(probe_login(bus, watching)))
         for branch in topics.BRANCHES:
             assert await hub.subscribe(branch)
         yield Home(bus, hub, logins)
@@ -97,7 +97,7 @@ def _name(principal: Principal) -> str:
 async def test_each_may_publish_and_hear_what_the_table_says_and_nothing_else(
     home: Home, principal: Principal
 ) -> None:
-    login = trial_login(home.bus, home.logins[principal])
+    login = probe_login(home.bus, home.logins[principal])
     assert await try_rights(principal, login, home.hub, device=DEVICE.id, other=LOCK) == []
 
 
@@ -140,17 +140,17 @@ async def test_broad_filters_and_those_of_the_broker_deliver_nothing_else(
 async def test_asking_for_what_the_broker_keeps_for_itself_is_refused(
     home: Home, principal: Principal, filter_: str
 ) -> None:
-    async with home.log_in(principal) as trial:
-        assert not await trial.subscribe(filter_)
+    async with home.log_in(principal) as probe:
+        assert not await probe.subscribe(filter_)
 
 
 @pytest.mark.parametrize("principal", [DEVICE, READER, CHATTER], ids=_name)
 async def test_nobody_but_the_hub_lets_others_in(home: Home, principal: Principal) -> None:
     intruder = b'{"commands":[{"command":"createClient","username":"mallory","password":"x"}]}'
-    async with home.log_in(principal) as trial:
-        await trial.publish(topics.DYNAMIC_SECURITY, intruder)
-    async with open_trial(
-        trial_login(home.bus, Credentials("mallory", "mallory", SecretStr("x")))
+    async with home.log_in(principal) as probe:
+        await probe.publish(topics.DYNAMIC_SECURITY, intruder)
+    async with open_probe(
+        probe_login(home.bus, Credentials("mallory", "mallory", SecretStr("x")))
     ) as mallory:
         assert not mallory.accepted
 
@@ -163,7 +163,7 @@ async def test_a_last_will_on_anothers_topic_is_never_published(home: Home) -> N
         will = Message(topic, b"offline")
         login = home.logins[DEVICE]
         async with (
-            open_trial(trial_login(home.bus, login, will=will)) as first,
+            open_probe(probe_login(home.bus, login, will=will)) as first,
             # With the same client id: the broker lets go of the first, if it let it in, without a farewell.
             home.log_in(DEVICE),
         ):
@@ -189,17 +189,17 @@ async def test_only_the_right_login_gets_in(home: Home, principal: Principal) ->
         "another's name": {"username": stranger.username, "client_id": stranger.client_id},
     }
     for what, change in wrong.items():
-        async with open_trial(trial_login(home.bus, login, **change)) as trial:
-            assert not trial.accepted, what
-    async with open_trial(trial_login(home.bus, login)) as trial:
-        assert trial.accepted
+        async with open_probe(probe_login(home.bus, login, **change)) as probe:
+            assert not probe.accepted, what
+    async with open_probe(probe_login(home.bus, login)) as probe:
+        assert probe.accepted
 
 
 @pytest.mark.parametrize("principal", [READER, CHATTER, USER], ids=_name)
 async def test_nobody_takes_a_devices_place_by_its_client_id(home: Home, principal: Principal) -> None:
     async with home.log_in(DEVICE) as device:
-        taken = trial_login(home.bus, home.logins[principal], client_id=DEVICE.id)
-        async with open_trial(taken) as thief:
+        taken = probe_login(home.bus, home.logins[principal], client_id=DEVICE.id)
+        async with open_probe(taken) as thief:
             assert not thief.accepted
         assert await device.publish(EVENT.build(device=DEVICE.id, name="pressed"), b"still here")
         assert not device.gone.is_set()

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from broker.trials import TrialLogin, open_trial
+from broker.probe import ProbeLogin, open_probe
 from bus.link import Message, open_link
 from contracts import topics
 from contracts.access import Principal
@@ -111,8 +111,8 @@ async def test_a_reader_sees_the_same_over_a_websocket(any_bus: Bus) -> None:
     if any_bus.web is None:
         pytest.skip(f"{any_bus.kind} has no listener for WebSockets here")
     login = await any_bus.credentials(READER)
-    trial = TrialLogin(any_bus.web, login.client_id, login.username, login.password)
-    async with open_link(await any_bus.link_settings(HUB)) as hub, open_trial(trial) as reader:
+    probe = ProbeLogin(any_bus.web, login.client_id, login.username, login.password)
+    async with open_link(await any_bus.link_settings(HUB)) as hub, open_probe(probe) as reader:
         assert reader.accepted
         assert await reader.subscribe("#")
         await hub.publish(CALL, b"secret arguments")

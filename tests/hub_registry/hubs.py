@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from broker.door import Door
-from broker.embedded.door import EmbeddedDoor
+from broker.embedded.logins import EmbeddedLogins
+from broker.logins import BrokerLogins
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from hub_registry.bus.hub_presence import HubPresence
@@ -85,12 +85,12 @@ async def serve(
     url: str,
     *,
     login: Callable[[Registry, str, str], LinkSettings] = no_login,
-    door: Callable[[Link], Door] | None = None,
+    logins: Callable[[Link], BrokerLogins] | None = None,
     purgers: Sequence[Purger] = (),
 ) -> AsyncIterator[Hub]:
     """Run a registry's service on a broker; on our embedded one where a login is given."""
-    if door is None and login is hub_login:
-        door = EmbeddedDoor
+    if logins is None and login is hub_login:
+        logins = EmbeddedLogins
     instance = registry.settings.instance
     presence = HubPresence(Seal(registry.hub_id, registry.key), instance=instance)
     async with (
@@ -98,7 +98,7 @@ async def serve(
         open_link(login(registry, url, f"{instance}-outside"), wait_s=30) as outside,
     ):
         service = RegistryService(
-            registry, link=link, presence=presence, door=door(link) if door else None, purgers=purgers
+            registry, link=link, presence=presence, logins=logins(link) if logins else None, purgers=purgers
         )
         changes: list[PresenceChange] = []
         service.on_presence(changes.append)

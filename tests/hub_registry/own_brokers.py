@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.mosquitto.config import MosquittoListener
-from broker.mosquitto.door import MosquittoDoor
-from broker.mosquitto.logins import hub_login as mosquitto_login
+from broker.mosquitto.logins import MosquittoLogins
+from broker.mosquitto.own_logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from bus.link import Link, LinkSettings, Message, open_link
@@ -60,7 +60,11 @@ async def open_own(
         open_mosquitto(settings) as running,
         open_security(running.url, login) as security,
         serve(
-            registry, running.url, login=_by_password, door=lambda _: MosquittoDoor(security), purgers=purgers
+            registry,
+            running.url,
+            login=_by_password,
+            logins=lambda _: MosquittoLogins(security),
+            purgers=purgers,
         ) as hub,
     ):
         hub.url = running.url

@@ -9,7 +9,7 @@ from hub_registry.access.joining import Joining
 from hub_registry.access.login_sync import LoginSync
 from hub_registry.settings import JoiningBounds
 from identity.keys import KeyPair
-from tests.hub_registry.doors import NO, FakeDoor
+from tests.hub_registry.broker_logins import NO, FakeDoor
 
 CA = "-----BEGIN CERTIFICATE-----\n…"
 HERE, THERE = "192.0.2.1", "192.0.2.2"

@@ -16,22 +16,22 @@ from hub_registry.settings import RegistrySettings
 from hub_registry.storage.tables import TokenRow
 from identity import tokens
 from identity.keys import KeyPair
+from tests.hub_registry.broker_logins import AWAY, NO, FakeDoor
 from tests.hub_registry.conftest import House
-from tests.hub_registry.doors import AWAY, NO, FakeDoor
 from tests.hub_registry.hubs import serve
 from tests.hub_registry.spokes import eventually
 
 
 @pytest.fixture
-def door() -> FakeDoor:
+def logins() -> FakeDoor:
     return FakeDoor()
 
 
 @pytest.fixture
-async def sync(house: House, door: FakeDoor) -> AsyncIterator[LoginSync]:
+async def sync(house: House, logins: FakeDoor) -> AsyncIterator[LoginSync]:
     """Runs as it does in the hub."""
-    sync = LoginSync(house.authority, door)
-    stop = house.authority.use_door(sync)
+    sync = LoginSync(house.authority, logins)
+    stop = house.authority.use_logins(sync)
     async with asyncio.TaskGroup() as running:
         task = running.create_task(sync.run())
         yield sync
@@ -85,100 +85,102 @@ EXPECTED = (
 )
 
 
-async def test_who_joins_is_let_in_and_who_is_revoked_is_shut_out(house, door, sync):
+async def test_who_joins_is_let_in_and_who_is_revoked_is_shut_out(house, logins, sync):
     device, _, token = await house.joined("TV")
-    assert door.password(device) == token
+    assert logins.password(device) == token
     await house.authority.revoke_subject("device", device)
-    assert (door.password(device), door.kicked) == (None, [device])
+    assert (logins.password(device), logins.kicked) == (None, [device])
 
 
-async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, door, sync):
+async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, logins, sync):
     device, _, old = await house.joined("TV")
     lost, new = await renewed(house, old), await renewed(house, old)
-    assert door.password(device) == old
+    assert logins.password(device) == old
     await house.authority.authenticate(old)
-    assert door.password(device) == old
+    assert logins.password(device) == old
     await house.authority.authenticate(new)
-    assert door.password(device) == new
+    assert logins.password(device) == new
     for ended in (old, lost):
         with pytest.raises(Unauthorized, match="revoked"):
             await house.authority.authenticate(ended)
 
 
-async def test_a_broker_that_refuses_a_renewed_token_leaves_both_tokens_good(house, door, sync):
+async def test_a_broker_that_refuses_a_renewed_token_leaves_both_tokens_good(house, logins, sync):
     device, _, old = await house.joined("TV")
     new = await renewed(house, old)
-    door.trouble = NO
+    logins.trouble = NO
     for token in (new, old):
         assert await house.authority.authenticate(token)
-    assert door.password(device) == old
-    door.trouble = None
+    assert logins.password(device) == old
+    logins.trouble = None
     await house.authority.authenticate(new)
-    assert door.password(device) == new
+    assert logins.password(device) == new
 
 
-async def test_a_renewed_token_that_is_used_while_the_broker_is_away_is_its_password_later(house, door, sync):
+async def test_a_renewed_token_that_is_used_while_the_broker_is_away_is_the_password_later(
+    house, logins, sync
+):
     device, _, old = await house.joined("TV")
     new = await renewed(house, old)
-    door.trouble = AWAY
+    logins.trouble = AWAY
     await house.authority.authenticate(new)
     with pytest.raises(Unauthorized, match="revoked"):
         house.authority.check(old)
-    assert door.password(device) == old
-    door.trouble = None
-    await sync.settle()
-    assert door.password(device) == new
+    assert logins.password(device) == old
+    logins.trouble = None
+    await sync.sync()
+    assert logins.password(device) == new
 
 
-async def test_revoking_a_token_ends_what_was_renewed_from_it_too(house, door, sync):
+async def test_revoking_a_token_ends_what_was_renewed_from_it_too(house, logins, sync):
     device, _, token = await house.joined("TV")
     stolen = await renewed(house, token)
     await house.authority.revoke([house.authority.check(token).jti])
-    assert door.password(device) is None
+    assert logins.password(device) is None
     with pytest.raises(Unauthorized, match="revoked"):
         await house.authority.authenticate(stolen)
 
 
-async def test_revoking_a_renewal_that_was_never_used_disconnects_nobody(house, door, sync):
+async def test_revoking_a_renewal_that_was_never_used_disconnects_nobody(house, logins, sync):
     device, _, token = await house.joined("TV")
     unused = await renewed(house, token)
     await house.authority.revoke([house.authority.check(unused).jti])
-    assert (door.password(device), door.kicked) == (token, [])
+    assert (logins.password(device), logins.kicked) == (token, [])
 
 
-async def test_who_the_broker_does_not_let_in_has_not_joined_and_may_try_again(house, door, sync):
+async def test_who_the_broker_does_not_let_in_has_not_joined_and_may_try_again(house, logins, sync):
     device = await house.devices.add("TV", owner="admin")
     invitation = await house.enrolment.invite(device.id, lifetime_s=600)
     key = KeyPair.generate()
-    door.trouble = Conflict("somebody else is called tv there")
+    logins.trouble = Conflict("somebody else is called tv there")
     with pytest.raises(Conflict, match="somebody else"):
         await house.enrolment.enrol(invitation.token, key.public.jwk())
     assert await house.authority.list() == []
     assert await house.devices.with_key(key.public) is None
-    door.trouble = None
+    logins.trouble = None
     joined = await house.enrolment.enrol(invitation.token, key.public.jwk())
-    assert door.password("tv") == joined.token
+    assert logins.password("tv") == joined.token
 
 
-async def test_joining_anew_that_the_broker_refuses_leaves_the_device_as_it_was(house, door, sync):
+async def test_joining_anew_that_the_broker_refuses_leaves_the_device_as_it_was(house, logins, sync):
     device, key, token = await house.joined("TV")
     invitation = await house.enrolment.invite(device, lifetime_s=600)
-    door.trouble = NO
+    logins.trouble = NO
     with pytest.raises(LinkError):
         await house.enrolment.enrol(invitation.token, KeyPair.generate().public.jwk())
     assert house.authority.check(token)
     assert (await house.devices.with_key(key.public)).id == device
-    assert door.password(device) == token
+    assert logins.password(device) == token
 
 
-async def test_a_wrong_enrolment_token_never_reaches_the_broker(house, door, sync):
+async def test_a_wrong_enrolment_token_never_reaches_the_broker(house, logins, sync):
     _, _, token = await house.joined("TV")
     with pytest.raises(Unauthorized):
         await house.enrolment.enrol("wrong.wrong", KeyPair.generate().public.jwk())
-    assert (door.password("tv"), door.kicked) == (token, [])
+    assert (logins.password("tv"), logins.kicked) == (token, [])
 
 
-async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_right(house, door, sync):
+async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_right(house, logins, sync):
     _, _, token = await house.joined("TV")
     claims, _ = house.authority.prepare(
         TokenRequest(kind="device", subject="tv", owner="admin", scopes=(), lifetime_s=60)
@@ -186,11 +188,11 @@ async def test_a_database_that_fails_after_the_broker_agreed_has_the_broker_set_
     with pytest.raises(RuntimeError, match="disk"):
         async with house.authority.acts, house.authority.admitting(claims):
             raise RuntimeError("the disk is full")
-    assert door.password("tv") != token
-    await eventually(lambda: door.password("tv") == token)
+    assert logins.password("tv") != token
+    await eventually(lambda: logins.password("tv") == token)
 
 
-async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(house, door, sync):
+async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(house, logins, sync):
     _, _, old = await house.joined("TV")
     claims, row = house.authority.prepare(
         TokenRequest(kind="device", subject="tv", owner="admin", scopes=(), lifetime_s=60)
@@ -208,95 +210,95 @@ async def test_an_act_that_was_cut_short_after_it_reached_the_database_counts(ho
     with pytest.raises(RuntimeError):
         await cut_short()
     new = tokens.issue(house.authority.key, claims)
-    door.passwords.clear()
-    await eventually(lambda: door.password("tv") == new)
+    logins.passwords.clear()
+    await eventually(lambda: logins.password("tv") == new)
     with pytest.raises(Unauthorized, match="revoked"):
         house.authority.check(old)
 
 
-async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(house, door, sync):
+async def test_what_the_broker_refuses_to_revoke_is_an_error_and_is_tried_again(house, logins, sync):
     device, _, token = await house.joined("TV")
-    door.trouble = NO
+    logins.trouble = NO
     with pytest.raises(LinkError, match="still accepts the login of tv") as refused:
         await house.authority.revoke_subject("device", device)
     assert "asked again" in refused.value.hint
     with pytest.raises(Unauthorized, match="revoked"):
         house.authority.check(token)
-    door.trouble = None
-    await eventually(lambda: door.password(device) is None)
+    logins.trouble = None
+    await eventually(lambda: logins.password(device) is None)
 
 
 async def test_a_revocation_while_the_broker_is_away_holds_over_http_at_once_and_there_later(
-    house, door, sync
+    house, logins, sync
 ):
     device, _, token = await house.joined("TV")
-    door.trouble = AWAY
+    logins.trouble = AWAY
     await house.authority.revoke_subject("device", device)
     with pytest.raises(Unauthorized, match="revoked"):
         house.authority.check(token)
-    assert door.password(device) == token
-    door.trouble = None
-    await sync.settle()
-    assert door.password(device) is None
+    assert logins.password(device) == token
+    logins.trouble = None
+    await sync.sync()
+    assert logins.password(device) is None
 
 
-async def test_who_joins_while_the_broker_is_away_is_let_in_when_it_is_back(house, door, sync):
-    door.trouble = AWAY
+async def test_who_joins_while_the_broker_is_away_is_let_in_when_it_is_back(house, logins, sync):
+    logins.trouble = AWAY
     device, _, token = await house.joined("TV")
-    door.trouble = None
-    await eventually(lambda: door.password(device) == token)
+    logins.trouble = None
+    await eventually(lambda: logins.password(device) == token)
 
 
-async def test_the_broker_is_told_when_a_token_expires(house, door, sync):
+async def test_the_broker_is_told_when_a_token_expires(house, logins, sync):
     await house.authority.issue(
         TokenRequest(kind="client", subject="explorer", owner="admin", scopes=(), lifetime_s=1)
     )
-    await eventually(lambda: door.kicked == ["explorer"])
-    assert door.password("explorer", "client") is None
+    await eventually(lambda: logins.kicked == ["explorer"])
+    assert logins.password("explorer", "client") is None
 
 
-async def test_the_tokens_of_a_person_are_no_logins_on_the_bus(house, door, sync):
+async def test_the_tokens_of_a_person_are_no_logins_on_the_bus(house, logins, sync):
     request = TokenRequest(kind="user", subject="admin", owner="admin", scopes=("chat",), lifetime_s=60)
     first, second = await house.authority.issue(request), await house.authority.issue(request)
     await house.authority.revoke([house.authority.check(first).jti])
     assert house.authority.check(second)
-    assert door.passwords == {}
+    assert logins.passwords == {}
 
 
-async def test_after_a_restart_the_broker_is_told_the_one_good_token_of_each(house, door):
+async def test_after_a_restart_the_broker_is_told_the_one_good_token_of_each(house, logins):
     device, _, old = await house.joined("TV")
     new = await renewed(house, old)
     await house.authority.authenticate(new)
     unused = await renewed(house, new)
     again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
     await again.load()
-    await LoginSync(again, door).settle()
-    assert door.password(device) == new
+    await LoginSync(again, logins).sync()
+    assert logins.password(device) == new
     assert again.awaits_first_use(device) is False
     assert again.was_used(again.check(unused).jti) is False
 
 
-async def test_a_token_whose_row_is_gone_is_not_let_in(house, door):
+async def test_a_token_whose_row_is_gone_is_not_let_in(house, logins):
     await house.joined("TV")
     await house.store.write(lambda session: session.exec(delete(TokenRow)))
     again = TokenAuthority(house.store, hub_id=house.authority.hub_id, key=house.authority.key)
     await again.load()
-    await LoginSync(again, door).settle()
-    assert door.passwords == {}
+    await LoginSync(again, logins).sync()
+    assert logins.passwords == {}
 
 
 @pytest.mark.parametrize("trouble", [AWAY, NO])
 async def test_a_broker_that_cannot_be_told_does_not_keep_the_hub_from_being_there(
-    trouble, door, mosquitto, tmp_path, hub_key
+    trouble, logins, mosquitto, tmp_path, hub_key
 ):
-    door.trouble = trouble
+    logins.trouble = trouble
     settings = RegistrySettings(database=tmp_path / "hub.db")
     async with (
         open_registry(settings, key=hub_key) as registry,
         # Entered once the hub has said that it is online.
-        serve(registry, mosquitto.url, door=lambda _: door) as hub,
+        serve(registry, mosquitto.url, logins=lambda _: logins) as hub,
     ):
         spoke = await hub.joined("TV") if trouble is AWAY else None
-        door.trouble = None
-        await eventually(lambda: door.settled)
-        assert spoke is None or door.password(spoke.device)
+        logins.trouble = None
+        await eventually(lambda: logins.settled)
+        assert spoke is None or logins.password(spoke.device)

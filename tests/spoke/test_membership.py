@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.embedded.door import EmbeddedDoor
+from broker.embedded.logins import EmbeddedLogins
 from bus.link import LinkSettings, Message, open_link
 from contracts import topics
 from contracts.access import Principal
@@ -86,7 +86,7 @@ async def test_a_revoked_spoke_says_so_once_and_leaves_everybody_in_peace(
             token = json.loads((place.home / "spoke" / "enrolment.json").read_text())["token"]
             hub.revoke(SecretStr(token))
             revocation = Revocation(tokens=[*hub.revoked], before=bus.started_at)
-            await EmbeddedDoor(bus.link).shut_out(Principal("device", DEVICE), revocation)
+            await EmbeddedLogins(bus.link).revoke(Principal("device", DEVICE), revocation)
             problem = await wait_for(lambda: spoke.problem, "the word of it")
             assert "the token has been revoked" in problem
             assert "strawberry spoke join" in problem

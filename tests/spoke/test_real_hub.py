@@ -10,12 +10,12 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from broker.door import Door
-from broker.embedded.door import EmbeddedDoor
+from broker.embedded.logins import EmbeddedLogins
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
+from broker.logins import BrokerLogins
 from broker.mosquitto.config import MosquittoListener
-from broker.mosquitto.door import MosquittoDoor
-from broker.mosquitto.logins import hub_login as mosquitto_login
+from broker.mosquitto.logins import MosquittoLogins
+from broker.mosquitto.own_logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from bus.link import Link, LinkSettings
@@ -79,7 +79,7 @@ class Bus:
     url: str
     tls_url: str
     login: Callable[[Registry, str, str], LinkSettings]
-    door: Callable[[Link], Door]
+    logins: Callable[[Link], BrokerLogins]
 
 
 @asynccontextmanager
@@ -92,7 +92,7 @@ async def open_bus(
             data_dir=directory, hub_id=hub_id, hub_key=key.public, listeners=listeners
         )
         async with open_embedded(settings) as broker:
-            yield Bus(broker.urls[0], broker.urls[1], hub_login, EmbeddedDoor)
+            yield Bus(broker.urls[0], broker.urls[1], hub_login, EmbeddedLogins)
         return
     require(find_mosquitto() is not None, HINT)
     plain, secure = MosquittoListener(port=0), MosquittoListener(port=0, tls=certificate)
@@ -106,7 +106,7 @@ async def open_bus(
 
     async with open_mosquitto(mosquitto) as running, open_security(running.url, login) as security:
         tls_url = f"mqtts://127.0.0.1:{running.ports[1]}"
-        yield Bus(running.url, tls_url, log_in, lambda _: MosquittoDoor(security))
+        yield Bus(running.url, tls_url, log_in, lambda _: MosquittoLogins(security))
 
 
 @pytest.fixture(params=["embedded", "mosquitto"])
@@ -131,7 +131,7 @@ async def house(
             joining=JoiningBounds(interval_s=0.1),
         )
         registry = await stack.enter_async_context(open_registry(settings, key=hub_key))
-        hub = await stack.enter_async_context(serve(registry, bus.url, login=bus.login, door=bus.door))
+        hub = await stack.enter_async_context(serve(registry, bus.url, login=bus.login, logins=bus.logins))
         app = FastAPI()
         errors.install(app)
         gate = Gate(registry.authority, registry.accounts)

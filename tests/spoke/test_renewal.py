@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from broker.door import BusLogin
-from broker.embedded.door import EmbeddedDoor
+from broker.embedded.logins import EmbeddedLogins
+from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
@@ -113,13 +113,13 @@ async def house(embedded: str, hub_key: KeyPair, place: Place) -> AsyncIterator[
     loop = asyncio.get_running_loop()
     with serving(StandInHub(brokers=[embedded], key=hub_key)) as hub:
         async with on_bus(hub, embedded) as bus:
-            door = EmbeddedDoor(bus.link)
+            logins = EmbeddedLogins(bus.link)
 
-            def admit(device: str, token: str) -> None:
+            def allow(device: str, token: str) -> None:
                 login = BusLogin(Principal("device", device), SecretStr(token), int(time.time()) + 1000)
-                asyncio.run_coroutine_threadsafe(door.admit(login), loop).result(30)
+                asyncio.run_coroutine_threadsafe(logins.allow(login), loop).result(30)
 
-            hub.on_used = admit
+            hub.on_used = allow
             yield House(hub, bus, place.settings(hub), place)
 
 
@@ -175,11 +175,11 @@ async def test_no_open_call_fails_by_the_reconnect_of_a_renewal(house: House) ->
 async def test_a_lost_answer_locks_nobody_out(house: House) -> None:
     old, admit = (await house.enrolled()).token, house.hub.on_used
 
-    def admit_and_lose(device: str, token: str) -> None:
+    def allow_and_lose(device: str, token: str) -> None:
         admit(device, token)
         house.hub.fault(BUS).lose = 1
 
-    house.hub.on_used = admit_and_lose
+    house.hub.on_used = allow_and_lose
     house.hub.fault(RENEW).lose = 1
     async with house.spoke():
         await wait_for(lambda: house.is_settled_after(old), "the renewal")
@@ -218,12 +218,12 @@ async def test_a_spoke_that_ends_before_it_knows_that_the_hub_has_seen_it_gets_i
     fault, seen = house.hub.fault(BUS), threading.Event()
     admit = house.hub.on_used
 
-    def admit_and_hold(device: str, token: str) -> None:
+    def allow_and_hold(device: str, token: str) -> None:
         admit(device, token)
         fault.hold = threading.Event()
         seen.set()
 
-    house.hub.on_used = admit_and_hold
+    house.hub.on_used = allow_and_hold
     await house.crash(seen)
     assert fault.hold is not None
     fault.hold.set()

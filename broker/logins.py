@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from contracts.access import Principal
 from contracts.presence import Revocation
 
-__all__ = ["BusLogin", "Door"]
+__all__ = ["BrokerLogins", "BusLogin"]
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class BusLogin:
     expires_at: int
 
 
-class Door(Protocol):
+class BrokerLogins(Protocol):
     """Makes a broker agree with the database. Each function has done its work when it returns.
 
     All raise `Disconnected` while the broker is away; `settle` at the next connect makes up for it.
     """
 
-    async def admit(self, login: BusLogin) -> None:
+    async def allow(self, login: BusLogin) -> None:
         """Let one in, with this token and with no other; it is disconnected where it used another."""
         ...
 
-    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
         """Let one in no longer, and disconnect it at once.
 
         Args:
@@ -46,7 +46,7 @@ class Door(Protocol):
         """
         ...
 
-    async def settle(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
+    async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
         """Make the broker agree as a whole: these may log in, and nobody else that was let in before.
 
         Args:

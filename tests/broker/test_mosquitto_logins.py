@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.door import BusLogin
+from broker.logins import BusLogin
 from broker.mosquitto.commands import (
     Acl,
     CreateClient,
@@ -24,11 +24,11 @@ from broker.mosquitto.commands import (
     RoleUse,
 )
 from broker.mosquitto.config import MosquittoListener
-from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.dynsec import DynamicSecurity
-from broker.mosquitto.logins import hub_login
+from broker.mosquitto.logins import MosquittoLogins
+from broker.mosquitto.own_logins import hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
-from broker.trials import Trial, TrialLogin, open_trial
+from broker.probe import Probe, ProbeLogin, open_probe
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
@@ -54,16 +54,16 @@ def login(principal: Principal, token: str = "token", *, expires_in_s: int = 600
 class World:
     broker: RunningMosquitto
     security: DynamicSecurity
-    door: MosquittoDoor
+    logins: MosquittoLogins
 
     @asynccontextmanager
-    async def log_in(self, name: str, token: str = "token") -> AsyncIterator[Trial]:
-        async with open_trial(TrialLogin(self.broker.url, name, name, SecretStr(token))) as trial:
-            yield trial
+    async def log_in(self, name: str, token: str = "token") -> AsyncIterator[Probe]:
+        async with open_probe(ProbeLogin(self.broker.url, name, name, SecretStr(token))) as probe:
+            yield probe
 
     async def gets_in(self, name: str, token: str = "token") -> bool:
-        async with self.log_in(name, token) as trial:
-            return trial.accepted
+        async with self.log_in(name, token) as probe:
+            return probe.accepted
 
 
 @pytest.fixture
@@ -79,61 +79,61 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             urls=(broker.url,), client_id="hub", username=hub.username, password=password, backoff_s=0.02
         )
         async with open_link(link_settings) as link, DynamicSecurity(link) as security:
-            yield World(broker, security, MosquittoDoor(security))
+            yield World(broker, security, MosquittoLogins(security))
 
 
 async def test_who_is_let_in_logs_in_with_the_token_and_with_nothing_else(world: World) -> None:
-    await world.door.admit(login(LAMP, "the token"))
+    await world.logins.allow(login(LAMP, "the token"))
     assert await world.gets_in("lamp_pi", "the token")
     assert not await world.gets_in("lamp_pi", "another token")
 
 
 async def test_letting_in_again_with_the_same_token_disconnects_nobody(world: World) -> None:
-    await world.door.admit(login(LAMP))
+    await world.logins.allow(login(LAMP))
     async with world.log_in("lamp_pi") as lamp:
-        await world.door.admit(login(LAMP))
-        await world.door.settle([login(LAMP)], NOTHING)
+        await world.logins.allow(login(LAMP))
+        await world.logins.sync([login(LAMP)], NOTHING)
         assert await lamp.publish(EVENT, b"still here")
         assert not lamp.gone.is_set()
 
 
 async def test_a_new_token_ends_the_old_one_and_its_connection(world: World) -> None:
-    await world.door.admit(login(LAMP, "old"))
+    await world.logins.allow(login(LAMP, "old"))
     async with world.log_in("lamp_pi", "old") as lamp:
-        await world.door.admit(login(LAMP, "new"))
+        await world.logins.allow(login(LAMP, "new"))
         await asyncio.wait_for(lamp.gone.wait(), 30)
     assert not await world.gets_in("lamp_pi", "old")
     assert await world.gets_in("lamp_pi", "new")
 
 
 async def test_who_is_shut_out_is_disconnected_and_cannot_come_back(world: World) -> None:
-    await world.door.admit(login(LAMP))
-    await world.door.admit(login(LOCK))
+    await world.logins.allow(login(LAMP))
+    await world.logins.allow(login(LOCK))
     async with world.log_in("lamp_pi") as lamp, world.log_in("lock_pi") as lock:
-        await world.door.shut_out(LAMP, NOTHING)
+        await world.logins.revoke(LAMP, NOTHING)
         await asyncio.wait_for(lamp.gone.wait(), 30)
         assert not await world.gets_in("lamp_pi")
         assert await lock.publish(topics.EVENT.build(device="lock_pi", name="x"), b"not concerned")
-    await world.door.shut_out(LAMP, NOTHING)
+    await world.logins.revoke(LAMP, NOTHING)
 
 
 async def test_who_was_shut_out_can_be_let_in_again(world: World) -> None:
-    await world.door.admit(login(LAMP))
-    await world.door.shut_out(LAMP, NOTHING)
-    await world.door.admit(login(LAMP))
+    await world.logins.allow(login(LAMP))
+    await world.logins.revoke(LAMP, NOTHING)
+    await world.logins.allow(login(LAMP))
     assert await world.gets_in("lamp_pi")
 
 
 async def test_shutting_out_one_who_never_was_in_does_nothing(world: World) -> None:
-    await world.door.shut_out(LAMP, NOTHING)
+    await world.logins.revoke(LAMP, NOTHING)
     assert "lamp_pi" not in (await world.security.read()).clients
 
 
 async def test_settling_lets_in_who_is_missing_and_shuts_out_who_should_not_be_there(world: World) -> None:
-    await world.door.admit(login(LAMP))
-    await world.door.admit(login(EXPLORER))
+    await world.logins.allow(login(LAMP))
+    await world.logins.allow(login(EXPLORER))
     async with world.log_in("lamp_pi") as lamp, world.log_in("explorer") as explorer:
-        await world.door.settle([login(LAMP), login(LOCK)], NOTHING)
+        await world.logins.sync([login(LAMP), login(LOCK)], NOTHING)
         await asyncio.wait_for(explorer.gone.wait(), 30)
         assert not lamp.gone.is_set()
     assert await world.gets_in("lock_pi")
@@ -144,7 +144,7 @@ async def test_settling_lets_in_who_is_missing_and_shuts_out_who_should_not_be_t
 
 
 async def test_settling_mends_what_was_changed_by_hand(world: World) -> None:
-    await world.door.settle([login(LAMP), login(LOCK), login(EXPLORER)], NOTHING)
+    await world.logins.sync([login(LAMP), login(LOCK), login(EXPLORER)], NOTHING)
     before = await world.security.read()
     everything = frozenset((Acl(acltype="publishClientSend", topic="#"),))
     await world.security.change(
@@ -155,7 +155,7 @@ async def test_settling_mends_what_was_changed_by_hand(world: World) -> None:
             DeleteClient(username="explorer"),
         ]
     )
-    await world.door.settle([login(LAMP), login(LOCK), login(EXPLORER)], NOTHING)
+    await world.logins.sync([login(LAMP), login(LOCK), login(EXPLORER)], NOTHING)
     assert await world.security.read() == before
 
 
@@ -166,7 +166,7 @@ async def test_settling_leaves_strangers_alone(world: World) -> None:
     )
     await world.security.change([role, radio, CreateClient(username="idle", password=SecretStr("i"))])
     async with world.log_in("radio", "r") as stranger:
-        await world.door.settle([], NOTHING)
+        await world.logins.sync([], NOTHING)
         assert await stranger.publish("radio/volume", b"11")
     assert await world.gets_in("idle", "i")
 
@@ -174,38 +174,38 @@ async def test_settling_leaves_strangers_alone(world: World) -> None:
 async def test_a_user_name_that_a_stranger_has_is_named_and_keeps_nobody_else_out(world: World) -> None:
     await world.security.change([CreateClient(username="lamp_pi", password=SecretStr("mine"))])
     with pytest.raises(Conflict, match="'lamp_pi'"):
-        await world.door.admit(login(LAMP))
+        await world.logins.allow(login(LAMP))
     with pytest.raises(Conflict, match="not Strawberry's"):
-        await world.door.settle([login(LAMP), login(LOCK)], NOTHING)
-    await world.door.shut_out(LAMP, NOTHING)
+        await world.logins.sync([login(LAMP), login(LOCK)], NOTHING)
+    await world.logins.revoke(LAMP, NOTHING)
     assert await world.gets_in("lock_pi")
     assert await world.gets_in("lamp_pi", "mine")
 
 
 async def test_two_of_ours_with_one_name_are_told_apart(world: World) -> None:
-    await world.door.admit(login(Principal("client", "lamp_pi")))
+    await world.logins.allow(login(Principal("client", "lamp_pi")))
     with pytest.raises(Conflict, match="a client has the user name 'lamp_pi'"):
-        await world.door.admit(login(LAMP))
+        await world.logins.allow(login(LAMP))
     with pytest.raises(Conflict, match="two have the user name"):
-        await world.door.settle([login(Principal("client", "lamp_pi")), login(LAMP)], NOTHING)
+        await world.logins.sync([login(Principal("client", "lamp_pi")), login(LAMP)], NOTHING)
     # The client is gone from the database: then the device gets the name.
-    await world.door.settle([login(LAMP, "another")], NOTHING)
+    await world.logins.sync([login(LAMP, "another")], NOTHING)
     assert await world.gets_in("lamp_pi", "another")
 
 
 async def test_an_expired_login_is_not_let_in_by_settling(world: World) -> None:
-    await world.door.admit(login(LAMP))
-    await world.door.settle([login(LAMP, expires_in_s=-1)], NOTHING)
+    await world.logins.allow(login(LAMP))
+    await world.logins.sync([login(LAMP, expires_in_s=-1)], NOTHING)
     assert not await world.gets_in("lamp_pi")
 
 
 @pytest.mark.slow
 async def test_a_hundred_and_fifty_devices_are_settled_in_a_few_messages(world: World) -> None:
     logins = [login(Principal("device", f"device_{number}"), "t" * 600) for number in range(150)]
-    await world.door.settle(logins, NOTHING)
+    await world.logins.sync(logins, NOTHING)
     assert len((await world.security.read()).clients) == 152
     assert await world.gets_in("device_149", "t" * 600)
-    await world.door.settle([], NOTHING)
+    await world.logins.sync([], NOTHING)
     assert (await world.security.read()).clients.keys() == {"strawberry-admin", "strawberry-hub-main"}
 
 
@@ -213,17 +213,17 @@ async def test_while_the_broker_is_away_it_is_said_and_settling_makes_up_for_it(
     pid = world.broker.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    admitting = asyncio.gather(world.door.admit(login(LAMP)), return_exceptions=True)
+    admitting = asyncio.gather(world.logins.allow(login(LAMP)), return_exceptions=True)
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGKILL)
     (outcome,) = await admitting
     assert isinstance(outcome, Disconnected)
     with pytest.raises(Disconnected):
-        await world.door.shut_out(LOCK, NOTHING)
+        await world.logins.revoke(LOCK, NOTHING)
     async with asyncio.timeout(30):
         while True:
             try:
-                await world.door.settle([login(LAMP)], NOTHING)
+                await world.logins.sync([login(LAMP)], NOTHING)
                 break
             except Disconnected:
                 await asyncio.sleep(0.02)

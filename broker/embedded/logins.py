@@ -1,17 +1,17 @@
-"""The door of the embedded broker, which checks tokens itself and is only told which are good no longer."""
+"""Logins of the embedded broker, which checks tokens itself and only learns which of them are revoked."""
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from broker.door import BusLogin
+from broker.logins import BusLogin
 from bus.link import Link
 from contracts import topics
 from contracts.access import Principal
 from contracts.presence import Revocation
 from identity import tokens
 
-__all__ = ["EmbeddedDoor"]
+__all__ = ["EmbeddedLogins"]
 
 _AT_ONCE: Final = 2_000
 """Tokens and principals in one message: it then stays well below the broker's largest packet."""
@@ -20,8 +20,8 @@ _ONE_TOKEN: Final = ("device", "client")
 """Those that have one token at a time; a user has one for each program."""
 
 
-class EmbeddedDoor:
-    """Tells the embedded broker on its control topic; a `broker.door.Door`.
+class EmbeddedLogins:
+    """Tells the embedded broker on its control topic; a `broker.logins.BrokerLogins`.
 
     Args:
         link: Of the hub, who alone may publish there.
@@ -30,16 +30,16 @@ class EmbeddedDoor:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    async def admit(self, login: BusLogin) -> None:
-        """Let one in with this token and with no other; see `Door.admit`.
+    async def allow(self, login: BusLogin) -> None:
+        """Let one in with this token and with no other; see `BrokerLogins.allow`.
 
         Raises:
             Disconnected: While the broker is away.
         """
         await self._tell([], dict([_only(login)]))
 
-    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
-        """Let one in no longer; of a user, only what came with these tokens; see `Door.shut_out`.
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
+        """Let one in no longer; of a user, only what came with these tokens; see `BrokerLogins.revoke`.
 
         Raises:
             Disconnected: While the broker is away.
@@ -47,8 +47,8 @@ class EmbeddedDoor:
         only = {_name(principal): ""} if principal.kind in _ONE_TOKEN else {}
         await self._tell(revocation.tokens, only)
 
-    async def settle(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
-        """Make the broker agree as a whole; see `Door.settle`.
+    async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
+        """Make the broker agree as a whole; see `BrokerLogins.sync`.
 
         Raises:
             Disconnected: While the broker is away.

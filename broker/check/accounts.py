@@ -10,14 +10,14 @@ from typing import Final, Literal, Protocol
 
 from pydantic import SecretStr
 
-from broker.door import BusLogin
-from broker.mosquitto.acls import role_name
+from broker.logins import BusLogin
+from broker.mosquitto.clients import role_name
 from broker.mosquitto.commands import DeleteClient, DeleteRole
-from broker.mosquitto.door import MosquittoDoor
 from broker.mosquitto.dynsec import DynamicSecurity
-from broker.mosquitto.logins import hub_login
+from broker.mosquitto.logins import MosquittoLogins
+from broker.mosquitto.own_logins import hub_login
 from broker.mosquitto.provisioning import open_security
-from broker.trials import TrialLogin, open_trial
+from broker.probe import ProbeLogin, open_probe
 from contracts import topics
 from contracts.access import Principal
 from contracts.claims import Claims
@@ -27,7 +27,7 @@ from identity import tokens
 from identity.certificates import client_context
 from identity.keys import KeyPair
 
-__all__ = ["Guests", "OurBroker", "open_guests"]
+__all__ = ["Accounts", "OurBroker", "open_accounts"]
 
 _LIFETIME_S: Final = 120
 """Longer than trying takes; what a crash leaves behind is worth nothing after that."""
@@ -54,9 +54,9 @@ class OurBroker:
     ca: str | None = None
     patience_s: float = 5.0
 
-    def trial(self, client_id: str, username: str, password: SecretStr) -> TrialLogin:
+    def probe(self, client_id: str, username: str, password: SecretStr) -> ProbeLogin:
         """Say how one logs in."""
-        return TrialLogin(
+        return ProbeLogin(
             self.url,
             client_id,
             username,
@@ -82,29 +82,29 @@ class OurBroker:
         return SecretStr(tokens.issue(self.key, self.claims(principal)))
 
 
-class Guests(Protocol):
+class Accounts(Protocol):
     """Lets principals in for a moment."""
 
-    def hub(self) -> TrialLogin:
+    def hub(self) -> ProbeLogin:
         """Give a login of the hub, which does not disturb a hub that runs."""
         ...
 
-    async def admit(self, principal: Principal) -> TrialLogin:
+    async def allow(self, principal: Principal) -> ProbeLogin:
         """Let one in, and give its login."""
         ...
 
-    async def shut_out(self, principal: Principal) -> None:
+    async def revoke(self, principal: Principal) -> None:
         """Let one in no longer."""
         ...
 
-    def expired(self, principal: Principal) -> TrialLogin:
+    def expired(self, principal: Principal) -> ProbeLogin:
         """Give a login with a token that has expired."""
         ...
 
 
 @asynccontextmanager
-async def open_guests(broker: OurBroker) -> AsyncIterator[Guests]:
-    """Be ready to let guests in; all are forgotten at the end, also when trying is interrupted.
+async def open_accounts(broker: OurBroker) -> AsyncIterator[Accounts]:
+    """Be ready to let accounts in; all are forgotten at the end, also when trying is interrupted.
 
     Raises:
         LoginRefused: If the broker does not let the hub in.
@@ -112,7 +112,7 @@ async def open_guests(broker: OurBroker) -> AsyncIterator[Guests]:
     """
     if broker.kind == "embedded":
         embedded = _OnEmbedded(broker)
-        async with open_trial(embedded.hub()) as hub:
+        async with open_probe(embedded.hub()) as hub:
             if hub.refusal is not None:
                 raise LoginRefused(
                     f"{broker.url} refuses the login of the hub: {hub.refusal}", hint=_NOT_OURS
@@ -121,12 +121,12 @@ async def open_guests(broker: OurBroker) -> AsyncIterator[Guests]:
         return
     login = hub_login(broker.key, broker.instance)
     async with open_security(broker.url, login, ca=broker.ca) as security:
-        guests = _OnMosquitto(broker, security)
+        accounts = _OnMosquitto(broker, security)
         try:
-            yield guests
+            yield accounts
         finally:
             async with asyncio.timeout(_PATIENCE_S):
-                await guests.forget()
+                await accounts.forget()
 
 
 _NOT_OURS: Final = "Is it the broker of another home? Give its address, or provision it for this one."
@@ -139,25 +139,25 @@ class _OnEmbedded:
         self._broker = broker
         self._tokens: dict[Principal, Claims] = {}
 
-    def hub(self) -> TrialLogin:
+    def hub(self) -> ProbeLogin:
         principal = Principal("hub", self._broker.instance)
         return self._login(self._broker.claims(principal), f"{principal.id}-check-{secrets.token_hex(4)}")
 
-    async def admit(self, principal: Principal) -> TrialLogin:
+    async def allow(self, principal: Principal) -> ProbeLogin:
         claims = self._tokens[principal] = self._broker.claims(principal)
         return self._login(claims, principal.id)
 
-    async def shut_out(self, principal: Principal) -> None:
+    async def revoke(self, principal: Principal) -> None:
         told = Revocation(tokens=[self._tokens[principal].jti], before=datetime.now(UTC))
-        async with open_trial(self.hub()) as hub:
+        async with open_probe(self.hub()) as hub:
             await hub.publish(topics.BROKER_CONTROL.template, told.model_dump_json().encode())
 
-    def expired(self, principal: Principal) -> TrialLogin:
+    def expired(self, principal: Principal) -> ProbeLogin:
         return self._login(self._broker.claims(principal, lifetime_s=-_LIFETIME_S), principal.id)
 
-    def _login(self, claims: Claims, client_id: str) -> TrialLogin:
+    def _login(self, claims: Claims, client_id: str) -> ProbeLogin:
         token = SecretStr(tokens.issue(self._broker.key, claims))
-        return self._broker.trial(client_id, claims.sub, token)
+        return self._broker.probe(client_id, claims.sub, token)
 
 
 class _OnMosquitto:
@@ -166,28 +166,28 @@ class _OnMosquitto:
     def __init__(self, broker: OurBroker, security: DynamicSecurity) -> None:
         self._broker = broker
         self._security = security
-        self._door = MosquittoDoor(security)
+        self._broker_logins = MosquittoLogins(security)
         self._known: list[Principal] = []
 
-    def hub(self) -> TrialLogin:
+    def hub(self) -> ProbeLogin:
         login = hub_login(self._broker.key, self._broker.instance)
         client_id = f"{login.username}-check-{secrets.token_hex(4)}"
-        return self._broker.trial(client_id, login.username or "", SecretStr(login.password or ""))
+        return self._broker.probe(client_id, login.username or "", SecretStr(login.password or ""))
 
-    async def admit(self, principal: Principal) -> TrialLogin:
+    async def allow(self, principal: Principal) -> ProbeLogin:
         claims = self._broker.claims(principal)
         token = SecretStr(tokens.issue(self._broker.key, claims))
         self._known.append(principal)
-        await self._door.admit(BusLogin(principal, token, claims.exp))
-        return self._broker.trial(principal.id, principal.id, token)
+        await self._broker_logins.allow(BusLogin(principal, token, claims.exp))
+        return self._broker.probe(principal.id, principal.id, token)
 
-    async def shut_out(self, principal: Principal) -> None:
-        await self._door.shut_out(principal, Revocation(before=datetime.now(UTC)))
+    async def revoke(self, principal: Principal) -> None:
+        await self._broker_logins.revoke(principal, Revocation(before=datetime.now(UTC)))
 
-    def expired(self, principal: Principal) -> TrialLogin:
+    def expired(self, principal: Principal) -> ProbeLogin:
         claims = self._broker.claims(principal, lifetime_s=-_LIFETIME_S)
         token = SecretStr(tokens.issue(self._broker.key, claims))
-        return self._broker.trial(principal.id, principal.id, token)
+        return self._broker.probe(principal.id, principal.id, token)
 
     async def forget(self) -> None:
         """Delete all; what is gone already, or was never made, is no error."""

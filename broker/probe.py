@@ -21,7 +21,7 @@ from contracts.addresses import broker_endpoint
 from contracts.errors import Disconnected
 from identity.certificates import client_context
 
-__all__ = ["Received", "Trial", "TrialLogin", "open_trial"]
+__all__ = ["Probe", "ProbeLogin", "Received", "open_probe"]
 
 
 _UNKNOWN_VERSION: Final = frozenset({1, 132})
@@ -41,7 +41,7 @@ _SCHEMES: Final = ("mqtt", "mqtts", "ws", "wss")
 
 
 @dataclass(frozen=True)
-class TrialLogin:
+class ProbeLogin:
     """Where to log in, and as whom.
 
     Attributes:
@@ -63,27 +63,27 @@ class TrialLogin:
 
 
 @asynccontextmanager
-async def open_trial(login: TrialLogin) -> "AsyncIterator[Trial]":
+async def open_probe(login: ProbeLogin) -> "AsyncIterator[Probe]":
     """Log in once, and log out at the end. That the login was refused is an answer, not an error.
 
     Raises:
         Disconnected: If the broker cannot be reached, or does not answer.
         ConfigError: If the URL is none of a broker.
     """
-    trial = Trial(login if login.protocol else replace(login, protocol=5))
-    await trial.connect()
-    if login.protocol is None and trial.is_not_understood:
-        await trial.close()
-        trial = Trial(replace(login, protocol=4))
-        await trial.connect()
+    probe = Probe(login if login.protocol else replace(login, protocol=5))
+    await probe.connect()
+    if login.protocol is None and probe.is_not_understood:
+        await probe.close()
+        probe = Probe(replace(login, protocol=4))
+        await probe.connect()
     try:
-        yield trial
+        yield probe
     finally:
-        await trial.close()
+        await probe.close()
 
 
-class Trial:
-    """One connection with a client in a thread of its own. Made by `open_trial`.
+class Probe:
+    """One connection with a client in a thread of its own. Made by `open_probe`.
 
     Attributes:
         inbox: What is delivered.
@@ -92,7 +92,7 @@ class Trial:
         is_not_understood: Whether it was for the version of MQTT.
     """
 
-    def __init__(self, login: TrialLogin) -> None:
+    def __init__(self, login: ProbeLogin) -> None:
         self.inbox: asyncio.Queue[Received] = asyncio.Queue()
         self.gone = asyncio.Event()
         self.refusal: str | None = None

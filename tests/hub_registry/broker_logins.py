@@ -1,6 +1,6 @@
-"""A broker's door for tests: it keeps what it was told, and refuses or is away when asked to."""
+"""A broker's logins for tests: it keeps what it was told, and refuses or is away when asked to."""
 
-from broker.door import BusLogin
+from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.errors import Disconnected, LinkError, StrawberryError
 from contracts.presence import Revocation
@@ -21,20 +21,20 @@ class FakeDoor:
     def password(self, name: str, kind: str = "device") -> str | None:
         return self.passwords.get((kind, name))
 
-    async def admit(self, login: BusLogin) -> None:
+    async def allow(self, login: BusLogin) -> None:
         self._raise()
         place = (login.principal.kind, login.principal.id)
         if place in self.passwords:
             self.kicked.append(login.principal.id)
         self.passwords[place] = login.token.get_secret_value()
 
-    async def shut_out(self, principal: Principal, revocation: Revocation) -> None:
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
         self._raise()
         assert revocation.tokens
         if self.passwords.pop((principal.kind, principal.id), None):
             self.kicked.append(principal.id)
 
-    async def settle(self, logins, revocation: Revocation) -> None:
+    async def sync(self, logins, revocation: Revocation) -> None:
         self._raise()
         self.passwords = {
             (each.principal.kind, each.principal.id): each.token.get_secret_value() for each in logins

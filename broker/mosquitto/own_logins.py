@@ -1,4 +1,7 @@
-"""The file of Mosquitto's dynamic security, before Mosquitto runs for the first time."""
+"""Logins of hub and administrator on Mosquitto. Their passwords follow from the hub's key; none is stored.
+
+The administrator of a Mosquitto that we start is written into the plugin's file before the first start.
+"""
 
 import base64
 import hashlib
@@ -11,8 +14,27 @@ from typing import Any, Final
 from contracts import topics
 from contracts.joining import Login
 from identity.files import write_private
+from identity.keys import KeyPair
 
-__all__ = ["keep_admin"]
+__all__ = ["ADMIN", "HUB", "admin_login", "hub_login", "keep_admin"]
+
+ADMIN: Final = "strawberry-admin"
+"""User name of the administrator of a Mosquitto that we start ourselves."""
+
+HUB: Final = "strawberry-hub-"
+"""The user name of a hub process is this and its instance."""
+
+
+def hub_login(key: KeyPair, instance: str) -> Login:
+    """Give the login of a hub process, which may also let devices in and out."""
+    password = key.secret(f"mosquitto hub {instance}").get_secret_value()
+    return Login(username=f"{HUB}{instance}", password=password)
+
+
+def admin_login(key: KeyPair) -> Login:
+    """Give the login of the administrator of a Mosquitto that we start ourselves."""
+    return Login(username=ADMIN, password=key.secret("mosquitto admin").get_secret_value())
+
 
 _logger = logging.getLogger(__name__)
 
