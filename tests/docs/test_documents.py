@@ -108,7 +108,7 @@ def test_a_command_of_the_documents_succeeds(environment: dict[str, str], comman
 
 
 @pytest.mark.parametrize(
-    "target", sorted({t for _, b in blocks("sh") for t in re.findall(r"^make (\w+)$", b, re.MULTILINE)})
+    "target", sorted({t for _, b in blocks("sh") for t in re.findall(r"^make ([\w-]+)", b, re.MULTILINE)})
 )
 def test_a_make_target_of_the_documents_exists(target: str) -> None:
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -139,7 +139,7 @@ def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(command: st
 
 def test_another_machine_joins_as_the_readme_says(tmp_path: Path, sandbox_files: Path) -> None:
     page = (ROOT / "README.md").read_text("utf-8")
-    section = page[page.index("### Other machines") :]
+    section = page[page.index("## Add other machines") :]
     up, join, run, approve = re.findall(r"^strawberry (.*?) *(?:#.*)?$", section, re.MULTILINE)[:4]
     with House(tmp_path / "house", sandbox=sandbox_files) as home:
         ports = ("--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
@@ -205,3 +205,16 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
     for file in [*DOCUMENTS, SKILLS_PAGE]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text("utf-8")):
             assert (file.parent / target).exists(), f"{file.name}: {target}"
+
+
+def test_the_page_about_http_has_every_route_of_the_hub() -> None:
+    page = (ROOT / "docs" / "http.md").read_text("utf-8")
+    written = {re.sub(r"\{\w+\}", "{}", path) for path in re.findall(r"`[A-Z]+ (/[^`]*)`", page)}
+    source = "\n".join(
+        file.read_text("utf-8")
+        for package in ("hub_agent", "hub_registry", "chat")
+        for file in (ROOT / package / "http").glob("*.py")
+    )
+    served = set(re.findall(r'"(/(?:api|v1|\.well-known)/[^"]*[^"/])"', source))
+    assert served >= {"/api/chat", "/api/skills/call", "/api/tokens"}
+    assert {re.sub(r"\{\w+\}", "{}", path) for path in served} <= written
