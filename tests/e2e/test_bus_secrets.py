@@ -12,6 +12,7 @@ import pytest
 from identity.keys import KeyPair
 from tests.e2e.house import House, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
+from tests.forkserver import SCRIPT
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
@@ -59,6 +60,8 @@ def test_no_secret_of_the_bus_is_in_any_log(
 ) -> None:
     require(find_mosquitto() is not None, HINT)
     with Secured(tmp_path / "theirs") as theirs, House(tmp_path / "house", sandbox=sandbox_files) as house:
+        # Not forked: what stands on their command lines is looked at.
+        house.program = SCRIPT
         theirs.add_zigbee()
         (house.home / ".env").write_text(f'BESIDE="{HOUSE_PASSWORD}"\n')
         (house.home / "strawberry.toml").write_text(
@@ -81,6 +84,7 @@ def test_no_secret_of_the_bus_is_in_any_log(
         key = KeyPair.load(house.home / "hub" / "key.pem")
         secrets |= {key.secret(f"mosquitto {who}").get_secret_value() for who in ("hub main", "admin")}
         in_sight = {word for process in _processes(house) for word in _words(process)}
+        assert SCRIPT[0] in in_sight
         assert house.cli("broker", "logout", "watcher").returncode == 0
         house.json("devices", "revoke", pc.id)
         wait_for(lambda: f" refuses {pc.id}: " in house.log(pc.id), what="the spoke to notice")
