@@ -1,4 +1,4 @@
-"""Who may log in to the bus: what the hub tells a broker, whatever kind of broker it is."""
+"""Logins of a broker of our own, of whatever kind, as the hub changes them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class BrokerLogins(Protocol):
     """
 
     async def allow(self, login: BusLogin) -> None:
-        """Let one in, with this token and with no other; it is disconnected where it used another."""
+        """Allow a login with this token and no other; a client that used another is disconnected."""
         ...
 
     async def revoke(self, principal: Principal, revocation: Revocation) -> None:
-        """Let one in no longer, and disconnect it at once.
+        """Remove a login, and disconnect its client at once.
 
         Args:
             revocation: Its tokens.
@@ -47,7 +47,7 @@ class BrokerLogins(Protocol):
         ...
 
     async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
-        """Make the broker agree as a whole: these may log in, and nobody else that was let in before.
+        """Make the broker agree as a whole: these may log in, and no others that were allowed before.
 
         Args:
             revocation: All tokens that are revoked and have not expired.

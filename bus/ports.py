@@ -21,7 +21,7 @@ def listen(host: str, port: int, *, purpose: str) -> socket.socket:
         host: An address or name; an IPv6 address without brackets. ``::`` is every address of the machine,
             ``0.0.0.0`` every one of IPv4.
         port: 0 takes any free one.
-        purpose: What it is for, as it stands in the error, for example ``MQTT``.
+        purpose: What it is for, as the error names it, for example ``MQTT``.
 
     Raises:
         PortTaken: If another program has it; names the process where the system tells.
@@ -95,7 +95,7 @@ def port_owner(port: int) -> str | None:
     """Name the process that listens on a TCP port, for example ``mosquitto (pid 812)``.
 
     Returns:
-        None where nobody does, or the system does not tell this user.
+        None if there is none, or the system does not tell this user.
     """
     # 20 ms that a start does not need otherwise.
     import psutil

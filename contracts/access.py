@@ -112,7 +112,7 @@ def _reader_rights(principal: Principal) -> tuple[Right, ...]:
 
 
 def covers(pattern: str, filter_: str) -> bool:
-    """Whether everything that ``filter_`` (a topic or a filter) matches is matched by ``pattern``.
+    """Return whether everything that ``filter_`` (a topic or a filter) matches is matched by ``pattern``.
 
     Topics whose first level starts with ``$`` are covered only by a pattern that names that level
     (MQTT 3.1.1, section 4.7.2).
@@ -131,5 +131,5 @@ def covers(pattern: str, filter_: str) -> bool:
 
 
 def allowed(given: tuple[Right, ...], action: Action, topic: str) -> bool:
-    """Whether one of these rights permits the action on a topic or, to subscribe, on a filter."""
+    """Return whether one of these rights permits the action on a topic or, to subscribe, on a filter."""
     return any(right.action == action and covers(right.filter, topic) for right in given)

@@ -74,5 +74,5 @@ def is_loopback(host: str | None) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it is written in a URL: an IPv6 address stands in brackets."""
+    """Return a host as it is written in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host

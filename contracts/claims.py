@@ -1,4 +1,4 @@
-"""What stands in a token: a JWT, signed by the hub with EdDSA (RFC 7519, RFC 8037)."""
+"""Claims of a token: a JWT, signed by the hub with EdDSA (RFC 7519, RFC 8037)."""
 
 from typing import Annotated, Final, Literal
 

@@ -1,6 +1,6 @@
 """What a hub says about itself on the local network (DNS-SD, RFC 6763); it only suggests an address.
 
-Nothing of it is signed: whoever finds a hub by it checks the key as with any other address.
+Nothing of it is signed: a device that finds a hub by it checks the key as with any other address.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the hub keeps on a broker that stands in the house beside the bus: all retained, nothing signed."""
+"""Topics of the hub on a broker beside the bus: all retained, nothing signed."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _INSTANCE: Final[TypeAdapter[str]] = TypeAdapter(InstanceName)
 
 
 def availability(instance: str) -> str:
-    """Give the topic that tells whether a hub process is there, as Home Assistant understands it.
+    """Return the topic that tells whether a hub process is there, as Home Assistant understands it.
 
     It carries `ONLINE` or `OFFLINE`, the second also as the Last Will.
 

@@ -101,7 +101,7 @@ class HubCard(Part):
 
 
 class JoinRequest(Part):
-    """A device that asks to be let in by code (``POST /api/devices/join``).
+    """A device that asks to join by code (``POST /api/devices/join``).
 
     Attributes:
         name: What it would like to be called.
@@ -119,7 +119,7 @@ class JoinAsked(Part):
         code: For a person, to be typed where the hub is trusted. It is shown beside the fingerprint before
             anything is known of who made it, so it has no room for another fingerprint, nor for what moves
             a cursor.
-        secret: For the device alone, to ask with whether it was let in; 128 bits.
+        secret: For the device alone, to ask with whether it was approved; 128 bits.
         expires_in_s: How long both are good.
         interval_s: How often it may ask.
     """
@@ -131,7 +131,7 @@ class JoinAsked(Part):
 
 
 class JoinPoll(Part):
-    """Whether it was let in (``POST /api/devices/join/poll``)."""
+    """Whether it was approved (``POST /api/devices/join/poll``)."""
 
     secret: Annotated[str, Field(max_length=200, repr=False)]
 
@@ -148,9 +148,9 @@ class JoinState(Part):
 
 
 def join_fingerprint(*, hub_key: str, device_key: str, ca: str | None) -> str:
-    """Give what a person compares on both screens: it binds both keys and the certificate authority.
+    """Return what a person compares on both screens: it binds both keys and the certificate authority.
 
-    Whoever stands in between would have to show each side other keys, and so another fingerprint.
+    A man in the middle would have to show each side other keys, and so another fingerprint.
 
     Args:
         hub_key: Fingerprint of the hub's key.
@@ -167,5 +167,5 @@ def join_fingerprint(*, hub_key: str, device_key: str, ca: str | None) -> str:
 
 
 def ca_document(*, hub_id: str, ca: str) -> bytes:
-    """Give the bytes that the hub's key signs to vouch for its certificate authority."""
+    """Return the bytes that the hub's key signs to vouch for its certificate authority."""
     return b"\0".join((_CA, hub_id.encode(), ca.encode()))

@@ -22,7 +22,7 @@ _HUB_BRANCHES: Final = frozenset({"chat", "watchers", "captures"})
 
 
 def is_device_id(text: str) -> bool:
-    """Whether the text can be a device's id: ``[a-z][a-z0-9_]{0,31}``, no keyword, not reserved."""
+    """Return whether the text can be a device's id: ``[a-z][a-z0-9_]{0,31}``, no keyword, not reserved."""
     return bool(_DEVICE_ID.match(text)) and not keyword.iskeyword(text) and text not in RESERVED
 
 

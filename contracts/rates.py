@@ -86,7 +86,7 @@ class SourceLimit:
 
     def __init__(self, *, per_minute: int, clock: Clock = time.monotonic) -> None:
         self._sources = TokenBuckets(burst=per_minute, per_second=per_minute / 60, clock=clock)
-        # Somebody with many addresses must not have many times as much.
+        # A source with many addresses must not have many times as much.
         self._all = TokenBucket(burst=10 * per_minute, per_second=per_minute / 6, clock=clock)
 
     def exceeded(self, source: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a signature stands in a message, without the cryptography itself.
+"""Format of a signature in a message, without the cryptography itself.
 
 A signed payload is a JSON object whose last field is ``"sig"``: 86 characters of unpadded
 base64url, an Ed25519 signature (RFC 8032). It covers, joined by NUL, the context, the hub id, the key
@@ -22,12 +22,12 @@ _TAIL: Final = len(_OPEN) + _ENCODED + len(_CLOSE)
 
 
 def signed_bytes(hub_id: str, key_id: str, topic: str, body: bytes) -> bytes:
-    """What is signed: the body bound to the hub, the key and the topic it is published on."""
+    """Return what is signed: the body bound to the hub, the key and the topic it is published on."""
     return b"\0".join((CONTEXT, hub_id.encode(), key_id.encode(), topic.encode(), body))
 
 
 def body_of(document: bytes) -> bytes:
-    """Give the bytes to be signed of a serialised JSON object: all but its closing brace.
+    """Return the bytes to be signed of a serialised JSON object: all but its closing brace.
 
     Raises:
         ValueError: If it is not a JSON object with at least one field.

@@ -90,9 +90,9 @@ class Topic(Generic[Payload]):
         )
 
     def place(self, topic: str) -> dict[str, str] | None:
-        """Give the variable levels as they stand, or None where the topic has other levels than this row.
+        """Return the variable levels as they stand, or None where the topic has other levels than this row.
 
-        Whoever may publish by a filter may put there what no topic of ours has; see `match`.
+        A client that may publish by a filter may use levels that no topic of ours has; see `match`.
         """
         levels = topic.split("/")
         if len(levels) != len(self.levels):
@@ -106,7 +106,7 @@ class Topic(Generic[Payload]):
         return values
 
     def match(self, topic: str) -> dict[str, str] | None:
-        """Give the values of the variable levels, or None where the topic is not of this row."""
+        """Return the values of the variable levels, or None where the topic is not of this row."""
         values = self.place(topic)
         if values is None:
             return None
@@ -145,7 +145,7 @@ CONTROL: Final = Topic("devices/{device}/control/{call}", TypeAdapter(Control), 
 RESULT: Final = Topic("devices/{device}/results/{instance}/{call}", REPLY, "device", signed=True)
 HUB_STATUS: Final = Topic("hub/{instance}/status", TypeAdapter(HubStatus), "hub", retained=True, signed=True)
 CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", TypeAdapter(ChatRequest), "chatter")
-"""Signed by a device, plain from a granted client, so whoever takes it decides by the principal."""
+"""Signed by a device, plain from a granted client, so the receiver decides by the principal."""
 CHAT_REPLY: Final = Topic("hub/chat/{principal}/reply/{request}", TypeAdapter(ChatReply), "hub")
 """Signed to a device, plain to a client."""
 WATCHER: Final = Topic("hub/watchers/{watcher}", TypeAdapter(WatcherState), "hub", retained=True)
@@ -189,18 +189,18 @@ ALL_SKILLS: Final = "devices/+/skills/#"
 
 
 def branches_of(principal: str) -> tuple[str, ...]:
-    """Give filters for all that a device or client may ever have published."""
+    """Return filters for all that a device or client may ever have published."""
     name = _check("principal", principal)
     return f"devices/{name}/#", f"hub/chat/{name}/#"
 
 
 def has_place(topic: str) -> bool:
-    """Whether the table has a place for a topic; what else stands on our branches is somebody else's."""
+    """Return whether the table has a place for a topic; any other topic on our branches is foreign."""
     return any(row.place(topic) is not None for row in TOPICS)
 
 
 def find(topic: str) -> tuple[Topic[Any], dict[str, str]] | None:
-    """Give the row that a topic belongs to with its values, or None where it belongs to none."""
+    """Return the row that a topic belongs to with its values, or None where it belongs to none."""
     for row in TOPICS:
         values = row.match(topic)
         if values is not None:

@@ -39,14 +39,14 @@ __all__ = [
 
 _AUTHORITY: Final = timedelta(days=3652)
 _SERVER: Final = timedelta(days=397)
-"""What browsers accept at most of public authorities; nobody can complain about less."""
+"""The most that browsers accept of public authorities."""
 _BACKDATED: Final = timedelta(days=1)
 """The clocks of two machines may differ, and many a small one starts with yesterday's time."""
 _RENEWED_BEFORE: Final = timedelta(days=30)
 
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\Z")
 _ELSEWHERE: Final = "192.0.2.1"
-"""An address of nobody (RFC 5737), to ask the system which of its own it would use to get there."""
+"""A documentation address (RFC 5737), to ask the system which of its own it would use to get there."""
 _PATIENCE_S: Final = 5.0
 """How long another process may take to make the same files; it takes milliseconds."""
 
@@ -140,7 +140,7 @@ class Authority:
     def ensure(
         self, names: Collection[str], addresses: Collection[str], *, directory: Path
     ) -> "ServerCertificate":
-        """Give the server certificate that is there; a new one where it is missing, unfit, or due."""
+        """Return the server certificate that is there; a new one where it is missing, unfit, or due."""
         try:
             certificate = ServerCertificate.load(directory)
         except ConfigError:
@@ -150,7 +150,7 @@ class Authority:
         return certificate
 
     def issued(self, certificate: "ServerCertificate") -> bool:
-        """Whether a server certificate is by this authority."""
+        """Return whether a server certificate is by this authority."""
         try:
             _read_certificate(certificate.certificate).verify_directly_issued_by(self._certificate)
         except (ConfigError, ValueError, TypeError, InvalidSignature):
@@ -211,7 +211,7 @@ class ServerCertificate:
         return context
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have a context that is in use show this certificate from now on, to whoever connects next.
+        """Have a context that is in use show this certificate to all who connect from now on.
 
         Raises:
             ConfigError: If the files cannot be used.
@@ -224,7 +224,7 @@ class ServerCertificate:
 
 
 def needs_renewal(certificate: ServerCertificate, names: Collection[str], addresses: Collection[str]) -> bool:
-    """Whether a certificate should be made anew: 30 days are left, or a name or address is not in it."""
+    """Return whether to renew a certificate: 30 days are left, or a name or address is missing in it."""
     hosts, numbers = _sorted_out([*names, *addresses])
     if certificate.expires_at - time.time() < _RENEWED_BEFORE.total_seconds():
         return True
@@ -256,7 +256,7 @@ def client_context(ca: str | None) -> ssl.SSLContext:
 
 
 def own_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the host names and the IP addresses of this machine, as others in the home may write them."""
+    """Return the host names and the IP addresses of this machine, as others in the home may write them."""
     host = socket.gethostname().lower().rstrip(".")
     short = host.partition(".")[0]
     names = {host, short, f"{short}.local"}
@@ -304,7 +304,7 @@ def _make_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 
 
 def _usage(*, signature: bool) -> x509.KeyUsage:
-    """Give what a key is for: a server's signs handshakes, an authority's signs certificates."""
+    """Return what a key is for: a server's signs handshakes, an authority's signs certificates."""
     return x509.KeyUsage(
         digital_signature=signature,
         content_commitment=False,

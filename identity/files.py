@@ -75,7 +75,7 @@ def only_one(directory: Path, *, what: str, hint: str) -> Iterator[None]:
 
 
 def is_held(directory: Path, *, by: int | None = None) -> bool:
-    """Whether a process holds a directory by `only_one`; this one counts, too.
+    """Return whether a process holds a directory by `only_one`; this one counts, too.
 
     Args:
         by: The process id that it must have; None for any.

@@ -1,6 +1,6 @@
 """Ed25519 keys: the identity of the hub and of every device.
 
-Signing and verifying is libsodium's, which takes half the time of OpenSSL and stands in the way of every
+Signing and verifying is libsodium's, which takes half the time of OpenSSL and is part of every
 call twice; files and tokens are the business of ``cryptography`` and PyJWT.
 """
 
@@ -73,11 +73,11 @@ class PublicKey:
         return _encode(hashlib.sha256(canonical.encode()).digest())
 
     def jwk(self) -> dict[str, str]:
-        """The key as a JWK with its ``kid``."""
+        """Return the key as a JWK with its ``kid``."""
         return {"kty": "OKP", "crv": "Ed25519", "x": _encode(self.raw), "kid": self.kid}
 
     def verify(self, signature: bytes, data: bytes) -> bool:
-        """Whether the signature over the data is by this key."""
+        """Return whether the signature over the data is by this key."""
         if len(signature) != SIGNATURE_BYTES:
             return False
         try:

@@ -109,7 +109,7 @@ def verify(
 
 
 def token_id(token: str) -> str:
-    """Give the ``jti`` of a token of our own making, which is not checked again.
+    """Return the ``jti`` of a token of our own making, which is not checked again.
 
     Raises:
         Unauthorized: If it is no token.

@@ -1,4 +1,4 @@
-"""Runs Python that nobody has read: Deno and Pyodide, without permissions, behind a Python client."""
+"""The sandbox for programs of a model: Deno and Pyodide without permissions, behind a Python client."""
 
 from sandbox_host.calls import CallHandler
 from sandbox_host.install import Installed, Progress, find, install

@@ -199,7 +199,7 @@ class Interpreter:
             raise SandboxError(f"the sandbox did not start: {last}", hint="run `strawberry doctor`")
 
     async def read_lines(self) -> None:
-        """Take in what the process says, until it ends."""
+        """Read the lines of the process until it ends."""
         assert self._process.stdout is not None
         try:
             while line := await self._process.stdout.readline():
@@ -317,7 +317,7 @@ class _Running:
         self._cut = self._cut or output.cut
 
     def finish(self, done: Done) -> None:
-        """Give the result of a program that ran to its end."""
+        """Return the result of a program that ran to its end."""
         value, plain = None, True
         try:
             value = done.plain_value()
@@ -336,7 +336,7 @@ class _Running:
         )
 
     def stop(self, status: RunStatus, problem: str) -> None:
-        """Give the result of a program that was stopped."""
+        """Return the result of a program that was stopped."""
         self._settle(RunResult(status, stdout=self._stdout(), problem=problem, truncated=self._cut))
 
     def _settle(self, result: RunResult) -> None:

@@ -64,7 +64,7 @@ class Installed:
     processes: Path
 
     def command(self, *, parent: int) -> list[str]:
-        """Give the command line of a sandbox process.
+        """Return the command line of a sandbox process.
 
         Args:
             parent: Id of the process whose end shall end it.
@@ -76,7 +76,7 @@ class Installed:
         return [*_run(self.home, *flags), str(self.home / "host.ts"), str(self.home / _IMAGE), str(parent)]
 
     def environment(self, cache: Path) -> dict[str, str]:
-        """Give the whole environment of a sandbox process; nothing of ours gets into it."""
+        """Return the whole environment of a sandbox process; nothing of ours gets into it."""
         return _bare_environment(cache)
 
 
@@ -162,7 +162,7 @@ class _Steps:
 
 
 async def find(directory: Path) -> Installed:
-    """Give the files that ``install`` put in place, after a check of their hashes.
+    """Return the files that ``install`` put in place, after a check of their hashes.
 
     Raises:
         SandboxError: If they are not there, or not as they were.
@@ -172,7 +172,7 @@ async def find(directory: Path) -> Installed:
 
 @asynccontextmanager
 async def private_cache(installed: Installed) -> AsyncIterator[Path]:
-    """Give a cache directory that one process has for itself; it is deleted afterwards.
+    """Return a cache directory that one process has for itself; it is deleted afterwards.
 
     What a process leaves in its cache is run by the next one that uses the same, so none may share.
     """
@@ -308,7 +308,7 @@ def _fetch(staging: Path, steps: _Steps) -> None:
 
 
 def _registry(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give Deno the npm registry that npm itself would use.
+    """Return Deno the npm registry that npm itself would use.
 
     Deno reads the variable in capitals and the user's ``.npmrc``; npm also reads the variable in
     small letters and the machine's configuration.

@@ -16,7 +16,7 @@ class RunLimits:
 
     Attributes:
         seconds: Time, where the caller brings no ``Deadline`` of its own.
-        output_bytes: What it may print; the rest is cut, and the result says so.
+        output_bytes: What it may print; the rest is cut, and the result is marked.
         value_bytes: JSON of its last expression; a larger one is given as a cut text only.
         argument_bytes: JSON of one call's arguments.
         answer_bytes: JSON of one call's result.
@@ -69,7 +69,7 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the clock stand still meanwhile; several pauses may overlap."""
+        """Stop the clock for the block; several pauses may overlap."""
         self._pauses += 1
         self._left, self._since = self.left, None
         self._changed.set()

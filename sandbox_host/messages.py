@@ -54,7 +54,7 @@ class Call(_Line):
         return len(self.path) <= _MAX_PATH and _DOTTED.fullmatch(self.path) is not None
 
     def arguments(self) -> tuple[list[Json], dict[str, Json]]:
-        """Give the positional and the named arguments.
+        """Return the positional and the named arguments.
 
         Raises:
             InvalidMessage: If they cannot be read.
@@ -76,7 +76,7 @@ class Done(_Line):
     left_over: int = Field(ge=0)
 
     def plain_value(self) -> Json:
-        """Give the last expression.
+        """Return the last expression.
 
         Raises:
             InvalidMessage: If it is not plain data, or nested too deep.
@@ -131,11 +131,11 @@ ToGuest = Run | Answer
 
 
 def write(message: ToGuest) -> bytes:
-    """Give a message as the line that goes to the process."""
+    """Return a message as the line that goes to the process."""
     return message.model_dump_json().encode() + b"\n"
 
 
 def error_body(error: CallError) -> str:
-    """Give the body of an answer that says why a call gave no result."""
+    """Return the body of an answer that says why a call gave no result."""
     fields = {"code": error.code.value, "message": error.message, "hint": error.hint, "device": error.device}
     return json.dumps({"error": fields}, ensure_ascii=False)

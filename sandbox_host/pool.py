@@ -134,7 +134,7 @@ class Session:
         return replace(result, fresh=fresh, lost=lost)
 
     def drop(self, reason: str) -> None:
-        """Give up the process and with it all variables; the next run gets another one.
+        """Return up the process and with it all variables; the next run gets another one.
 
         Args:
             reason: Why, in a few words; the next run's result says it.
@@ -162,7 +162,7 @@ class Pool:
         self._closed = False
 
     async def session(self, conversation: str) -> Session:
-        """Give the session of a conversation; its process starts with its first run.
+        """Return the session of a conversation; its process starts with its first run.
 
         Args:
             conversation: Any id. Conversations never see each other's variables.
@@ -176,7 +176,7 @@ class Pool:
         return session
 
     async def seat(self, session: Session) -> "_Process":
-        """Give a process to a session, if need be that of the session that rests longest.
+        """Return a process to a session, if need be that of the session that rests longest.
 
         Waits while as many sessions as there may be processes are all running something.
 
@@ -209,7 +209,7 @@ class Pool:
         self.room_changed()
 
     def room_changed(self) -> None:
-        """Let sessions that wait for a seat look again."""
+        """Wake the sessions that wait for a process."""
         self._room.set()
 
     async def keep_spares(self) -> None:
@@ -239,7 +239,7 @@ class Pool:
                     session.drop(f"nothing was run for {limit:g} s")
 
     def close(self) -> None:
-        """Kill every process, and let nobody have one any more."""
+        """Kill every process, and start no more."""
         self._closed = True
         for process in self._processes:
             process.close("the pool was closed")

@@ -1,4 +1,4 @@
-"""Proves by trying that a broker does what the bus needs, and denies what nobody should be allowed."""
+"""The checks of ``strawberry broker check``: that a broker does what the bus needs and denies the rest."""
 
 from contextlib import aclosing
 

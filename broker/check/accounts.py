@@ -1,4 +1,4 @@
-"""Principals for a moment, to try a broker of our own with: let in, shut out, and forgotten again."""
+"""Temporary accounts on a broker of our own, to check it with; all are deleted at the end."""
 
 import asyncio
 import secrets
@@ -55,7 +55,7 @@ class OurBroker:
     patience_s: float = 5.0
 
     def probe(self, client_id: str, username: str, password: SecretStr) -> ProbeLogin:
-        """Say how one logs in."""
+        """Return the login of a client."""
         return ProbeLogin(
             self.url,
             client_id,
@@ -86,19 +86,19 @@ class Accounts(Protocol):
     """Lets principals in for a moment."""
 
     def hub(self) -> ProbeLogin:
-        """Give a login of the hub, which does not disturb a hub that runs."""
+        """Return a login of the hub, which does not disturb a hub that runs."""
         ...
 
     async def allow(self, principal: Principal) -> ProbeLogin:
-        """Let one in, and give its login."""
+        """Allow a principal to log in, and return its login."""
         ...
 
     async def revoke(self, principal: Principal) -> None:
-        """Let one in no longer."""
+        """Remove the login of a principal."""
         ...
 
     def expired(self, principal: Principal) -> ProbeLogin:
-        """Give a login with a token that has expired."""
+        """Return a login with a token that has expired."""
         ...
 
 

@@ -93,7 +93,7 @@ class Row(NamedTuple):
 
 
 def rows(who: Principal, *, device: str, other: str) -> Iterator[Row]:
-    """Give every line for a principal.
+    """Return every line for a principal.
 
     Args:
         device: Name of a device in the topics that are not another's, where it is none itself.

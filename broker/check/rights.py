@@ -21,7 +21,7 @@ from identity.keys import KeyPair
 __all__ = ["try_ours", "try_rights"]
 
 _OPEN: Final = (
-    "Whoever reaches the broker takes part in the bus. Provision it again: strawberry broker provision."
+    "Anyone who reaches the broker can take part in the bus. Provision it again: strawberry broker provision."
 )
 _REDO: Final = "Provision the broker again: strawberry broker provision."
 _SHOWN: Final = 5
@@ -40,7 +40,7 @@ class _Cast:
 
     @classmethod
     async def of(cls, accounts: Accounts) -> "_Cast":
-        """Let them in."""
+        """Allow them to log in."""
         tag = secrets.token_hex(4)
         device, other = Principal("device", f"check_{tag}_a"), Principal("device", f"check_{tag}_b")
         owner = f"check_{tag}_user"

@@ -1,4 +1,4 @@
-"""Trying a broker of others that carries our bus, too: what works, and what nobody protects there."""
+"""Checks of a foreign broker that carries our bus, too: what works there, and what is not protected."""
 
 import secrets
 from collections.abc import AsyncGenerator
@@ -57,7 +57,7 @@ async def try_shared(broker: SharedBroker) -> AsyncGenerator[Finding, None]:
             yield finding
     yield await _try_strangers(login, broker.prefix + topics.EVENT.build(device=device, name="check"))
     yield Finding("what signatures protect", ok=True, detail=_PROTECTED)
-    yield Finding("what nobody protects here", ok=True, detail=_UNPROTECTED, hint=_OWN)
+    yield Finding("what is not protected here", ok=True, detail=_UNPROTECTED, hint=_OWN)
 
 
 async def _try_strangers(login: ProbeLogin, topic: str) -> Finding:
@@ -77,7 +77,9 @@ async def _try_strangers(login: ProbeLogin, topic: str) -> Finding:
 
 _LOGIN = "Check the username and the password in strawberry.toml and .env."
 _ANONYMOUS = "Forbid it on the broker (Mosquitto: allow_anonymous false), and give everybody a login."
-_PROTECTED = "calls, results, registrations and presence are signed: nobody can invent, change or repeat them"
+_PROTECTED = (
+    "calls, results, registrations and presence are signed: they cannot be forged, changed or repeated"
+)
 _UNPROTECTED = (
     "every login of this broker may be able to read calls with their arguments, to invent heartbeats, "
     "values and events of any device, and to delay or drop what passes"

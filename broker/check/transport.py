@@ -1,4 +1,4 @@
-"""What the bus needs of any broker, whoever may log in there: QoS 1, retained messages, size."""
+"""Checks of what the bus needs of any broker: QoS 1, retained messages, message size."""
 
 import secrets
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ async def try_transport(login: ProbeLogin, topic: str) -> AsyncGenerator[Finding
     """Try what a login can count on.
 
     Args:
-        topic: One that it may publish and subscribe to, and that nobody else uses. It is empty afterwards.
+        topic: One that it may publish and subscribe to, and that has no other use. It is empty afterwards.
 
     Raises:
         Disconnected: If the broker cannot be reached.
@@ -41,7 +41,7 @@ async def try_transport(login: ProbeLogin, topic: str) -> AsyncGenerator[Finding
 
 
 async def heard_before(probe: Probe, topic: str, mark: bytes) -> list[Received]:
-    """Give all that is delivered until the mark comes on the topic.
+    """Return all that is delivered until the mark comes on the topic.
 
     Raises:
         TimeoutError: If it does not come.
@@ -103,7 +103,7 @@ async def _retained(login: ProbeLogin, topic: str) -> Finding:
 
 
 async def _first(login: ProbeLogin, topic: str) -> Received | None:
-    """Give the message that is retained on a topic, seen by one who comes now."""
+    """Return the message that is retained on a topic, seen by one who comes now."""
     async with open_probe(replace(login, client_id=f"{login.client_id}-2")) as later:
         await later.subscribe(topic)
         mark = secrets.token_bytes(8)

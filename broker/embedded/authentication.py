@@ -51,7 +51,7 @@ class Revocations:
         return cls(path, tokens=tokens, only=only)
 
     def covers(self, claims: Claims) -> bool:
-        """Whether the token is revoked, or its principal has another one by now."""
+        """Return whether the token is revoked, or its principal has another one by now."""
         only = self._only.get(f"{claims.kind}/{claims.sub}")
         return claims.jti in self._tokens or (only is not None and only[0] != claims.jti)
 
@@ -100,24 +100,24 @@ class CompiledRights:
         self._receive = _pattern(self._rights, "receive")
 
     def may_publish(self, topic: str) -> bool:
-        """Whether a message may be published on the topic."""
+        """Return whether a message may be published on the topic."""
         return self._publish.fullmatch(topic) is not None
 
     def may_receive(self, topic: str) -> bool:
-        """Whether a message on the topic may be delivered."""
+        """Return whether a message on the topic may be delivered."""
         return self._receive.fullmatch(topic) is not None
 
     def may_subscribe(self, filter_: str) -> bool:
-        """Whether the whole of the filter lies within one right."""
+        """Return whether the whole of the filter lies within one right."""
         return access.allowed(self._rights, "subscribe", filter_)
 
     def may_receive_all(self, filter_: str) -> bool:
-        """Whether everything the filter matches may be delivered, so that nothing need be checked later."""
+        """Return whether all that the filter matches may be delivered, so that no message need be checked."""
         return access.allowed(self._rights, "receive", filter_)
 
 
 def _pattern(rights: Iterable[Right], action: Action) -> re.Pattern[str]:
-    """Give the pattern of the topics that ``access.allowed`` permits; it matches nothing for no right."""
+    """Return the pattern of the topics that ``access.allowed`` permits; it matches nothing for no right."""
     filters = [_filter_pattern(right.filter) for right in rights if right.action == action]
     return re.compile("|".join(filters) or r"(?!)")
 
@@ -150,7 +150,7 @@ class Login:
 
     @staticmethod
     def of(session: Session) -> "Login":
-        """Give the login of a session that the plugin has let in."""
+        """Return the login of a session that has logged in."""
         login: Login = session.attributes[_LOGIN]
         return login
 
@@ -193,7 +193,7 @@ def _fits(client_id: str, claims: Claims) -> bool:
 
 
 class TokenLogin(BaseAuthPlugin):
-    """Logs in whoever brings a token of the hub; nobody else, and nobody anonymously."""
+    """Accepts logins with a token of the hub, and no others."""
 
     @dataclass
     class Config:

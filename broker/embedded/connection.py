@@ -53,10 +53,10 @@ class Router(Protocol):
         """Drop a subscription."""
 
     def retained(self, connection: "Connection", filter_: str) -> list[str]:
-        """Give the topics of the retained messages that a new subscription is to get."""
+        """Return the topics of the retained messages that a new subscription is to get."""
 
     def retained_on(self, topic: str) -> Retained | None:
-        """Give the message that is retained on a topic right now."""
+        """Return the message that is retained on a topic right now."""
 
     def leave(self, connection: "Connection") -> None:
         """Part with it: it said goodbye, or is gone."""
@@ -254,7 +254,7 @@ class Connection(BrokerProtocolHandler):
             await self._wake.wait()
 
     def _next_id(self) -> int | None:
-        """Give a packet id that is not in use; None where none of the last ones was acknowledged."""
+        """Return a packet id that is not in use; None where none of the last ones was acknowledged."""
         if len(self._unacknowledged) >= _IDS - 1:
             return None
         while True:

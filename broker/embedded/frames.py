@@ -52,11 +52,11 @@ class FrameBuffer:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take in bytes as they came."""
+        """Append received bytes."""
         self._buffer += data
 
     def take(self) -> Frame | None:
-        """Give the next packet once it is complete.
+        """Return the next packet once it is complete.
 
         Raises:
             MalformedPacket: If its header is malformed or announces more than the limit.
@@ -71,7 +71,7 @@ class FrameBuffer:
         return frame
 
     def _header(self) -> tuple[int, int] | None:
-        """Give where the body of the next packet begins and ends; None if not known yet."""
+        """Return where the body of the next packet begins and ends; None if not known yet."""
         length = 0
         for position in range(1, 5):
             if position >= len(self._buffer):
@@ -186,7 +186,7 @@ async def read_connect(frame: Frame) -> ConnectPacket:
 
 
 def is_filter(text: str) -> bool:
-    """Whether the text is a well-formed topic filter (MQTT 3.1.1, section 4.7.1)."""
+    """Return whether the text is a well-formed topic filter (MQTT 3.1.1, section 4.7.1)."""
     levels = text.split("/")
     if not text or len(levels) > MAX_LEVELS or "#" in levels[:-1]:
         return False

@@ -1,4 +1,4 @@
-"""What one client may take of the embedded broker, and how refusals are told."""
+"""Limits of one client of the embedded broker, and the log of what is refused."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ _log = logging.getLogger(__name__)
 
 _MIB = 1024 * 1024
 _REMEMBERED = 1_000
-"""Refusals that are known as told; whoever makes more of them is told of more often."""
+"""Kinds of refusals that are remembered as logged; beyond them a kind may be logged more often."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Limits:
 
     Attributes:
         packet_bytes: Length of one packet; a registration of 50 methods has about 100 KiB.
-        connect_bytes: Length of the first packet, from somebody unknown yet: a token of 4 KiB and a will.
+        connect_bytes: Length of the first packet, before the login: a token of 4 KiB and a will.
         connect_timeout_s: Seconds a client has for its first packet.
         connections: Sockets at once; twice the thousand spokes that the hub is measured with.
         strangers: Sockets at once that have not logged in yet: half of a thousand spokes that all come back.

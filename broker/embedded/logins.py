@@ -21,7 +21,7 @@ _ONE_TOKEN: Final = ("device", "client")
 
 
 class EmbeddedLogins:
-    """Tells the embedded broker on its control topic; a `broker.logins.BrokerLogins`.
+    """Sends revocations to the embedded broker on its control topic; a `broker.logins.BrokerLogins`.
 
     Args:
         link: Of the hub, who alone may publish there.
@@ -31,7 +31,7 @@ class EmbeddedLogins:
         self._link = link
 
     async def allow(self, login: BusLogin) -> None:
-        """Let one in with this token and with no other; see `BrokerLogins.allow`.
+        """Allow a login with this token and with no other; see `BrokerLogins.allow`.
 
         Raises:
             Disconnected: While the broker is away.
@@ -39,7 +39,7 @@ class EmbeddedLogins:
         await self._tell([], dict([_only(login)]))
 
     async def revoke(self, principal: Principal, revocation: Revocation) -> None:
-        """Let one in no longer; of a user, only what came with these tokens; see `BrokerLogins.revoke`.
+        """Remove a login; of a user, only these tokens; see `BrokerLogins.revoke`.
 
         Raises:
             Disconnected: While the broker is away.

@@ -56,7 +56,7 @@ class Listener:
         """Refuse to be open to others by accident.
 
         Raises:
-            ConfigError: If other machines could come, TLS is missing, and nobody said that this is meant.
+            ConfigError: If other machines could connect without TLS, and that was not allowed explicitly.
         """
         if self.tls is None and not self.insecure and not is_loopback(self.host):
             raise ConfigError(
@@ -65,7 +65,7 @@ class Listener:
             )
 
     def url(self, port: int) -> str:
-        """Give the address for clients on this machine, for the port that it has got."""
+        """Return the address for clients on this machine, for the port that it has got."""
         host = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104 - compared
         scheme = _SCHEMES[self.transport][self.tls is not None]
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

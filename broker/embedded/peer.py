@@ -41,7 +41,7 @@ class Peer(Protocol):
         """Take any number of bytes: the client has logged in."""
 
     async def read(self) -> bytes:
-        """Give the next bytes; none at the end of the stream."""
+        """Return the next bytes; none at the end of the stream."""
 
     def write(self, data: bytes) -> None:
         """Send bytes at the end of this turn of the event loop, all of them together."""
@@ -100,7 +100,7 @@ class StreamPeer:
         self._most = None
 
     async def read(self) -> bytes:
-        """Give the next bytes; none at the end of the stream, or when a stranger sent too many."""
+        """Return the next bytes; none at the end of the stream, or when a stranger sent too many."""
         assert self._reader is not None
         try:
             data = await self._reader.read(CHUNK)

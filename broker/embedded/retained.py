@@ -22,7 +22,7 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """One retained message and the name of whoever published it."""
+    """One retained message and the name of its publisher."""
 
     topic: str
     payload: bytes
@@ -69,15 +69,15 @@ class RetainedStore:
             self._keep(message)
 
     def get(self, topic: str) -> Retained | None:
-        """Give the message retained on a topic."""
+        """Return the message retained on a topic."""
         return self._tree.get(topic)
 
     def matching(self, filter_: str) -> list[Retained]:
-        """Give the messages whose topics a filter matches."""
+        """Return the messages whose topics a filter matches."""
         return self._tree.of_filter(filter_)
 
     def share_with(self, message: Retained) -> Share:
-        """Give what the message's owner would have retained once it is kept."""
+        """Return what the message's owner would have retained once it is kept."""
         share = self._shares.get(message.owner, Share())
         before = self._tree.get(message.topic)
         if before is not None and before.owner == message.owner:
@@ -107,7 +107,7 @@ class RetainedStore:
             await self._flush()
 
     def finish(self) -> None:
-        """Let :meth:`run` write what is not in the file yet, and return."""
+        """Have :meth:`run` write what is not in the file yet, and return."""
         self._finished = True
         self._changed.set()
 

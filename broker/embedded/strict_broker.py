@@ -47,7 +47,7 @@ _CONTROL: Final = topics.BROKER_CONTROL.template
 _LOGIN_PLUGIN: Final = f"{TokenLogin.__module__}.{TokenLogin.__qualname__}"
 
 _HANDSHAKE_S: Final = 3600.0
-"""Seconds in which the same failure of TLS or WebSocket of one host is told once."""
+"""Seconds in which the same failure of TLS or WebSocket of one host is logged once."""
 
 _WATCH_S: Final = 1.0
 """Seconds between two looks for the silent and the expired: a keepalive of ours is 15 s."""
@@ -115,7 +115,7 @@ class StrictBroker(Broker):
             await peer.close()
 
     async def _welcome(self, peer: Peer) -> Connection | None:
-        """Let a client log in; None where it may not, or does not say a word."""
+        """Log a client in; None if it is refused or sends nothing."""
         frames = FrameBuffer(self._limits.connect_bytes)
         self._strangers += 1
         try:
@@ -131,7 +131,7 @@ class StrictBroker(Broker):
         except TimeoutError:
             self.refusals.report("a connection", "it sent no CONNECT in time", peer.address)
         except HandshakeFailed as error:
-            # A client that trusts somebody else tries for ever, and says the same each time.
+            # A client that trusts another authority retries for ever, with the same failure each time.
             self.refusals.report(_host_of(peer), error.message, every_s=_HANDSHAKE_S)
         except UnsupportedProtocol:
             # Not worth a log line: a client of MQTT 5 tries it first and falls back at once.
@@ -256,7 +256,7 @@ class StrictBroker(Broker):
                 acknowledge()
 
     def _excess(self, connection: Connection, publication: Publication) -> str | None:
-        """Give the reason why a message is too much at once, if it is; the hub has no such bound."""
+        """Return the reason why a message is too much at once, if it is; the hub has no such bound."""
         if connection.login.principal.kind == "hub":
             return None
         messages, volume = self._allowances[connection.login.name]
@@ -267,7 +267,7 @@ class StrictBroker(Broker):
         return None
 
     def _overstep(self, connection: Connection, publication: Publication) -> str | None:
-        """Give the reason why a message is refused by rights or room, if it is."""
+        """Return the reason why a message is refused by rights or room, if it is."""
         if not connection.login.rights.may_publish(publication.topic):
             return "it may not publish on this topic"
         if publication.topic.count("/") >= MAX_LEVELS:
@@ -328,18 +328,18 @@ class StrictBroker(Broker):
                 self._filters.remove(filter_)
 
     def retained(self, connection: Connection, filter_: str) -> list[str]:
-        """Give the topics of the retained messages that a new subscription is to get."""
+        """Return the topics of the retained messages that a new subscription is to get."""
         may_receive = connection.login.rights.may_receive
         return [message.topic for message in self._store.matching(filter_) if may_receive(message.topic)]
 
     def retained_on(self, topic: str) -> Retained | None:
-        """Give the message that is retained on a topic right now."""
+        """Return the message that is retained on a topic right now."""
         return self._store.get(topic)
 
     # ---- revoking
 
     def _obey(self, connection: Connection, payload: bytes, acknowledge: Callable[[], None]) -> None:
-        """Do what the hub says on the control topic; acknowledged when it will outlive a restart."""
+        """Apply a revocation of the hub; acknowledged when it is stored."""
         try:
             revocation = topics.BROKER_CONTROL.parse(payload)
         except InvalidMessage as error:
@@ -364,7 +364,7 @@ class StrictBroker(Broker):
     # ---- life cycle
 
     async def watch(self) -> None:
-        """Disconnect whoever is silent beyond its keepalive or whose token expires, until cancelled."""
+        """Disconnect clients that exceed their keepalive or whose token expires, until cancelled."""
         while True:
             await asyncio.sleep(_WATCH_S)
             now, moment = self._loop.time(), time.time()
@@ -376,7 +376,7 @@ class StrictBroker(Broker):
                     self.drop(connection, "its token has expired")
 
     async def dismiss(self) -> None:
-        """Disconnect everybody, publish their wills, and let nobody in any more."""
+        """Disconnect all clients, publish their wills, and accept no more."""
         self._stopping = True
         for connection in self._connections():
             self.leave(connection)
@@ -385,13 +385,13 @@ class StrictBroker(Broker):
         await self._idle.wait()
 
     async def _start_listeners(self) -> None:
-        """Listening is the business of ``open_embedded``, which knows where."""
+        """Do nothing: ``open_embedded`` opens the listeners."""
 
     async def _session_monitor(self) -> None:
-        """Nothing to do: a session ends with its connection."""
+        """Do nothing: a session ends with its connection."""
 
     async def _broadcast_loop(self) -> None:
-        """Nothing to do: messages are routed as they come, and not queued in between."""
+        """Do nothing: messages are routed as they come, and not queued in between."""
 
 
 def _nothing() -> None:

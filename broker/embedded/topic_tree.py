@@ -21,7 +21,7 @@ class TopicTree(Generic[T]):
         self._root: _Node[T] = _Node()
 
     def get(self, key: str) -> T | None:
-        """Give the value of exactly this topic or filter."""
+        """Return the value of exactly this topic or filter."""
         node: _Node[T] | None = self._root
         for level in key.split("/"):
             node = node.children.get(level) if node else None
@@ -55,7 +55,7 @@ class TopicTree(Generic[T]):
             del parent.children[level]
 
     def of_topic(self, topic: str) -> list[T]:
-        """Give the values of the filters that match a topic."""
+        """Return the values of the filters that match a topic."""
         found: list[T] = []
         # A wildcard in the first place does not match the broker's own topics (MQTT 3.1.1, 4.7.2).
         wild = not topic.startswith("$")
@@ -84,7 +84,7 @@ class TopicTree(Generic[T]):
         return found
 
     def of_filter(self, filter_: str) -> list[T]:
-        """Give the values of the topics that a filter matches."""
+        """Return the values of the topics that a filter matches."""
         nodes: list[_Node[T]] = [self._root]
         levels = filter_.split("/")
         for position, level in enumerate(levels):

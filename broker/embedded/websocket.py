@@ -68,7 +68,7 @@ class WebSocketPeer:
         self._stream.trust()
 
     async def read(self) -> bytes:
-        """Give the next bytes; none at the end of the stream, or after a text message."""
+        """Return the next bytes; none at the end of the stream, or after a text message."""
         while not self._inbox and not self._ended:
             data = await self._stream.read()
             if not data:
@@ -121,7 +121,7 @@ class WebSocketPeer:
             raise HandshakeFailed(f"its WebSocket request was refused ({response.status_code})")
 
     def _refuse(self, request: Request) -> Response | None:
-        """Let in programs and the pages of this very machine, and no page of another site."""
+        """Accept programs and pages of this machine, and refuse pages of other sites."""
         hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
         name = _host_of(f"//{hosts[0]}") if len(hosts) == 1 else ""
         # A foreign site can only pretend to be us under a name (DNS rebinding), never under an address.

@@ -39,7 +39,7 @@ _LAST: Final = 0
 
 
 def role_name(principal: Principal) -> str:
-    """Name the role of one principal, which nobody else has."""
+    """Return the name of a principal's own role."""
     return f"{OURS}{principal.kind}-{principal.id}"
 
 
@@ -62,7 +62,7 @@ def _acls(principal: Principal) -> Iterator[Acl]:
             for hidden in (*topics.BROKER_OWN, topics.SHARED):
                 yield Acl(acltype="subscribePattern", topic=hidden, allow=False, priority=1)
     if principal.kind == "hub":
-        # It lets devices in and out.
+        # The hub adds and removes the logins of devices.
         for acltype in ("publishClientSend", "subscribePattern", "publishClientReceive"):
             yield Acl(acltype=acltype, topic=topics.ALL_DYNAMIC_SECURITY)
 
@@ -101,7 +101,7 @@ class WantedClient:
         username: On the broker.
         owner: Kept with the client for people, and for those who must tell whose it is.
         any_client_id: Whether several programs may use the login at the same time. Otherwise the client id
-            is the user name: whoever may choose it can take over another's connection.
+            is the user name: a client that may choose it can take over another's connection.
     """
 
     principal: Principal
@@ -128,10 +128,10 @@ class WantedClient:
         )
 
     def changes(self, state: State) -> list[Command]:
-        """List what makes the broker agree; nothing where it does, so that nobody is disconnected.
+        """List the commands that make the broker agree; none if it does, so that no client is disconnected.
 
         Raises:
-            Conflict: If somebody else has the user name.
+            Conflict: If another client has the user name.
         """
         client = state.clients.get(self.username)
         if client is not None and not client.has(self.role.rolename):
@@ -143,7 +143,7 @@ class WantedClient:
         if client is None:
             commands.append(self.creation)
         elif client.model_copy(update={"disabled": False}) != self.creation.client:
-            # Made anew in one message: a client whose password is changed is disconnected all the same.
+            # Replaced in one message: a client whose password is changed is disconnected all the same.
             commands += (DeleteClient(username=self.username), self.creation)
         elif client.disabled:
             commands.append(EnableClient(username=self.username))
@@ -154,7 +154,7 @@ async def ensure(security: DynamicSecurity, entry: WantedClient) -> bool:
     """Make the broker agree to one entry, and read it back; say whether anything had to be done.
 
     Raises:
-        Conflict: If somebody else has the user name.
+        Conflict: If another client has the user name.
         LinkError: If the broker does not do it, or does not keep it.
     """
     names = (entry.role.rolename, BASE.rolename)

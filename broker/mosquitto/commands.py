@@ -1,4 +1,4 @@
-"""What Mosquitto's dynamic security is told, and what it tells: its JSON as types.
+"""Commands and answers of Mosquitto's dynamic security: its JSON as types.
 
 Names are the plugin's own, see mosquitto_ctrl_dynsec(1) and the plugin's documentation at mosquitto.org.
 """
@@ -75,7 +75,7 @@ class Client(_Json):
     groups: tuple[GroupUse, ...] = ()
 
     def has(self, rolename: str) -> bool:
-        """Whether it has this role itself."""
+        """Return whether it has this role itself."""
         return any(each.rolename == rolename for each in self.roles)
 
 
@@ -123,7 +123,7 @@ class DeleteRole(Command):
 
 
 class CreateClient(Command):
-    """Let one log in.
+    """Add a client that may log in.
 
     Attributes:
         clientid: The only client id that it may use; None for any.
@@ -154,21 +154,21 @@ class CreateClient(Command):
 
 
 class DeleteClient(Command):
-    """Let one log in no longer, and forget it; it is disconnected."""
+    """Remove a client; it is disconnected."""
 
     command: Literal["deleteClient"] = "deleteClient"
     username: str
 
 
 class DisableClient(Command):
-    """Let one log in no longer; it is disconnected."""
+    """Refuse the login of a client; it is disconnected."""
 
     command: Literal["disableClient"] = "disableClient"
     username: str
 
 
 class EnableClient(Command):
-    """Let one log in again."""
+    """Allow the login of a client again."""
 
     command: Literal["enableClient"] = "enableClient"
     username: str

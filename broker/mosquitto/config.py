@@ -12,28 +12,28 @@ from contracts.errors import ConfigError
 __all__ = ["CertificateFiles", "MosquittoConfig", "MosquittoListener", "render"]
 
 _HEADER: Final = """\
-# Mosquitto as the bus of Strawberry. Nobody logs in without a name and a password, and
-# nobody may do anything that dynamic security does not allow."""
+# Mosquitto as the bus of Strawberry. Every login needs a user name and a password, and only
+# what dynamic security allows is allowed."""
 
 _SECURITY: Final = """\
 # Who may log in and do what: kept by the plugin, changed over MQTT while the broker runs.
 # The file has to be writable for Mosquitto, and readable for nobody else."""
 
 _PERSISTENCE: Final = """\
-# Retained messages outlive a restart; what is lost by a power cut is published again."""
+# Retained messages survive a restart. Those lost in a power cut are published again."""
 
 _FLOW: Final = """\
-# Without TCP_NODELAY a round trip takes 40 ms more. Messages are never dropped by number (0 is
-# no limit): a packet by its size, with its connection, and what waits for a client beyond
-# 128 MiB. Who keeps a session while away loses it after a day."""
+# Without TCP_NODELAY a round trip takes 40 ms more. 0 means no limit: messages are dropped only
+# when more than 128 MiB wait for a client; a packet that is too large ends its connection.
+# The session of a client that is away ends after a day."""
 
-_LOG: Final = "# To standard error, so that whoever starts Mosquitto has it."
+_LOG: Final = "# To standard error, for the program that starts Mosquitto."
 
-_LOOPBACK: Final = "# For programs on this machine only: passwords cross it as they are."
+_LOOPBACK: Final = "# For programs on this machine only: passwords are not encrypted."
 _TLS: Final = "# For the other machines of the home, encrypted."
-_WEB: Final = "# The same over WebSocket, for programs that live in a browser."
+_WEB: Final = "# The same over WebSocket, for programs in a browser."
 _INSECURE: Final = (
-    "# NOT ENCRYPTED, as it was asked for: whoever can listen in the network reads the passwords."
+    "# NOT ENCRYPTED (--insecure-lan): anyone who can listen in the network reads the passwords."
 )
 
 
@@ -60,7 +60,7 @@ class MosquittoListener:
             every one of IPv4.
         port: 0 takes any free one.
         tls: None for none, which only loopback may do without.
-        insecure: It was asked for that others may connect without TLS.
+        insecure: Other machines may connect without TLS.
     """
 
     host: str = "127.0.0.1"
@@ -77,7 +77,7 @@ class MosquittoListener:
 
 @dataclass(frozen=True)
 class MosquittoConfig:
-    """What stands in the file.
+    """Content of the file.
 
     Attributes:
         data_dir: Where Mosquitto keeps retained messages.
@@ -159,7 +159,7 @@ def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str
 
 
 def _family(host: str) -> Iterator[str]:
-    """Say of which kind the address of a WebSocket is: where Mosquitto is not told, it listens on all."""
+    """Give the address family of a WebSocket listener; without it Mosquitto listens on all addresses."""
     if host == "::":
         return
     try:

@@ -23,7 +23,7 @@ _BATCH_BYTES: Final = 200_000
 """Well below the packet size that a broker may set (1 MiB here): a larger packet ends the connection."""
 
 _BATCH: Final = 20
-"""Commands in one message. The broker writes its file for each and serves nobody else meanwhile: 1 ms with
+"""Commands in one message. The broker writes its file for each and serves no client meanwhile: 1 ms with
 few clients, 20 ms with a thousand."""
 
 _PAGE: Final = 100
@@ -131,7 +131,7 @@ class DynamicSecurity:
         return _GROUPS.validate_python([each async for each in self._pages("listGroups", "groups")])
 
     async def default_access(self) -> dict[str, bool]:
-        """Give what holds where no role says anything, by ``acltype``."""
+        """Return what holds where no role says anything, by ``acltype``."""
         (answer,) = await self.ask([Ask(command="getDefaultACLAccess")])
         if answer.error is not None:
             raise _explained(answer)

@@ -18,13 +18,13 @@ __all__ = ["MosquittoLogins"]
 _logger = logging.getLogger(__name__)
 
 _MANAGED: Final = tuple(f"{OURS}{kind}-" for kind in ("device", "user", "client"))
-"""What the roles of those begin with whom the hub lets in and out; its own is not among them."""
+"""Prefixes of the roles that the hub adds and removes; its own is not among them."""
 
 
 class MosquittoLogins:
-    """Lets devices and clients in and out, and reads back every change.
+    """Adds and removes logins of devices and clients, and reads back every change.
 
-    The plugin does not look into a token: when one expires, somebody has to call `shut_out`.
+    The plugin does not look into a token: when one expires, the hub has to call `revoke`.
 
     Args:
         security: By the hub's login.
@@ -36,17 +36,17 @@ class MosquittoLogins:
         self._clock = clock
 
     async def allow(self, login: BusLogin) -> None:
-        """Let one in, with this token and with no other; it is disconnected where it used another.
+        """Allow a login with this token and no other; a client that used another is disconnected.
 
         Raises:
-            Conflict: If somebody else on this broker has the user name.
+            Conflict: If another client of this broker has the user name.
             LinkError: If the broker does not do it.
             Disconnected: While the broker is away.
         """
         await ensure(self._security, _entry(login))
 
     async def revoke(self, principal: Principal, revocation: Revocation) -> None:
-        """Let one in no longer, and disconnect it at once.
+        """Remove a login, and disconnect its client at once.
 
         Args:
             revocation: Not needed here: what counts is the one password.
@@ -61,9 +61,9 @@ class MosquittoLogins:
                 raise LinkError(f"Mosquitto did not keep the removal of the login {principal.id!r}")
 
     async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
-        """Make the broker agree as a whole: these may log in, and nobody else whom a hub let in before.
+        """Make the broker agree as a whole: these may log in, and no others that a hub allowed before.
 
-        Clients that no hub made are left alone. Nobody whose login is as it should be is disconnected.
+        Clients that no hub made are left alone. No client whose login is right is disconnected.
 
         Raises:
             Conflict: If others on this broker have user names that are wanted; all else has been done.

@@ -26,13 +26,13 @@ HUB: Final = "strawberry-hub-"
 
 
 def hub_login(key: KeyPair, instance: str) -> Login:
-    """Give the login of a hub process, which may also let devices in and out."""
+    """Return the login of a hub process, which may also let devices in and out."""
     password = key.secret(f"mosquitto hub {instance}").get_secret_value()
     return Login(username=f"{HUB}{instance}", password=password)
 
 
 def admin_login(key: KeyPair) -> Login:
-    """Give the login of the administrator of a Mosquitto that we start ourselves."""
+    """Return the login of the administrator of a Mosquitto that we start ourselves."""
     return Login(username=ADMIN, password=key.secret("mosquitto admin").get_secret_value())
 
 
@@ -50,7 +50,7 @@ _ADMIN_ROLE: Final = "strawberry-admin"
 def keep_admin(path: Path, admin: Login) -> None:
     """Make sure that the administrator can log in with this password; everything else stays.
 
-    A file that cannot be read is put aside: the hub says anew who may log in.
+    A file that cannot be read is renamed: the hub adds all logins again.
 
     Args:
         path: The file, which no running Mosquitto uses.
@@ -83,7 +83,7 @@ def _read(path: Path) -> dict[str, Any]:
         return content
     aside = path.with_suffix(".broken")
     path.replace(aside)
-    _logger.warning("%s could not be read and is %s now; the logins are set up anew", path, aside)
+    _logger.warning("%s could not be read and is now %s; all logins are added again", path, aside)
     return {}
 
 

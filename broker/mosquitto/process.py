@@ -38,7 +38,7 @@ _BACKOFF_S: Final = 0.2
 _BACKOFF_MAX_S: Final = 15.0
 
 _HEALTHY_S: Final = 10.0
-"""Who lived that long did not die of what killed the one before."""
+"""After this time the backoff begins again: it did not end for the same reason."""
 
 _BETWEEN_S: Final = 0.02
 
@@ -47,7 +47,7 @@ _CHILD: Final = Path(__file__).with_name("child.py")
 
 _REMEMBERED_LINES: Final = 20
 
-_LOOK: Final = "Start it again with --debug to see all that Mosquitto says."
+_LOOK: Final = "Start it again with --debug to see Mosquitto's log."
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class RunningMosquitto:
     def reload_certificates(self) -> None:
         """Have it use the certificates that lie in its files now.
 
-        Nobody is disconnected, unless a listener for WebSocket has one: then Mosquitto is started again.
+        No client is disconnected, unless a WebSocket listener has a certificate: then Mosquitto restarts.
         """
         process = self._process
         if process is None or process.returncode is not None:
@@ -205,7 +205,7 @@ class RunningMosquitto:
             await self._live()
             self._ended.set()
             if not self._was_ready:
-                return  # whoever waits for it says why
+                return  # `wait_ready` raises with the cause
             if self._told_to_end:
                 self._told_to_end = False
                 continue
@@ -239,7 +239,7 @@ class RunningMosquitto:
             await _end(process)
 
     def _cause(self) -> str:
-        """Say why it ended: by its own last words about an error, else by how."""
+        """Return why it ended: its last line about an error, or else its exit code."""
         errors = [each for each in self._said if "rror" in each]
         if errors:
             return errors[-1]

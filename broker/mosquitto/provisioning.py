@@ -25,7 +25,7 @@ from identity.keys import KeyPair
 __all__ = ["OtherClient", "Provisioned", "open_security", "provision"]
 
 _DENIED: Final = {"publishClientSend": "publish", "subscribe": "subscribe"}
-"""What nobody may do by default, or others of the broker could speak for our devices and listen to them."""
+"""Must be denied by default, or other clients of the broker could publish as our devices and hear them."""
 
 _FORBID: Final = json.dumps(
     {
@@ -39,7 +39,7 @@ _FORBID: Final = json.dumps(
 )
 """Not ``mosquitto_ctrl dynsec setDefaultACLAccess``: that of version 2.0.11 ends well and changes nothing."""
 
-_NAMELESS: Final = "whoever logs in without a name"
+_NAMELESS: Final = "clients without a user name"
 
 _PATIENCE_S: Final = 5.0
 """A person waits for it; the plugin answers within milliseconds."""
@@ -102,7 +102,7 @@ async def open_security(url: str, login: Login, *, ca: str | None = None) -> Asy
 async def provision(
     url: str, admin: Login, *, hub_id: str, key: KeyPair, instance: str = "main", ca: str | None = None
 ) -> Provisioned:
-    """Let the hub log in and let devices in and out; harmless where that was done already.
+    """Add the hub's login, which may add those of devices; harmless if that was done already.
 
     Everything is read back, and at last the hub's login is tried.
 
@@ -116,7 +116,7 @@ async def provision(
     Raises:
         Conflict: If another hub uses the broker, or everybody may publish or subscribe there by default.
         LoginRefused: If the broker refuses the administrator.
-        LinkError: If the broker has no dynamic security, or does not do or keep what it is told.
+        LinkError: If the broker has no dynamic security, or does not execute or keep the changes.
         Disconnected: If it cannot be reached.
     """
     entry = _hub_entry(hub_id, key, instance)
@@ -155,7 +155,7 @@ def _refuse_other_hub(state: State, entry: WantedClient) -> None:
 
 
 def _everybody_may(lenient: list[str], others: Iterable[OtherClient]) -> Conflict:
-    # Not changed here: logins of a password file live from it too, and nobody could list those.
+    # Not changed here: logins of a password file may depend on it too, and they cannot be listed.
     names = ", ".join(each.username or _NAMELESS for each in others)
     return Conflict(
         f"on this broker everybody may {' and '.join(lenient)} by default"

@@ -14,7 +14,7 @@ Seven things of paho 2.2 are replaced, in its private parts, which is why its ve
 - Each packet leaves in a system call, and a segment, of its own, and each wakes the receiver: 30 to 200 µs.
   Here all that waits leaves as one piece. An acknowledgement wakes nobody by itself if it can leave with the
   next message.
-- A TLS handshake that fails leaves its socket open, until somebody collects it.
+- A TLS handshake that fails leaves its socket open, until it is garbage collected.
 - So does a connection that is given up while another thread still opens it; its Last Will would come then.
 """
 
@@ -129,7 +129,7 @@ class LeanClient(Client):
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether something was read already and not handled, or is in TLS, which no loop is told of."""
+        """Whether bytes wait that no loop can watch: read and not handled yet, or held in TLS."""
         return self._has_whole_packet or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0)
 
     def _handle_packets(self, most: int) -> int:
@@ -160,8 +160,8 @@ class LeanClient(Client):
         with self._opening:
             if self._is_given_up:
                 sock.close()
-                raise ConnectionAbortedError("nobody wants the connection any more")
-            # Known from here on to whoever gives it up.
+                raise ConnectionAbortedError("the connection was given up")
+            # From here on `give_up` closes it.
             self._sock = sock
         return sock
 
@@ -209,7 +209,7 @@ class LeanClient(Client):
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _packet_write(self) -> MQTTErrorCode:
-        """Send what waits as one piece, up to the first packet that paho tells somebody about."""
+        """Send what waits as one piece, up to the first packet that paho has a callback for."""
         waiting = self._out_packet
         pieces: list[bytes] = []
         while (
@@ -233,7 +233,7 @@ class _Ended(Exception):
 
 
 def _packet(data: bytes) -> Any:
-    """Make an entry of paho's queue of outgoing packets, about which nobody is told when it is sent."""
+    """Make an entry of paho's queue of outgoing packets, without a callback when it is sent."""
     return {
         "command": 0x40,
         "mid": 0,
@@ -246,7 +246,7 @@ def _packet(data: bytes) -> Any:
 
 
 def _bounds(buffer: bytearray, at: int) -> tuple[int, int] | None:
-    """Give where the body of a packet begins and ends; None where it is not there as a whole.
+    """Return where the body of a packet begins and ends; None where it is not there as a whole.
 
     Raises:
         MQTTException: If its length has more than four bytes.
@@ -264,7 +264,7 @@ def _bounds(buffer: bytearray, at: int) -> tuple[int, int] | None:
 
 
 def _properties_end(packet: bytearray, start: int) -> int:
-    """Give the position behind the properties; their length is a variable byte integer.
+    """Return the position behind the properties; their length is a variable byte integer.
 
     Raises:
         IndexError: If the packet ends before they do.

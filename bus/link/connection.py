@@ -57,7 +57,7 @@ class Login(NamedTuple):
 
     Attributes:
         timeout_s: For the answer to CONNECT.
-        acknowledge_s: For SUBACK, UNSUBACK, or a PUBACK that somebody waits for; after it the connection
+        acknowledge_s: For SUBACK, UNSUBACK, or a PUBACK that is waited for; after it the connection
             counts as broken. A broker that was frozen for so long goes on with it, but perhaps without
             the subscription.
     """
@@ -128,7 +128,7 @@ class Connection:
         return self.closed.result()
 
     def leave(self) -> None:
-        """Tell the broker that this is the end; `drive` then comes back."""
+        """Send DISCONNECT; `drive` then returns."""
         if not self.closed.done():
             self._client.disconnect()
 
@@ -142,7 +142,7 @@ class Connection:
         self._client.give_up()
 
     def has_room(self) -> bool:
-        """Whether another publication may go out at once."""
+        """Return whether another publication may go out at once."""
         return self._in_flight < self._limit
 
     async def room(self) -> None:
@@ -233,7 +233,7 @@ class Connection:
             self._acknowledged.pop(mid, None)
 
     def _broken(self, reason: str) -> Disconnected:
-        """End a connection of which nobody knows what the broker took from it."""
+        """End a connection of which it is not known what the broker received."""
         # With a word, or paho's thread waits on for the acknowledgement.
         self.leave()
         self._end(reason)

@@ -42,7 +42,7 @@ class Driver(Protocol):
         """Take the client before it connects."""
 
     def started(self) -> None:
-        """The client's socket is connected, and CONNECT is waiting to be sent."""
+        """Begin to work: the client's socket is connected, and CONNECT is waiting to be sent."""
 
     def post(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function in the event loop, from whichever thread paho calls back in."""
@@ -51,7 +51,7 @@ class Driver(Protocol):
         """Keep the connection alive until it is closed."""
 
     async def stop(self) -> None:
-        """Let go of the socket."""
+        """Release the socket."""
 
 
 def make_driver(name: DriverName) -> Driver:
@@ -107,7 +107,7 @@ class LoopDriver:
             self._client.loop_misc()
 
     async def stop(self) -> None:
-        """Let go of the socket."""
+        """Release the socket."""
         if self._client is not None and self._client.socket() is not None:
             self._client.loop_write()
         self._forget()
@@ -178,7 +178,7 @@ class ThreadDriver:
         client.on_socket_open = without_delay
 
     def started(self) -> None:
-        """Let paho's thread run."""
+        """Start paho's thread."""
         assert self._client is not None
         self._client.loop_start()
 

@@ -33,7 +33,7 @@ def open_link(
     """Make a link, to be entered with ``async with``.
 
     Args:
-        will: Makes the Last Will, anew before each connection.
+        will: Makes the Last Will before each connection.
         wait_s: How long entering waits for the first connection. A link that has none by then is
             entered all the same, and goes on trying.
 

@@ -13,7 +13,7 @@ class Message(NamedTuple):
 
     Attributes:
         retain: On arrival: whether the broker had kept it from before.
-        expiry_s: With the two that follow, sent where the broker speaks MQTT 5, for whoever watches the
+        expiry_s: With the two that follow, sent where the broker speaks MQTT 5, for people who watch the
             bus; never read on arrival.
     """
 
@@ -30,7 +30,7 @@ class PublishProperties:
     """Response topic, correlation data and message expiry of one message.
 
     paho takes any object with a ``pack`` method. Its own costs 28 µs a message, most of it for tables that
-    it builds anew each time; this one costs two.
+    it builds each time; this one costs two.
     """
 
     __slots__ = ("_correlation", "_expiry_s", "_response_topic")

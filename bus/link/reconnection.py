@@ -20,7 +20,7 @@ class Reconnection:
     """Makes connections for a link, each when the one before has ended.
 
     Args:
-        will: Makes the Last Will, with the prefix in its topic, anew before each connection.
+        will: Makes the Last Will, with the prefix in its topic, before each connection.
         on_message: Called for each message that arrives.
         stay: Has a connection that is logged in, until it ends; gives the reason.
         left: Told of each connection that has ended.
@@ -65,7 +65,7 @@ class Reconnection:
         return self._hurry.is_set()
 
     def hurry(self) -> None:
-        """Give the present attempt up, and make the next one at once."""
+        """Return the present attempt up, and make the next one at once."""
         self._hurry.set()
 
     def use(self, settings: LinkSettings) -> None:
@@ -105,7 +105,7 @@ class Reconnection:
             await self._rest(jittered(settings.refused_s) if refused else backoff.next())
 
     async def _round(self, settings: LinkSettings, addresses: tuple[Address, ...]) -> list[LinkError]:
-        """Try each address until one lets in, and stay there while it lasts.
+        """Try each address until one accepts the login, and stay there while it lasts.
 
         Returns:
             Why each of them failed; nothing where one did not.
@@ -126,7 +126,7 @@ class Reconnection:
         return errors
 
     async def _rest(self, seconds: float) -> None:
-        """Wait before the next attempt, unless somebody is in a hurry."""
+        """Wait before the next attempt, unless `hurry` is called."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()

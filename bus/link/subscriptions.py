@@ -25,7 +25,7 @@ class Subscription:
         self.levels = self.filter.split("/")
 
     def matches(self, levels: list[str]) -> bool:
-        """Whether a topic, split into its levels, is one of the filter's (MQTT 3.1.1, section 4.7)."""
+        """Return whether a topic, split into its levels, is one of the filter's (MQTT 3.1.1, section 4.7)."""
         own = self.levels
         for index, level in enumerate(own):
             if level == "#":
@@ -55,11 +55,11 @@ class Subscriptions:
         return not self.covers(subscription.filter, 0)
 
     def covers(self, filter_: str, qos: int) -> bool:
-        """Whether one with this very filter asks for so much."""
+        """Return whether one with this very filter asks for so much."""
         return any(one.filter == filter_ and one.qos >= qos for one in self._all)
 
     def wanted(self) -> dict[str, int]:
-        """Give each filter once, with the highest QoS that is asked for."""
+        """Return each filter once, with the highest QoS that is asked for."""
         wanted: dict[str, int] = {}
         for one in self._all:
             wanted[one.filter] = max(wanted.get(one.filter, 0), one.qos)

@@ -8,7 +8,7 @@ _NOT_YET_VALID: Final = 9
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 """No issuer to be found, self-signed, self-signed in the chain (``X509_V_ERR_…`` in OpenSSL's x509_vfy.h)."""
 _BAD_SIGNATURE: Final = 7
-"""Another authority with the name of the trusted one: it was made anew."""
+"""Another authority with the name of the trusted one: it was replaced."""
 _OTHER_HOST: Final = frozenset({62, 64})
 """Neither name nor address fits."""
 _NOT_TLS: Final = frozenset(

@@ -153,7 +153,7 @@ class Caller:
             self._close(open_call)
 
     def release(self, open_call: OpenCall) -> None:
-        """Give up a call that has not begun, and make sure that it never begins."""
+        """Return up a call that has not begun, and make sure that it never begins."""
         self._close(open_call)
         self._given_up[open_call.reply_topic] = (open_call.request.device, open_call.call)
         if len(self._given_up) > _GIVEN_UP:
@@ -348,7 +348,7 @@ class Reservation:
         return await self._caller.start(self._open_call, on_progress)
 
     def release(self) -> None:
-        """Give it back without running it."""
+        """Return it back without running it."""
         self._caller.release(self._open_call)
 
 

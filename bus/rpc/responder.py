@@ -84,7 +84,7 @@ class ResponderSettings:
 
     Attributes:
         max_active: Calls that may run or be reserved at once; more are ``busy``.
-        progress_after_s: When a call that still runs says so.
+        progress_after_s: When a call that still runs reports it.
         remembered: Outcomes kept for repetitions.
         remembered_bytes: Bytes that these may take.
     """
@@ -197,7 +197,7 @@ class Responder:
             return
         refusal = self._refusal(incoming, call)
         if refusal is not None:
-            # Kept: a second delivery must not run what the hub was told is refused.
+            # Kept: a repetition must not run what was answered as refused.
             self._fail(incoming, refusal)
         elif call.accept:
             self._reserve(incoming, call)
@@ -324,7 +324,7 @@ class Responder:
                 self._fail(incoming, _cancelled_by_hub())
 
     def _repeat(self, incoming: IncomingCall) -> None:
-        """Tell again how a call stands; one that runs will tell by itself when it has ended."""
+        """Send the last reply again; a running call replies by itself when it has ended."""
         if incoming.reply:
             self._replies.send(incoming, incoming.reply)
 

@@ -166,7 +166,7 @@ def _open(body):
 
 
 def _plain(value):
-    """Give plain data for the usual values that JSON has no form of."""
+    """Return plain data for the usual values that JSON has no form of."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
@@ -219,7 +219,7 @@ def _cut(text, limit):
 
 
 def _report(run, value_bytes, *, value=None, error=None, left_over=0):
-    """Give the last line of a run."""
+    """Return the last line of a run."""
     done = {"type": "done", "run": run, "status": "ok", "value": "null", "repr": "", "traceback": ""}
     done |= {"cut": False, "left_over": left_over}
     if error is not None:

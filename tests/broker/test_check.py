@@ -154,7 +154,7 @@ async def test_on_a_shared_broker_it_says_what_nobody_protects(mosquitto: Mosqui
     findings = {each.name: each for each in await check(SharedBroker(mosquitto.url, Login()))}
     assert wrong(list(findings.values())) == ["without a name"]
     assert "anybody gets in" in findings["without a name"].detail
-    assert "invent heartbeats" in findings["what nobody protects here"].detail
+    assert "invent heartbeats" in findings["what is not protected here"].detail
 
 
 async def test_a_shared_broker_with_logins_has_nothing_wrong(tmp_path: Path) -> None:

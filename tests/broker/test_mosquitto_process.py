@@ -238,7 +238,7 @@ async def test_a_broken_file_of_logins_is_put_aside_and_made_anew(
     async with open_mosquitto(settings) as broker, open_security(broker.url, hub_login(KEY, "main")):
         pass
     assert (settings.data_dir / "dynsec.broken").exists()
-    assert "set up anew" in caplog.text
+    assert "all logins are added again" in caplog.text
 
 
 @pytest.fixture
