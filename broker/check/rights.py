@@ -1,4 +1,4 @@
-"""Trying a broker of our own: who gets in, and what each may do."""
+"""Trying a broker of our own: who can log in, and what each may do."""
 
 import asyncio
 import secrets
@@ -100,7 +100,7 @@ async def _try_logins(broker: OurBroker, accounts: Accounts, cast: _Cast) -> Asy
 
 async def _try_login(name: str, login: ProbeLogin, *, wanted: bool) -> Finding:
     async with open_probe(login) as probe:
-        detail = "gets in" if probe.accepted else f"refused: {probe.refusal}"
+        detail = "can log in" if probe.accepted else f"refused: {probe.refusal}"
         return Finding(name, probe.accepted == wanted, detail, "" if probe.accepted == wanted else _OPEN)
 
 
@@ -184,6 +184,6 @@ async def _try_shutting_out(accounts: Accounts, cast: _Cast, patience_s: float) 
 
 def _judged(name: str, wrong: list[str]) -> Finding:
     if not wrong:
-        return Finding(name, ok=True, detail="it can do what it must, and nothing else")
+        return Finding(name, ok=True, detail="may do what it needs, and nothing else")
     more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     return Finding(name, ok=False, detail=", ".join(wrong[:_SHOWN]) + more, hint=_REDO)

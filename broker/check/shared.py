@@ -72,7 +72,9 @@ async def _try_strangers(login: ProbeLogin, topic: str) -> Finding:
         await ours.publish(topic, mark)
         through = any(each.payload == forged for each in await heard_before(ours, topic, mark))
     can = "and can publish on Strawberry's topics" if through else "but cannot publish on Strawberry's topics"
-    return Finding(name, ok=not through, detail=f"anybody gets in, {can}", hint=_ANONYMOUS if through else "")
+    return Finding(
+        name, ok=not through, detail=f"anybody can log in, {can}", hint=_ANONYMOUS if through else ""
+    )
 
 
 _LOGIN = "Check the username and the password in strawberry.toml and .env."

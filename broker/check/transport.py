@@ -29,7 +29,7 @@ async def try_transport(login: ProbeLogin, topic: str) -> AsyncGenerator[Finding
     """
     versions = [protocol for protocol in _VERSIONS if await _speaks(replace(login, protocol=protocol))]
     spoken = " and ".join(_VERSIONS[each] for each in versions) or "no version"
-    yield Finding("MQTT versions", ok=bool(versions), detail=f"{spoken} of MQTT")
+    yield Finding("MQTT versions", ok=bool(versions), detail=spoken)
     if not versions:
         return
     best = replace(login, protocol=versions[-1])
@@ -95,11 +95,11 @@ async def _retained(login: ProbeLogin, topic: str) -> Finding:
         finally:
             emptied = await one.publish(topic, b"", retain=True)
     if kept is None or (kept.payload, kept.retained) != (payload, True):
-        return Finding(name, ok=False, detail="one was not there for who came later", hint=_KEEP)
+        return Finding(name, ok=False, detail="a late subscriber did not get it", hint=_KEEP)
     left = await _first(login, topic)
     if not emptied or left is not None:
         return Finding(name, ok=False, detail="one could not be removed again", hint=_KEEP)
-    return Finding(name, ok=True, detail="one was there for who came later, and could be removed")
+    return Finding(name, ok=True, detail="a late subscriber got it, and it could be removed")
 
 
 async def _first(login: ProbeLogin, topic: str) -> Received | None:

@@ -47,7 +47,7 @@ def list_models(options: argparse.Namespace) -> None:
         Output(as_json=True).result({"models": rows, "ollama": found})
         return
     columns = ["name", "provider", "model", "tools", "answers", "detail"]
-    Output(as_json=False).rows(rows, columns, empty="No models yet: strawberry setup")
+    Output(as_json=False).rows(rows, columns, empty="No model is configured. 'strawberry setup' adds one.")
     for each in ollamas:
         print(f"\nOllama at {each.address}")
         print(_ollama_text(each))

@@ -96,6 +96,7 @@ class Devices:
         def work(session: Session) -> Device:
             require_user(session, owner)
             rows = session.exec(select(DeviceRow)).all()
+            _check_text(area, floor)
             name, others = _checked_names(display_name, aliases, rows)
             retired = set(session.exec(select(RetiredDeviceRow.id)).all())
             row = DeviceRow(
@@ -129,6 +130,7 @@ class Devices:
             name, row.aliases = _checked_names(change.display_name or row.display_name, aliases, others)
             if name != row.display_name:
                 row.display_name, row.key = name, device_key(name, _words(others))
+            _check_text(change.area, change.floor)
             if change.area is not None:
                 row.area = change.area or None
             if change.floor is not None:
@@ -226,16 +228,34 @@ def _words(rows: Iterable[DeviceRow]) -> set[str]:
     return {word for row in rows for word in (row.id, row.key)}
 
 
+def _check_text(*texts: str | None) -> None:
+    """Refuse what a screen cannot show: it could make one name look like another.
+
+    Raises:
+        InvalidMessage: If a text has control characters or is too long.
+    """
+    for text in filter(None, texts):
+        if not text.isprintable():
+            raise InvalidMessage(
+                f"{text!r} contains a control character or a line end", hint="Use letters, digits and blanks."
+            )
+        if len(text) > _MAX_NAME:
+            raise InvalidMessage(
+                f"{text[:20]!r}… is too long",
+                hint=f"Names, areas and floors have up to {_MAX_NAME} characters.",
+            )
+
+
 def _checked_names(
     display_name: str, aliases: Sequence[str], others: Iterable[DeviceRow]
 ) -> tuple[str, list[str]]:
     name = display_name.strip()
     cleaned = list(dict.fromkeys(alias.strip() for alias in aliases if alias.strip()))
-    if not name or len(cleaned) > _MAX_ALIASES or any(len(each) > _MAX_NAME for each in (name, *cleaned)):
-        raise InvalidMessage(
-            "a device cannot have this name",
-            hint=f"A name has 1 to {_MAX_NAME} characters; a device has at most {_MAX_ALIASES} aliases.",
-        )
+    _check_text(name, *cleaned)
+    if not name:
+        raise InvalidMessage("a device needs a name", hint="For example 'Bedroom PC'.")
+    if len(cleaned) > _MAX_ALIASES:
+        raise InvalidMessage("too many aliases", hint=f"A device has at most {_MAX_ALIASES}.")
     taken = {each.casefold(): row for row in others for each in (row.display_name, *row.aliases)}
     for each in (name, *cleaned):
         if other := taken.get(each.casefold()):

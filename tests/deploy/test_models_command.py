@@ -72,7 +72,7 @@ def test_the_list_need_not_ask(tmp_path: Path, ollama: FakeOllama) -> None:
 def test_without_models_and_without_ollama_the_list_says_what_to_do(tmp_path: Path) -> None:
     done = run(environment_of(tmp_path, OLLAMA_HOST="127.0.0.1:9"), "models", "list")
     assert done.returncode == 0
-    assert "No models yet: strawberry setup" in done.stdout
+    assert "No model is configured." in done.stdout
     assert "no Ollama answers at http://127.0.0.1:9" in done.stdout
 
 

@@ -52,7 +52,7 @@ def test_letters_that_take_two_columns_are_counted_as_two() -> None:
         ("2026-01-01T12:00:00Z", "just now"),
         ("2026-01-01T11:58:10.5Z", "1 min ago"),
         ("2026-01-01T09:00:00Z", "3 h ago"),
-        ("2026-01-01T12:09:30Z", "in 9 min"),
+        ("2026-01-01T12:09:59Z", "in 10 min"),
         (None, ""),
         ("soon", "soon"),
     ],

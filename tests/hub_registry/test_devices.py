@@ -61,3 +61,18 @@ async def test_what_does_not_exist_is_named(house):
         await house.devices.change("fridge", Change(area="Kitchen"))
     with pytest.raises(NotFound, match="nobody"):
         await house.devices.add("TV", owner="nobody")
+
+
+@pytest.mark.parametrize("text", ["evil\x1b[2J", "two\nlines", "\u202egnirts", "x" * 65])
+async def test_a_name_that_a_screen_cannot_show_is_refused(house, text):
+    device = await house.devices.add("TV", owner="admin")
+    for change in (
+        Change(display_name=text),
+        Change(aliases=[text]),
+        Change(area=text),
+        Change(floor=text),
+    ):
+        with pytest.raises(InvalidMessage):
+            await house.devices.change(device.id, change)
+    with pytest.raises(InvalidMessage):
+        await house.devices.add(text, owner="admin")

@@ -118,6 +118,6 @@ def execute(options: argparse.Namespace) -> int:
     if answer["stdout"]:
         print(visible(answer["stdout"]), end="" if answer["stdout"].endswith("\n") else "\n")
     if answer["status"] != "ok":
-        raise StrawberryError(str(answer["error"]).rstrip() or f"the run ended: {answer['status']}")
+        raise StrawberryError(f"the program failed: {str(answer['error']).strip() or answer['status']}")
     Output(as_json=False).result(answer["value"])
     return 0

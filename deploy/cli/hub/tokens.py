@@ -10,6 +10,7 @@ from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
 
+_SCOPES: Final = ("chat", "call")
 _COLUMNS: Final = ("name", "scope", "issued", "expires", "id")
 _ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", "id")
 
@@ -17,6 +18,9 @@ _ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", 
 def add(options: argparse.Namespace) -> None:
     """Make a token with which a program acts as the user who asks."""
     scopes = [scope for scope in options.scope.replace(" ", ",").split(",") if scope]
+    for scope in scopes:
+        if scope not in _SCOPES:
+            raise ConfigError(f"unknown scope {scope!r}", hint="Use chat, call, or both as chat,call.")
     answer: dict[str, Any] = hub_of(options).request(
         "POST", "/api/tokens", {"name": options.name, "scopes": scopes}
     )

@@ -65,8 +65,8 @@ def moment(at: str | None, *, now: datetime | None = None) -> str:
     if abs(passed) < _MINUTE:
         return "just now" if passed >= 0 else "in less than a minute"
     size, unit = (_HOUR, "h") if abs(passed) >= _HOUR else (_MINUTE, "min")
-    number = f"{abs(passed) // size:.0f} {unit}"
-    return f"{number} ago" if passed > 0 else f"in {number}"
+    # A code that is valid for ten minutes expires "in 10 min", not in 9, a moment after it was made.
+    return f"{passed // size:.0f} {unit} ago" if passed > 0 else f"in {round(-passed / size)} {unit}"
 
 
 def _fit(
