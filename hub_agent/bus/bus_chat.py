@@ -9,10 +9,8 @@ asked for a confirmation here.
 import asyncio
 import hashlib
 import logging
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +21,7 @@ from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.claims import Claims
 from contracts.errors import (
     Conflict,
+    Disconnected,
     Forbidden,
     InvalidMessage,
     StrawberryError,
@@ -40,12 +39,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 """A message of four bytes a character, and what stands around it."""
-_MOST_OPEN: Final = 64
+MOST_OPEN: Final = 64
 """Requests of all senders that run or wait at once; each user has a limit of its own besides."""
-_REMEMBERED: Final = 10_000
-"""Request ids by which a repetition is known."""
-_AGAIN_S: Final = 10.0
-"""A person types the same command again and means it; a message that is delivered twice comes sooner."""
 _DRAIN_S: Final = 2.0
 """How long stopping waits until those who ask have been told that their turn was cancelled."""
 _REFUSALS: Final = 20
@@ -69,10 +64,19 @@ class _Asked:
     brief: bool = False
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """By what a repetition is known: the id, and of a person who types the text too."""
-        text = hashlib.sha256(self.request.message.encode()).hexdigest() if self.brief else ""
-        return self.principal, self.id, text
+    def key(self) -> tuple[str, str]:
+        """What distinguishes it from all other requests."""
+        return self.principal, self.id
+
+    @property
+    def turn(self) -> str:
+        """The id of its turn, which the database takes once: a request is not run again, not even much later.
+
+        The ids of clients count within their login, those of turns within a user.
+        """
+        if self.signed:
+            return self.id
+        return hashlib.sha256("/".join(self.key).encode()).hexdigest()[:32]
 
 
 @asynccontextmanager
@@ -116,8 +120,8 @@ class BusChat:
         self._seal = seal
         self._shared = shared
         self._tasks = tasks
-        self._open: set[tuple[str, str, str]] = set()
-        self._ended: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._open: set[tuple[str, str]] = set()
+        self._ended: set[tuple[str, str]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._refusals = TokenBucket(burst=_REFUSALS, per_second=2)
@@ -128,8 +132,10 @@ class BusChat:
         Raises:
             InvalidMessage: If the topic is none of a request.
         """
+        if message.retain and message.payload:
+            # It was meant once, and the broker would keep it for ever.
+            self._tasks.create_task(self._empty(message.topic), name="chat: empty")
         if message.retain or not message.payload:
-            # It was said once, to whoever was there; and an empty payload only clears what was kept.
             return
         values = topics.CHAT_REQUEST.match(message.topic)
         if values is None:
@@ -187,21 +193,19 @@ class BusChat:
         return _Asked(principal, id_, claims, topics.CHAT_REQUEST.parse(document), signed=key is not None)
 
     def _take(self, asked: _Asked) -> bool:
-        """Enter a request; true if it is being answered already.
+        """Enter a request; return whether it is being answered already.
 
         Raises:
-            Conflict: If it was answered before.
+            Conflict: If its answer is complete and being stored.
             TooManyRequests: If too many are open.
         """
-        key = asked.key
-        ended = self._ended.get(key)
-        if ended is not None and not (asked.brief and time.monotonic() > ended + _AGAIN_S):
-            raise Conflict(f"request {asked.id} was answered before", hint="Use a new id for each request.")
-        if key in self._open:
+        if asked.key in self._ended:
+            raise _answered_before(asked)
+        if asked.key in self._open:
             return True
-        if len(self._open) >= _MOST_OPEN:
+        if len(self._open) >= MOST_OPEN:
             raise TooManyRequests("too many requests are open", hint="Try again in a moment.")
-        self._open.add(key)
+        self._open.add(asked.key)
         self._idle.clear()
         return False
 
@@ -210,41 +214,40 @@ class BusChat:
         try:
             await self._follow(asked, replies)
         except StrawberryError as error:
-            self._note_ended(asked)
             await replies.tell(told(error))
         except Exception:  # noqa: BLE001  one request must not end the hub
             _log.exception("chat request %s of %s failed", asked.id, asked.principal)
-            self._note_ended(asked)
             await replies.tell(TurnError(code="internal", message="the hub failed; its log says more"))
         finally:
             self._open.discard(asked.key)
+            self._ended.discard(asked.key)
             if not self._open:
                 self._idle.set()
 
-    def _note_ended(self, asked: _Asked) -> None:
-        self._ended[asked.key] = time.monotonic()
-        self._ended.move_to_end(asked.key)
-        if len(self._ended) > _REMEMBERED:
-            self._ended.popitem(last=False)
-
     async def _follow(self, asked: _Asked, replies: Replies) -> None:
         user = await self._registry.accounts.get(asked.claims.own)
-        # What a device signed could be replayed long after; as the id of its turn it stays used.
         request = ChatRequest(
             message=asked.request.message,
             agent=asked.request.agent,
             conversation=asked.request.conversation,
-            turn=asked.id if asked.signed else None,
+            turn=asked.turn,
         )
-        turn = await self._assistant.ask(request, Bearer(asked.claims, user))
+        try:
+            turn = await self._assistant.ask(request, Bearer(asked.claims, user))
+        except Conflict:
+            raise _answered_before(asked) from None
         async with aclosing(turn.events()) as events:
             async for event in events:
                 if is_last(event):
-                    # Whoever has its answer may ask again while the turn is still being written down.
-                    self._note_ended(asked)
+                    # The client may ask again while the turn is still being stored.
+                    self._ended.add(asked.key)
                 elif asked.brief:
                     continue
                 await replies.tell(event)
+
+    async def _empty(self, topic: str) -> None:
+        with suppress(Disconnected):
+            await self._link.publish(topic, b"", retain=True)
 
     def _refuse(self, principal: str, id_: str, error: StrawberryError) -> None:
         if not self._refusals.take():
@@ -254,6 +257,10 @@ class BusChat:
         signs = self._registry.directory.public_key(principal) is not None
         replies = Replies(self._link, self._seal if signs else None, principal, id_)
         self._tasks.create_task(replies.tell(told(error)), name=f"refuse {principal} {id_}")
+
+
+def _answered_before(asked: _Asked) -> Conflict:
+    return Conflict(f"request {asked.id} was answered before", hint="Use a new id for each request.")
 
 
 def _plain(payload: bytes) -> ChatRequest:
