@@ -14,6 +14,8 @@ from agent_core.gateway.protocol import (
     FellBack,
     Gateway,
     Message,
+    ModelRequest,
+    Offer,
     Remark,
     TextPart,
     ToolCall,
@@ -23,7 +25,7 @@ from agent_core.gateway.protocol import (
 from agent_core.history import told, trimmed
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import ToolMode
-from agent_core.tools.modes import NativeMode, Offered, ToolModes
+from agent_core.tools.native import NativeMode
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset
 from agent_core.turn import Emit, TurnContext, streamed
@@ -91,8 +93,7 @@ async def run_turn(
     """
 
     async def work(emit: Emit) -> None:
-        modes = ToolModes(request.system, toolset, native)
-        turn = _Turn(request, gateway=gateway, modes=modes, limits=limits or TurnLimits(), emit=emit)
+        turn = _Turn(request, gateway, toolset, native, limits=limits or TurnLimits(), emit=emit)
         await turn.run()
 
     async with aclosing(streamed(work, name=f"turn {request.turn}")) as events:
@@ -121,16 +122,18 @@ class _Turn:
     def __init__(
         self,
         request: TurnRequest,
-        *,
         gateway: Gateway,
-        modes: ToolModes,
+        toolset: Toolset | None,
+        native: NativeMode | None,
+        *,
         limits: TurnLimits,
         emit: Emit,
     ) -> None:
         self._request = request
         self._gateway = gateway
-        self._modes = modes
-        self._mode: ToolMode = "code"
+        self._toolset = toolset
+        self._native = native if toolset is not None else None
+        self._tool_mode: ToolMode = "code"
         self._limits = limits
         self._emit = emit
         self._shown: list[str] = []
@@ -196,14 +199,14 @@ class _Turn:
 
     async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
-        offered = self._modes.offered()
         kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
         if len(kept) < len(self._request.history) + len(messages):
             self._notice("The beginning of a long conversation is not sent to the model any more.")
-        screen, texts, calls = Screen(offered.all), list[str](), list[ToolCall]()
+        request = self._question(kept)
+        screen, texts, calls = Screen(request.all_tools), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None
-        request = self._modes.question(kept, offered if with_tools else Offered())
-        async with aclosing(self._gateway.stream(request)) as events:
+        asked = request if with_tools else request.without_tools()
+        async with aclosing(self._gateway.stream(asked)) as events:
             async for event in events:
                 match event:
                     case TextPart(text):
@@ -222,7 +225,7 @@ class _Turn:
         self._count(completed)
         text = "".join(texts)
         printed = (
-            printed_calls(text, offered.to(completed.mode), prefix=f"printed_{iteration}")
+            printed_calls(text, request.for_mode(completed.tool_mode).tools, prefix=f"printed_{iteration}")
             if not calls
             else None
         )
@@ -231,6 +234,14 @@ class _Turn:
         self._show(screen.rest(), new_paragraph=fresh_answer)
         made = _with_own_ids(calls, iteration)
         return _Answer(AssistantMessage(text, tuple(map(_acceptable, made))), made, completed)
+
+    def _question(self, messages: tuple[Message, ...]) -> ModelRequest:
+        """Make a question with the tools as they are now, for models of both modes."""
+        tools = self._toolset.specs if self._toolset is not None else ()
+        native = None
+        if self._native is not None:
+            native = Offer(self._native.system, self._native.toolset.specs)
+        return ModelRequest(self._request.system, messages, tools, native=native)
 
     def _show(self, text: str, *, new_paragraph: bool) -> bool:
         """Show a piece of text; return whether the next one still begins a paragraph."""
@@ -245,7 +256,7 @@ class _Turn:
         return False
 
     def _count(self, completed: Completed) -> None:
-        self._model, self._mode = completed.model, completed.mode
+        self._model, self._tool_mode = completed.model, completed.tool_mode
         self._tokens[0] += completed.input_tokens
         self._tokens[1] += completed.output_tokens
 
@@ -267,7 +278,9 @@ class _Turn:
         return ToolMessage(call.id, _acceptable(call).name, outcome.text)
 
     async def _outcome(self, call: ToolCall) -> ToolOutcome:
-        toolset = self._modes.toolset(self._mode)
+        toolset = self._toolset
+        if self._tool_mode == "native" and self._native is not None:
+            toolset = self._native.toolset
         if toolset is None:
             # None were offered; a model that calls one all the same must not make anything happen.
             return ToolOutcome(

@@ -158,8 +158,8 @@ class FallbackGateway:
                 if isinstance(piece, Completed):
                     self._breaker.answered(name)
                     if answer.begun:
-                        mode = model.entry.tools if request.native is not None else "code"
-                        yield replace(piece, mode=mode)
+                        tool_mode = model.entry.tools if request.native is not None else "code"
+                        yield replace(piece, tool_mode=tool_mode)
                     else:
                         failures.append(Failure(name, "sent an empty answer"))
                     return

@@ -92,11 +92,22 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     native: Offer | None = None
 
+    @property
+    def all_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of both modes: the mode is known only when a model has answered."""
+        native = self.native.tools if self.native is not None else ()
+        return (*self.tools, *(tool for tool in native if tool not in self.tools))
+
     def for_mode(self, mode: ToolMode) -> "ModelRequest":
         """Return the question as models of a tool mode are asked it."""
         if mode == "code" or self.native is None:
             return replace(self, native=None)
         return ModelRequest(self.native.system, self.messages, self.native.tools)
+
+    def without_tools(self) -> "ModelRequest":
+        """Return the same question with no tools to call."""
+        native = replace(self.native, tools=()) if self.native is not None else None
+        return replace(self, tools=(), native=native)
 
 
 @dataclass(frozen=True)
@@ -136,14 +147,14 @@ class Completed:
     Attributes:
         model: Name of the entry that answered.
         input_tokens: As the model counts them; 0 where it does not say.
-        mode: Which of the two offers of a request the model got.
+        tool_mode: Which of the two offers of a request the model got.
     """
 
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
     stop: StopReason = "end"
-    mode: ToolMode = "code"
+    tool_mode: ToolMode = "code"
 
 
 GatewayEvent = TextPart | ToolCall | FellBack | Remark | Completed

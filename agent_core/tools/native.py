@@ -10,7 +10,6 @@ from typing import Any, Final
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from agent_core.models.entries import Models
 from agent_core.search.catalogue import Catalogue, FoundMethod, SearchPage, Target
-from agent_core.tools.modes import NativeMode
 from agent_core.tools.output import search_text
 from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome, failed
 from agent_core.turn import TurnContext
@@ -140,6 +139,14 @@ class NativeToolset:
             or sum(tool.size for tool in self._tools.values()) > limits.total_bytes
         ):
             del self._tools[self._used.pop(0)]
+
+
+@dataclass(frozen=True)
+class NativeMode:
+    """What models with ``tools = "native"`` get in place of the turn's system prompt and tools."""
+
+    system: str
+    toolset: NativeToolset
 
 
 async def native_mode(

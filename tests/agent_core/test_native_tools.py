@@ -15,8 +15,7 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
-from agent_core.tools.modes import NativeMode
-from agent_core.tools.native import NativeLimits, NativeToolset
+from agent_core.tools.native import NativeLimits, NativeMode, NativeToolset
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode
