@@ -166,7 +166,7 @@ class ChatRoutes(Generic[Caller]):
 def unknown_conversation(conversation: str) -> NotFound:
     """Return the error for a conversation that the caller does not have."""
     return NotFound(
-        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists those there are."
+        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists them."
     )
 
 

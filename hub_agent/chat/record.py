@@ -192,7 +192,7 @@ class ConversationRecord:
             if not takers or (through is not None and through not in takers):
                 raise NotFound(
                     f"there is no conversation {conversation!r} here",
-                    hint="'strawberry history' lists those there are.",
+                    hint="'strawberry history' lists them.",
                 )
             if through is not None and takers != {through}:
                 raise Forbidden(

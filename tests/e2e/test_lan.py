@@ -143,6 +143,12 @@ def test_whoever_is_not_approved_is_not_let_in(home: House) -> None:
     other.begin_joining()
     code, _ = other.shown()
 
+    assert f"strawberry devices approve {code}" in home.cli("devices", "list").stdout
+    nobody = home.cli("devices", "approve", code)
+    assert "nobody can be asked here" in nobody.stderr
+    undecided = home.cli("devices", "approve", code, given="perhaps\n\n")
+    assert "the code stays valid" in undecided.stderr
+    assert [each["code"] for each in home.json("devices", "approve")] == [code]
     refused = home.cli("devices", "approve", code, given="n\n")
 
     assert refused.returncode == 1
