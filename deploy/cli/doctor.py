@@ -13,7 +13,7 @@ _PATIENCE_S = 10.0
 
 def doctor(options: argparse.Namespace) -> int:
     """Print every check; the exit code is 1 where something does not work."""
-    home = Home.find()
+    home = Home.named()
 
     def health() -> dict[str, Any]:
         client = hub_of(options)

@@ -4,6 +4,7 @@ Only what the command needs is imported, so that ``strawberry chat`` sends its r
 """
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -57,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         where = f"{error.filename}: " if error.filename else ""
         print(f"strawberry: {where}{error.strerror or error}", file=sys.stderr)
+        if error.errno == errno.ENOSPC:
+            print(
+                "  Free some space; 'strawberry doctor' shows where, and how much is needed.", file=sys.stderr
+            )
         return 1
 
 

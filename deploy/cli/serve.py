@@ -159,8 +159,8 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
     try:
         serving = _serve_child(settings.model_copy(update=where), token, tell)
         run_until_stopped(serving)
-    except StrawberryError as error:
-        tell("failed", problem=f"{error.message}. {error.hint}".rstrip(". "))
+    except (StrawberryError, OSError) as error:
+        tell("failed", problem=str(error))
         return 1
     return 0
 

@@ -3,9 +3,11 @@
 import os
 import platform
 import shutil
+import sqlite3
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -82,7 +84,14 @@ def judge_memory(total: int, available: int, *, hub: bool) -> Check:
 
 
 def check_directory(directory: Path, *, room_mb: int) -> Check:
-    """Look at the data directory: is it ours alone, and is there room."""
+    """Check that the data directory is a directory, is ours alone, and has room."""
+    if directory.is_file():
+        return Check(
+            "data directory",
+            ok=False,
+            detail=f"{directory} is a file",
+            hint="Move the file away, or set STRAWBERRY_HOME to a directory.",
+        )
     if not directory.exists():
         return Check("data directory", ok=True, detail=f"{directory} is made at the first start")
     if not os.access(directory, os.W_OK):
@@ -99,6 +108,30 @@ def check_directory(directory: Path, *, room_mb: int) -> Check:
     free = shutil.disk_usage(directory).free
     if free < room_mb * _MB:
         return Check(
-            "data directory", ok=False, detail=f"{free // _MB} MB free", hint=f"Make room: {room_mb} MB."
+            "data directory",
+            ok=False,
+            detail=f"{free // _MB} MB free on the disk of {directory}",
+            hint=f"Free {room_mb} MB.",
         )
     return Check("data directory", ok=True, detail=str(directory))
+
+
+def check_database(path: Path, *, hint: str) -> Check:
+    """Read a database through, as far as SQLite needs to find damage; changes nothing in it.
+
+    Args:
+        hint: How to go on without it.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
+            problem = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.Error as error:
+        problem = str(error)
+    if problem == "ok":
+        return Check("database", ok=True, detail=f"{path} is sound")
+    return Check(
+        "database",
+        ok=False,
+        detail=f"{path} is damaged: {' '.join(problem.split())}",
+        hint=f"Stop Strawberry, then restore a backup, or move the file away: {hint}",
+    )

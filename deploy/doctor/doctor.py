@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
-from deploy.doctor.checks import Check, check_directory, check_memory, check_python
+from deploy.doctor.checks import Check, check_database, check_directory, check_memory, check_python
 from deploy.home.directory import Home
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
@@ -18,6 +18,10 @@ _ROOM_SPOKE_MB: Final = 50
 _SANDBOX_S: Final = 60.0
 _NO_MODEL: Final = "none configured: only declared sentences act"
 _NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hub needs none"
+_WITHOUT_HUB_DB: Final = (
+    "the hub then starts without devices, tokens and conversations, and every device joins again."
+)
+_WITHOUT_SPOKE_DB: Final = "what was said here while the hub was away is then lost."
 _SPOKE_WITHOUT: Final = (
     "models get skills as tools of their own; 'strawberry spoke run' fetches it for those that write programs"
 )
@@ -34,6 +38,9 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
     is_spoke = not elsewhere and home.is_spoke_alone
     yield from check_memory(hub=not is_spoke)
     yield check_directory(home.directory, room_mb=_ROOM_SPOKE_MB if is_spoke else _ROOM_MB)
+    if home.directory.is_file():
+        return
+    yield from _databases(home)
     if is_spoke:
         yield from _headless(home)
     else:
@@ -42,6 +49,12 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
         yield from _certificates(home)
         yield from _hub(health, to_join=not elsewhere and not home.has_hub)
     yield from _services()
+
+
+def _databases(home: Home) -> Iterator[Check]:
+    for path in (home.hub / "hub.db", *sorted(home.spoke.glob("*.db"))):
+        if path.exists():
+            yield check_database(path, hint=_WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB)
 
 
 def _headless(home: Home) -> Iterator[Check]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -106,8 +108,7 @@ async def _broker(enrolment: Enrolment) -> Check:
         except ssl.SSLError as error:
             problems.append(f"{url}: {tls_failure(error, host_of(url))[0]}")
         except (OSError, TimeoutError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or "no answer"
-            problems.append(f"{url}: {reason}")
+            problems.append(f"{url}: {_reason(error, url)}")
         else:
             return Check("broker", ok=True, detail=f"{url} can be reached")
     return Check(
@@ -126,3 +127,14 @@ async def _connect(url: str, ca: str | None) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
+
+
+def _reason(error: Exception, url: str) -> str:
+    if isinstance(error, ssl.SSLError):
+        return ". ".join(filter(None, tls_failure(error, host_of(url))))
+    if isinstance(error, socket.gaierror):
+        return "there is no machine of this name"
+    if isinstance(error, OSError) and error.errno:
+        # asyncio's own text holds a tuple.
+        return os.strerror(error.errno)
+    return "no answer"

@@ -56,8 +56,12 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             addresses=addresses,
         )
     url = by_number(url)
-    if not is_local(url) or await _listens(url):
+    if await _listens(url):
         raise _foreign(url)
+    if not is_local(url):
+        raise ConfigError(
+            f"no broker can be reached at {url}", hint="Check that it runs, and that the address is right."
+        )
     # Nobody is there yet: the embedded broker of this home may come, and nobody else is spoken to.
     return _own(home, url, OurBroker("embedded", urls=(url,)), addresses)
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.errors import ConfigError
 from identity.files import only_one
 
 
@@ -18,10 +19,25 @@ class Home:
     directory: Path
 
     @classmethod
-    def find(cls) -> "Home":
-        """Give the directory that ``STRAWBERRY_HOME`` names, or ``~/.strawberry``."""
+    def named(cls) -> "Home":
+        """Return the directory that ``STRAWBERRY_HOME`` names, or ``~/.strawberry``, whatever is there."""
         named = os.environ.get("STRAWBERRY_HOME")
         return cls((Path(named) if named else Path.home() / ".strawberry").expanduser().absolute())
+
+    @classmethod
+    def find(cls) -> "Home":
+        """Return the data directory; it may not exist yet.
+
+        Raises:
+            ConfigError: If it is a file.
+        """
+        home = cls.named()
+        if home.directory.is_file():
+            raise ConfigError(
+                f"the data directory {home.directory} is a file",
+                hint="Move the file away, or set STRAWBERRY_HOME to a directory.",
+            )
+        return home
 
     @property
     def hub(self) -> Path:

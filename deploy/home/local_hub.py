@@ -26,6 +26,7 @@ async def run_hub(home: Home, *, options: HubOptions, report: Reporter) -> None:
         bus = await choose_bus(home, options.broker, trust=options.trust)
         lan = await enter_lan(stack, home, options.lan, report=report)
         hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, report=report)
+        await await_broker(hub, report=report)
         where = f"hub at {hub.url} with the broker {bus.url}"
         report.ready(f"Ready: {where}. Ctrl-C ends.", status=where, hub=hub.url, broker=bus.url)
         await forever()
@@ -70,6 +71,21 @@ async def enter_hub(
         problems=models.problems,
     )
     return hub
+
+
+async def await_broker(hub: Hub, *, report: Reporter) -> None:
+    """Wait until the hub is connected to its broker; report why it is not, if it is not yet."""
+    if hub.link.connected:
+        return
+    error = hub.link.last_error
+    problem = error.message if error is not None else "the broker does not answer"
+    hint = f" {error.hint}" if error is not None and error.hint else ""
+    report.waiting(
+        f"Not ready: {problem}.{hint} The hub tries again until it answers. Ctrl-C ends.",
+        status=f"hub at {hub.url}; {problem}",
+        problem=problem,
+    )
+    await hub.link.wait_connected()
 
 
 def _lan_urls(hub: Hub, lan: Lan | None) -> tuple[str, ...]:

@@ -46,6 +46,12 @@ class Reporter:
         elif lines:
             self.say(*lines)
 
+    def waiting(self, line: str, *, status: str, **fields: Any) -> None:
+        """Report that it serves as far as it can, and what it waits for."""
+        self.state("waiting", line, **fields)
+        # A service manager must not start it again for that.
+        self._manager.ready(status)
+
     def ready(self, line: str, *, status: str, **fields: Any) -> None:
         """Report that everything serves now.
 

@@ -67,7 +67,7 @@ async def _run(
 ) -> None:
     with quick_imports():
         from deploy.home.lan import enter_lan
-        from deploy.home.local_hub import enter_hub
+        from deploy.home.local_hub import await_broker, enter_hub
 
     lan = await enter_lan(stack, home, options.hub.lan, report=report)
     bus = await _enter_bus(stack, home, wanted, options, lan, report)
@@ -77,7 +77,9 @@ async def _run(
             home, spoke, hub_url=hub.url, hub_key=hub.registry.key.kid, bus=bus, report=report
         )
         serving = await stack.enter_async_context(keeping)
+        await await_broker(hub, report=report)
         await serving.first_report()
+    await await_broker(hub, report=report)
     report.ready(
         'Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.',
         status=f"hub at {hub.url} with the broker {bus.url}",

@@ -1,5 +1,7 @@
 """How the hub logs in on its bus: what a broker is sent depends on whose broker it is."""
 
+import os
+import socket
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -8,12 +10,14 @@ from pydantic import SecretStr
 
 from broker.mosquitto.own_logins import HUB, hub_login
 from bus.link import LinkSettings
-from contracts.errors import LoginRefused
+from contracts.addresses import broker_endpoint
+from contracts.errors import Disconnected, LoginRefused
 from contracts.joining import Login
 from hub_agent.settings import BusSettings, HubSettings
 from hub_registry.registry import Registry
 from identity import tokens
 
+_LOOK_S: Final = 0.5
 _TOKEN_S: Final = 24 * 3600
 """How long the hub's own token is good; it makes a new one at each connect, and a broker that checks
 the time disconnects it then, which it survives."""
@@ -69,8 +73,18 @@ def _derived(bus: BusSettings, password: SecretStr) -> SecretStr:
 
 
 def _refuse_foreign(bus: BusSettings) -> None:
-    if not bus.is_ours():
-        raise LoginRefused(
-            f"what listens at {bus.url} is not known as the broker of this home, so no login is sent to it",
-            hint="Start the broker of this home, or use the other one with --trust-broker.",
-        )
+    if bus.is_ours():
+        return
+    _, host, port = broker_endpoint(bus.url)
+    try:
+        # A broker of our own that is not known to run is one of this machine: the answer comes at once.
+        socket.create_connection((host, port), timeout=_LOOK_S).close()
+    except OSError as error:
+        raise Disconnected(
+            os.strerror(error.errno) if error.errno else "no answer",
+            hint="Start the broker of this home: 'strawberry up' or 'strawberry broker run'.",
+        ) from None
+    raise LoginRefused(
+        f"what listens at {bus.url} is not known as the broker of this home, so no login is sent to it",
+        hint="Start the broker of this home, or use the other one with --trust-broker.",
+    )

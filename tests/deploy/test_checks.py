@@ -4,7 +4,9 @@ import asyncio
 import json
 import re
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,16 @@ def test_a_directory_that_others_can_read_or_that_is_full_is_told(tmp_path: Path
     assert check_directory(tmp_path, room_mb=1).ok
     assert not check_directory(tmp_path, room_mb=10**12).ok
     assert check_directory(tmp_path / "later", room_mb=10**12).ok
+
+
+def test_a_damaged_database_is_told_and_how_to_go_on_without_it(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    database = tmp_path / "hub" / "hub.db"
+    with closing(sqlite3.connect(database)) as sound:
+        sound.execute("CREATE TABLE devices (id TEXT)")
+    assert _told(tmp_path)["database"]["ok"]
+    database.write_bytes(b"this is no database" * 1000)
+    told = _told(tmp_path)["database"]
+    assert not told["ok"]
+    assert "not a database" in str(told["detail"])
+    assert "move the file away" in str(told["hint"])

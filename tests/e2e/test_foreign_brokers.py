@@ -54,7 +54,8 @@ def test_the_embedded_broker_is_waited_for_and_nobody_who_stands_in_its_place_is
     home.mqtt_port = free_port()
     home.broker_url = f"mqtt://127.0.0.1:{home.mqtt_port}"
     home.begin_hub()
-    wait_for(lambda: "Ready" in home.log("hub") or home.ended("hub"), what="the hub without a broker")
+    wait_for(lambda: "Not ready" in home.log("hub") or home.ended("hub"), what="the hub without a broker")
+    assert "Connection refused" in home.log("hub")
     assert not home.healthy()
 
     def looks() -> int:

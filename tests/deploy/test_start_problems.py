@@ -1,0 +1,76 @@
+"""What hinders a start is one line, and what to do about it."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.strawberry import environment_of, run
+
+
+def _assert_one_line_and_a_hint(done: "subprocess.CompletedProcess[str]", problem: str) -> None:
+    assert done.returncode == 1, done.stdout
+    told = done.stderr.splitlines()
+    assert len(told) == 2, done.stderr
+    assert told[0].startswith("strawberry: ")
+    assert problem in told[0]
+    assert told[1].startswith("  ")
+
+
+@pytest.mark.parametrize("words", [["up"], ["hub"], ["broker", "run"], ["spoke", "run"], ["certs"]])
+def test_a_data_directory_that_is_a_file(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("in the way")
+    done = run(environment_of(tmp_path / "home"), *words)
+    _assert_one_line_and_a_hint(done, "is a file")
+
+
+def test_a_damaged_database(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "hub.db").write_bytes(b"this is no database" * 1000)
+    done = run(environment_of(tmp_path), "up", "--no-spoke", "--mqtt-port", "0", "--http-port", "0")
+    _assert_one_line_and_a_hint(done, "hub.db")
+
+
+def test_a_wrong_setting_and_a_busy_port_are_found_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for option in ("--http-port", "--mqtt-port"):
+            others = {"--http-port": "0", "--mqtt-port": "0"} | {option: port}
+            done = run(environment_of(tmp_path), "up", *(word for each in others.items() for word in each))
+            _assert_one_line_and_a_hint(done, f"port {port}: it is in use")
+            assert f"choose another port with {option} N" in done.stderr
+            assert done.stdout == ""
+    (tmp_path / "strawberry.toml").write_text("[household]\nlangage = 'de'\n")
+    done = run(environment_of(tmp_path), "up")
+    _assert_one_line_and_a_hint(done, "unknown setting 'langage' in household; did you mean 'language'?")
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system without a byte left."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        with (disk / "filling").open("wb", buffering=0) as filling, suppress(OSError):
+            while True:
+                filling.write(bytes(4096))
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk(full_disk: Path) -> None:
+    done = run(environment_of(full_disk), "up", "--no-spoke", "--mqtt-port", "0", "--http-port", "0")
+    _assert_one_line_and_a_hint(done, "No space left on device")
+    told = run(environment_of(full_disk), "doctor").stdout
+    assert f"0 MB free on the disk of {full_disk}" in told
