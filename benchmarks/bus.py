@@ -51,7 +51,7 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
             one, many = Reach(ratio_most=2.5), Reach(ratio_least=0.3, least=3_000)
             measured += await _compare(bus, directory, effort, one=one, many=many)
     async with embedded_bus(directory) as bus:
-        one, many = Reach(ratio_most=2), Reach(ratio_least=0.5)
+        one, many = Reach(ratio_most=2), Reach(ratio_least=0.33)
         measured += await _compare(bus, directory, effort, one=one, many=many)
     return measured
 

@@ -134,7 +134,7 @@ class Session:
         return replace(result, fresh=fresh, lost=lost)
 
     def drop(self, reason: str) -> None:
-        """Return up the process and with it all variables; the next run gets another one.
+        """Give up the process and with it all variables; the next run gets another one.
 
         Args:
             reason: Why, in a few words; the next run's result says it.

@@ -1,8 +1,7 @@
 """One client that has logged in: its packets in, its messages out."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from amqtt.mqtt import packet
 from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
@@ -23,10 +22,11 @@ from broker.embedded.frames import (
 )
 from broker.embedded.limits import Limits
 from broker.embedded.peer import Peer
-from broker.embedded.retained import Retained
 
 if TYPE_CHECKING:
     from amqtt.broker import BrokerContext
+
+    from broker.embedded.strict_broker import StrictBroker
 
 _PINGRESP: Final = b"\xd0\x00"
 _REFUSED: Final = 0x80
@@ -36,33 +36,6 @@ _MAX_QOS: Final = 1
 _IDS: Final = 65_535
 _AHEAD: Final = 1_000
 """Retained messages a client may have unacknowledged before it gets more of them."""
-
-
-class Router(Protocol):
-    """What a connection needs of the broker."""
-
-    def receive(
-        self, connection: "Connection", publication: Publication, acknowledge: Callable[[], None]
-    ) -> None:
-        """Take a message in, and acknowledge it when it is safe."""
-
-    def subscribe(self, connection: "Connection", filter_: str, qos: int) -> bool:
-        """Enter a subscription; False where it is refused."""
-
-    def unsubscribe(self, connection: "Connection", filter_: str) -> None:
-        """Drop a subscription."""
-
-    def retained(self, connection: "Connection", filter_: str) -> list[str]:
-        """Return the topics of the retained messages that a new subscription is to get."""
-
-    def retained_on(self, topic: str) -> Retained | None:
-        """Return the message that is retained on a topic right now."""
-
-    def leave(self, connection: "Connection") -> None:
-        """Part with it: it said goodbye, or is gone."""
-
-    def drop(self, connection: "Connection", reason: str) -> None:
-        """Disconnect it; its will is published."""
 
 
 class Connection(BrokerProtocolHandler):
@@ -85,7 +58,7 @@ class Connection(BrokerProtocolHandler):
         plugins: "PluginManager[BrokerContext]",
         session: Session,
         *,
-        router: Router,
+        broker: "StrictBroker",
         peer: Peer,
         frames: FrameBuffer,
         limits: Limits,
@@ -100,7 +73,7 @@ class Connection(BrokerProtocolHandler):
         self.heard = self._loop.time()
         is_hub = self.login.principal.kind == "hub"
         self._most_waiting = limits.hub_outgoing_bytes if is_hub else limits.outgoing_bytes
-        self._router = router
+        self._broker = broker
         self._frames = frames
         self._limits = limits
         self._last_id = 0
@@ -157,7 +130,7 @@ class Connection(BrokerProtocolHandler):
                     return
             if self.peer.waiting > self._most_waiting:
                 # Answers to its own packets, of which there may be more than messages to it.
-                self._router.drop(self, _does_not_read(self._most_waiting))
+                self._broker.drop(self, _does_not_read(self._most_waiting))
                 return
             # One busy client must not keep the others waiting.
             await asyncio.sleep(0)
@@ -184,7 +157,7 @@ class Connection(BrokerProtocolHandler):
                 self.peer.write(_acknowledgement(packet.PUBCOMP, packet_id))
             case packet.DISCONNECT:
                 self.will = None
-                self._router.leave(self)
+                self._broker.leave(self)
             case _:
                 raise MalformedPacket(f"a packet of type {frame.type} was not expected")
 
@@ -192,15 +165,15 @@ class Connection(BrokerProtocolHandler):
         publication = read_publish(frame)
         packet_id = publication.packet_id
         if publication.qos == 0:
-            self._router.receive(self, publication, _nothing)
+            self._broker.receive(self, publication, _nothing)
         elif publication.qos == 1:
-            self._router.receive(
+            self._broker.receive(
                 self, publication, lambda: self._answer(_acknowledgement(packet.PUBACK, packet_id))
             )
         else:
             if packet_id not in self._received:
                 self._received.add(packet_id)
-                self._router.receive(self, publication, _nothing)
+                self._broker.receive(self, publication, _nothing)
             self.peer.write(_acknowledgement(packet.PUBREC, packet_id))
 
     def _answer(self, data: bytes) -> None:
@@ -217,7 +190,7 @@ class Connection(BrokerProtocolHandler):
         codes = []
         for filter_, asked in filters:
             qos = min(asked, _MAX_QOS)
-            granted = self._router.subscribe(self, filter_, qos)
+            granted = self._broker.subscribe(self, filter_, qos)
             codes.append(qos if granted else _REFUSED)
             if granted:
                 self._fresh_filters[filter_] = qos
@@ -227,7 +200,7 @@ class Connection(BrokerProtocolHandler):
     def _unsubscribe(self, frame: Frame) -> None:
         packet_id, filters = read_filters(frame, with_qos=False)
         for filter_, _ in filters:
-            self._router.unsubscribe(self, filter_)
+            self._broker.unsubscribe(self, filter_)
             self._fresh_filters.pop(filter_, None)
         self.peer.write(_acknowledgement(packet.UNSUBACK, packet_id))
 
@@ -236,10 +209,10 @@ class Connection(BrokerProtocolHandler):
         while True:
             self._wake.clear()
             for filter_, qos in list(self._fresh_filters.items()):
-                for topic in self._router.retained(self, filter_):
+                for topic in self._broker.retained(self, filter_):
                     await self._make_room()
                     # What was published meanwhile went out already: what is sent now is never older.
-                    message = self._router.retained_on(topic)
+                    message = self._broker.retained_on(topic)
                     if message is not None and filter_ in self._fresh_filters:
                         self.deliver(topic.encode(), message.payload, qos=min(qos, message.qos), retain=True)
                 self._fresh_filters.pop(filter_, None)
@@ -265,7 +238,7 @@ class Connection(BrokerProtocolHandler):
 
     def _give_up(self, reason: str) -> None:
         # Later, and not in the middle of sending a message to everybody.
-        self._loop.call_soon(self._router.drop, self, reason)
+        self._loop.call_soon(self._broker.drop, self, reason)
 
 
 def _nothing() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from amqtt.plugins.manager import plugins_manager
 
@@ -79,16 +79,14 @@ class Listener:
         return listen(self.host, self.port, purpose=_PURPOSES[self.transport])
 
 
-class Server(Protocol):
-    """What serves the clients that come."""
-
-    async def serve(self, peer: Peer) -> None:
-        """Serve one of them from its first byte to its last."""
-
-
 @asynccontextmanager
 async def serving(
-    listener: Listener, sock: socket.socket, server: Server, *, packet_bytes: int, tasks: asyncio.TaskGroup
+    listener: Listener,
+    sock: socket.socket,
+    server: StrictBroker,
+    *,
+    packet_bytes: int,
+    tasks: asyncio.TaskGroup,
 ) -> AsyncIterator[None]:
     """Accept clients as long as the context is open; those who came are served on.
 
@@ -116,7 +114,7 @@ async def serving(
 async def _accept(
     sock: socket.socket,
     make_peer: Callable[[socket.socket, tuple[str, int]], Peer],
-    server: Server,
+    server: StrictBroker,
     tasks: asyncio.TaskGroup,
 ) -> None:
     while True:

@@ -184,7 +184,7 @@ class StrictBroker(Broker):
             assert isinstance(older[1], Connection)
             self.drop(older[1], "a new connection takes its place")
         connection = Connection(
-            self.plugins_manager, session, router=self, peer=peer, frames=frames, limits=self._limits
+            self.plugins_manager, session, broker=self, peer=peer, frames=frames, limits=self._limits
         )
         session.transitions.connect()
         self._sessions[key] = (session, connection)

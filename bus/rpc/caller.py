@@ -153,7 +153,7 @@ class Caller:
             self._close(open_call)
 
     def release(self, open_call: OpenCall) -> None:
-        """Return up a call that has not begun, and make sure that it never begins."""
+        """Give up a call that has not begun, and make sure that it never begins."""
         self._close(open_call)
         self._given_up[open_call.reply_topic] = (open_call.request.device, open_call.call)
         if len(self._given_up) > _GIVEN_UP:
