@@ -3,10 +3,13 @@
 Under ``/v1`` the object also has the ``type`` and ``param`` that OpenAI's clients read.
 """
 
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from contracts.errors import (
     CallError,
@@ -24,6 +27,8 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
+
+_log = logging.getLogger(__name__)
 
 _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
     (Unauthorized, 401, "unauthorized"),
@@ -94,10 +99,29 @@ def expected(path: str, error: StrawberryError) -> JSONResponse:
     return error_response(path, 500, "internal", error.message, error.hint)
 
 
-def refused(path: str, error: HTTPException) -> JSONResponse:
-    """Make the response where the framework refuses a request."""
+async def _expected(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StrawberryError)
+    return expected(request.url.path, error)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer where Starlette refuses a request."""
+    assert isinstance(error, HTTPException)
     code = _STATUS_CODES.get(error.status_code, "refused")
-    return error_response(path, error.status_code, code, str(error.detail))
+    return error_response(request.url.path, error.status_code, code, str(error.detail))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(request.url.path, 500, "internal", "this request failed; the log says more")
+
+
+HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]] = {
+    StrawberryError: _expected,
+    HTTPException: _refused,
+    Exception: _unexpected,
+}
+"""``exception_handlers`` of an application that answers every error in this shape."""
 
 
 def _headers(error: StrawberryError) -> dict[str, str]:

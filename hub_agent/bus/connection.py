@@ -125,9 +125,9 @@ def link_health(link: Link) -> dict[str, Json]:
 
 def _warn_of_shared(bus: BusSettings) -> None:
     _log.warning(
-        "the bus is on a broker that is shared with others (%s): signatures keep everybody there from "
-        "calling skills and from speaking for a device. They keep nobody from reading along what devices and "
-        "people say, from publishing states and events, and from disturbing the traffic",
+        "the bus is on a shared broker (%s): signatures keep its other users from calling skills and from "
+        "impersonating a device, but not from reading along what devices and people say, from publishing "
+        "states and events, and from disturbing the traffic",
         bus.url,
     )
 

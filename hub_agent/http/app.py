@@ -3,19 +3,19 @@
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
 from chat.http.requests import answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from contracts.wire import Json
 from hub_agent.chat.assistant import Assistant
-from hub_agent.http import errors
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import push_route
 from hub_agent.settings import HttpSettings
@@ -44,15 +44,10 @@ class Services:
 def make_app(services: Services) -> ASGIApp:
     """Put the application together; `guarded`, it can be served."""
     assistant = services.assistant
-    # Pages that describe the API to anybody, and that load scripts from elsewhere, are left out.
-    app = FastAPI(title="Strawberry", docs_url=None, redoc_url=None, openapi_url=None)
-    errors.install(app)
-
-    @app.get("/api/health")
-    async def health() -> dict[str, Json]:
-        return services.health()
-
     may_chat = services.gate.require("chat")
+
+    async def health(_: Request) -> Response:
+        return answer(services.health())
 
     async def models(request: Request) -> Response:
         await may_chat(request)
@@ -66,15 +61,18 @@ def make_app(services: Services) -> ASGIApp:
     registry = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     push = push_route(assistant.record, authenticate=may_chat)
-    # The direct calls come first: they are the ones whose time counts.
-    app.router.routes[:0] = [
-        *direct.routes(),
-        *chat.routes(),
-        push,
-        *registry,
-        Route("/api/models", models),
-    ]
-    return app
+    return Starlette(
+        # The direct calls come first: they are the ones whose time counts.
+        routes=[
+            *direct.routes(),
+            *chat.routes(),
+            push,
+            *registry,
+            Route("/api/models", models),
+            Route("/api/health", health),
+        ],
+        exception_handlers=HANDLERS,
+    )
 
 
 def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Container[str]] = tuple) -> ASGIApp:

@@ -15,20 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from bus.ports import listen
-from chat.http.errors import expected, refused
+from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
 from chat.http.routes import ChatRoutes
 from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.lazy import Lazy
 from chat.tasks import open_tasks
-from contracts.errors import StrawberryError, Unauthorized
+from contracts.errors import Unauthorized
 from identity.files import write_private
 from spoke.chat.database import FILE_NAME
 from spoke.membership.enrolment import Enrolment
@@ -87,7 +86,7 @@ class ChatServer:
             chat = ChatRoutes(agent.get, authenticate=authenticate, connections=Connections(tasks))
             app = Starlette(
                 routes=[Route("/api/health", self._health), *chat.routes()],
-                exception_handlers={StrawberryError: _expected, HTTPException: _refused},
+                exception_handlers=HANDLERS,
             )
             guarded = Guard(app, max_body_bytes=self.chat.max_body_bytes)
             await stack.enter_async_context(serve(guarded, listener))
@@ -179,13 +178,3 @@ def _make_token(directory: Path) -> str:
     token = secrets.token_urlsafe(32)
     write_private(directory / _TOKEN_FILE, token.encode())
     return token
-
-
-async def _expected(request: Request, error: Exception) -> Response:
-    assert isinstance(error, StrawberryError)
-    return expected(request.url.path, error)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return refused(request.url.path, error)

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from bus.ports import listen
+from chat.http.errors import HANDLERS
 from chat.http.server import serve
 from contracts.claims import PrincipalKind, Scope
-from hub_agent.http import errors
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenRequest
@@ -64,13 +64,11 @@ class Client:
         return answer.json() if answer.content else None
 
 
-def make_app(registry: Registry) -> FastAPI:
+def make_app(registry: Registry) -> Starlette:
     """Put together the registry's API alone."""
-    app = FastAPI()
-    errors.install(app)
     gate = Gate(registry.authority, registry.accounts)
-    app.router.routes.extend(make_routes(registry, gate=gate, remover=Remover(registry)))
-    return app
+    routes = make_routes(registry, gate=gate, remover=Remover(registry))
+    return Starlette(routes=routes, exception_handlers=HANDLERS)
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from pydantic import SecretStr
+from starlette.applications import Starlette
 
 from broker.embedded.logins import EmbeddedLogins
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
@@ -20,10 +20,10 @@ from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from bus.link import Link, LinkSettings
 from bus.ports import listen
+from chat.http.errors import HANDLERS
 from chat.http.server import serve as serve_http
 from contracts.claims import Claims
 from contracts.errors import ConfigError
-from hub_agent.http import errors
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.devices import Change
 from hub_registry.http import make_routes
@@ -132,10 +132,9 @@ async def house(
         )
         registry = await stack.enter_async_context(open_registry(settings, key=hub_key))
         hub = await stack.enter_async_context(serve(registry, bus.url, login=bus.login, logins=bus.logins))
-        app = FastAPI()
-        errors.install(app)
         gate = Gate(registry.authority, registry.accounts)
-        app.router.routes.extend(make_routes(registry, gate=gate, remover=hub.service))
+        routes = make_routes(registry, gate=gate, remover=hub.service)
+        app = Starlette(routes=routes, exception_handlers=HANDLERS)
         listener = stack.enter_context(listen("127.0.0.1", 0, purpose="HTTPS"))
         tls = certificate.context()
         await stack.enter_async_context(serve_http(app, listener, tls=tls))
