@@ -127,19 +127,9 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         await stack.enter_async_context(responder)
         # It already looks on while the link waits for the broker: the first login may be refused.
         await stack.enter_async_context(_running({"membership": membership.run(link)}))
-        await stack.enter_async_context(link)
-        stack.push_async_callback(presence.leave)
-        await stack.enter_async_context(
-            _running(
-                {
-                    "presence": presence.run(),
-                    "what skills publish": outlet.run(link),
-                }
-            )
-        )
         url = None
         if settings.chat is not None:
-            # Not needed by a spoke that nobody talks to.
+            # Before the broker is waited for: a spoke answers people with or without it.
             from spoke.chat.server import ChatServer
 
             server = ChatServer(
@@ -152,6 +142,16 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 connected=lambda: link.connected,
             )
             url = await stack.enter_async_context(server.open())
+        await stack.enter_async_context(link)
+        stack.push_async_callback(presence.leave)
+        await stack.enter_async_context(
+            _running(
+                {
+                    "presence": presence.run(),
+                    "what skills publish": outlet.run(link),
+                }
+            )
+        )
         # First of all: calls of turns that run here may end before their turns are stopped.
         stack.push_async_callback(host.stop, grace_s=settings.stop_grace_s)
         yield Spoke(

@@ -70,16 +70,15 @@ class ChatRoutes(Generic[Caller]):
 
     def routes(self) -> list[Route]:
         """Return them, to be put into an application that handles the errors of `contracts.errors`."""
-        conversation, turn = "/api/conversations/{conversation}", "/api/turns/{turn}"
         return [
             Route("/v1/models", self._models),
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
             Route("/api/chat", self._chat, methods=["POST"]),
             Route("/api/conversations", self._conversations),
-            Route(conversation, self._conversation),
-            Route(conversation, self._delete, methods=["DELETE"]),
-            Route(f"{turn}/cancel", self._cancel, methods=["POST"]),
-            Route(f"{turn}/confirmations/{{question}}", self._confirm, methods=["POST"]),
+            Route("/api/conversations/{conversation}", self._conversation),
+            Route("/api/conversations/{conversation}", self._delete, methods=["DELETE"]),
+            Route("/api/turns/{turn}/cancel", self._cancel, methods=["POST"]),
+            Route("/api/turns/{turn}/confirmations/{question}", self._confirm, methods=["POST"]),
         ]
 
     async def _models(self, request: Request) -> Response:

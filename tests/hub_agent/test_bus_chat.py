@@ -2,20 +2,27 @@
 
 import asyncio
 import json
+import logging
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bus.link import Link, Message
+from chat.tasks import open_tasks
+from chat.turns import Turn
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
-from contracts.errors import BadSignature
+from contracts.errors import BadSignature, NoModel
 from hub_agent.bus import bus_chat
+from hub_agent.bus.bus_chat import MOST_OPEN, BusChat
+from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import BusKind, TurnSettings
+from hub_registry.access.bearer import Bearer
 from identity.envelope import Seal, unseal
 from identity.ids import uuid7
 from tests.hub_agent.home import Device, Home, linked, open_home, wait_for
@@ -448,3 +455,67 @@ async def _command_line_login(home: Home, name: str) -> tuple[str, ...]:
         made = (await client.post("/api/clients", json={"name": name, "chat": True})).json()
     port = home.broker_url.rpartition(":")[2]
     return ("-h", "127.0.0.1", "-p", port, "-u", name, "-P", made["password"])
+
+
+@dataclass
+class Waiting:
+    """An agent whose turns begin when a test says so.
+
+    Attributes:
+        asked: The messages that it was given.
+    """
+
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+
+    async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
+        self.asked.append(request.message)
+        await self.go.wait()
+        raise NoModel("there is no model")
+
+
+@asynccontextmanager
+async def listening(home: Home, agent: Waiting) -> AsyncIterator[BusChat]:
+    """The hub's side of chat over the bus, given its messages past the broker's rights."""
+    hub = home.hub
+    seal = Seal(hub.registry.hub_id, hub.registry.key)
+    async with open_tasks() as tasks:
+        assistant = cast("Assistant", agent)
+        yield BusChat(assistant, hub.registry, link=hub.link, seal=seal, shared=False, tasks=tasks)
+
+
+def request_of(principal: str, id_: str, text: str) -> Message:
+    topic = topics.CHAT_REQUEST.build(principal=principal, request=id_)
+    return Message(topic=topic, payload=text.encode())
+
+
+async def test_a_login_without_the_chat_scope_is_refused_even_where_the_broker_lets_it_publish(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    agent = Waiting()
+    async with home.client() as client, listening(home, agent) as chat:
+        for name, may_chat in (("watcher", False), ("talker", True)):
+            await client.post("/api/clients", json={"name": name, "chat": may_chat})
+            chat.arrived(request_of(name, "1", f"hello from {name}"))
+        await eventually(lambda: agent.asked)
+        agent.go.set()
+    assert agent.asked == ["hello from talker"]
+    assert "watcher may not chat" in caplog.text
+
+
+async def test_so_many_requests_are_open_at_once_and_no_more(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    agent = Waiting()
+    async with home.client() as client, listening(home, agent) as chat:
+        await client.post("/api/clients", json={"name": "talker", "chat": True})
+        for number in range(MOST_OPEN):
+            chat.arrived(request_of("talker", str(number), "hello"))
+        await eventually(lambda: len(agent.asked) == MOST_OPEN)
+        assert "too many" not in caplog.text
+        chat.arrived(request_of("talker", "more", "hello"))
+        assert "too many requests are open" in caplog.text
+        agent.go.set()
+    assert len(agent.asked) == MOST_OPEN

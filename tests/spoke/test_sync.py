@@ -133,6 +133,22 @@ async def test_what_was_said_elsewhere_comes_into_the_cache_and_what_was_deleted
         assert [each.id for each in await spoke.record.conversations(limit=9)] == ["c"]
 
 
+async def test_after_the_hub_was_met_everything_goes_over_one_connection(home: Home, tmp_path: Path) -> None:
+    device = await home.device("Kitchen")
+    async with (
+        Wire(home.hub.http_port).open() as wire,
+        spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url)) as spoke,
+    ):
+        await spoke.sync.conversations(limit=1)
+        met = wire.opened
+        for name in "abc":
+            await spoke.says(name)
+            await spoke.sync.push()
+        await spoke.sync.refresh()
+        assert await spoke.sync._hub.is_alive()
+        assert wire.opened == met
+
+
 async def test_a_token_that_is_revoked_pushes_nothing(home: Home, tmp_path: Path) -> None:
     device = await home.device("Kitchen")
     async with spoke_of(tmp_path / "spoke", enrolment(home, device)) as spoke:
@@ -174,6 +190,7 @@ class Wire:
         up: Bytes to the hub that still pass; None for all.
         down: Bytes from the hub that still pass.
         cut: Connections that were cut.
+        opened: Connections that were opened.
     """
 
     behind: int
@@ -181,6 +198,7 @@ class Wire:
     down: int | None = None
     port: int = 0
     cut: int = 0
+    opened: int = 0
 
     @property
     def url(self) -> str:
@@ -194,6 +212,7 @@ class Wire:
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
         (up, self.up), (down, self.down) = (self.up, None), (self.down, None)
         there, back = await asyncio.open_connection("127.0.0.1", self.behind)
         try:
