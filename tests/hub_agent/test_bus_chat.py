@@ -19,7 +19,7 @@ from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.errors import BadSignature, NoModel
 from hub_agent.bus import bus_chat
-from hub_agent.bus.bus_chat import MOST_OPEN, BusChat
+from hub_agent.bus.bus_chat import BusChat
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import BusKind, TurnSettings
 from hub_registry.access.bearer import Bearer
@@ -502,20 +502,3 @@ async def test_a_login_without_the_chat_scope_is_refused_even_where_the_broker_l
         agent.go.set()
     assert agent.asked == ["hello from talker"]
     assert "watcher may not chat" in caplog.text
-
-
-async def test_so_many_requests_are_open_at_once_and_no_more(
-    home: Home, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    agent = Waiting()
-    async with home.client() as client, listening(home, agent) as chat:
-        await client.post("/api/clients", json={"name": "talker", "chat": True})
-        for number in range(MOST_OPEN):
-            chat.arrived(request_of("talker", str(number), "hello"))
-        await eventually(lambda: len(agent.asked) == MOST_OPEN)
-        assert "too many" not in caplog.text
-        chat.arrived(request_of("talker", "more", "hello"))
-        assert "too many requests are open" in caplog.text
-        agent.go.set()
-    assert len(agent.asked) == MOST_OPEN
