@@ -58,9 +58,12 @@ class Hub:
     gateway: LiveGateway
     lan_port: int | None = None
 
-    def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
-        """Ask other models from the next message on; answers that have begun are completed."""
-        self.gateway.reload(models, kind=kind)
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
+        """Ask other models from the next message on; return whether they are others.
+
+        Answers that have begun are completed.
+        """
+        return self.gateway.reload(models, kind=kind)
 
 
 @asynccontextmanager

@@ -70,15 +70,17 @@ class LiveGateway:
         """The models that are asked now."""
         return self._current.models
 
-    def reload(self, models: Models, *, kind: GatewayKind) -> None:
+    def reload(self, models: Models, *, kind: GatewayKind) -> bool:
         """Ask other models from the next question on; answers that have begun are completed.
 
-        The same models and kind leave everything as it is.
+        Returns:
+            Whether they are others; the same models and kind leave everything as it is.
         """
         if (models, kind) == (self._current.models, self._current.kind):
-            return
+            return False
         self._current.retire()
         self._current = _Generation(models, kind)
+        return True
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""

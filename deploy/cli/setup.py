@@ -288,11 +288,12 @@ def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
 
 
 def _what_next(home: Home) -> str:
-    starts = "strawberry spoke run" if home.is_spoke_alone else "strawberry up"
+    applied = "A running hub uses it from the next message on; strawberry up starts one."
+    if home.is_spoke_alone:
+        applied = "Restart to apply: strawberry spoke run" + "".join(f", or {each}" for each in _restarts())
     return (
-        f"Written to {home.directory / 'strawberry.toml'}. Restart to apply: {starts}"
-        + "".join(f", or {command}" for command in _restarts())
-        + "\nThen try it: strawberry chat 'what can you do?'"
+        f"Written to {home.directory / 'strawberry.toml'}. {applied}\n"
+        "Then try it: strawberry chat 'what can you do?'"
     )
 
 

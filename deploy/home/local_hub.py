@@ -8,6 +8,7 @@ from deploy.home.broker_registry import is_local
 from deploy.home.bus import choose_bus, choose_home_link
 from deploy.home.directory import Home
 from deploy.home.lan import Lan, enter_lan
+from deploy.home.model_reload import reloaded_models
 from deploy.home.running import Reporter, forever
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
@@ -70,6 +71,7 @@ async def enter_hub(
         usable=[model.entry.name for model in models.usable],
         problems=models.problems,
     )
+    await stack.enter_async_context(reloaded_models(home, hub, report))
     return hub
 
 

@@ -1,0 +1,67 @@
+"""Models taken over by a running hub when ``strawberry.toml`` or ``.env`` changes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE
+from chat.tasks import open_tasks
+from contracts.errors import ConfigError
+from deploy.home.directory import Home
+from deploy.home.running import Reporter
+from deploy.settings.settings import read_gateway, read_models
+from hub_agent.service import Hub
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+"""Two files are looked at in some microseconds; a person who ran setup does not notice a second."""
+
+_Stamp = tuple[tuple[int, int] | None, ...]
+
+
+@asynccontextmanager
+async def reloaded_models(home: Home, hub: Hub, report: Reporter) -> AsyncIterator[None]:
+    """Keep the models of a hub as the settings say, for as long as the context is open."""
+    async with open_tasks() as tasks:
+        tasks.create_task(_watch(home, hub, report, _stamp(home)), name="settings of models")
+        yield
+
+
+async def _watch(home: Home, hub: Hub, report: Reporter, seen: _Stamp) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        stamp = _stamp(home)
+        if stamp == seen:
+            continue
+        seen = stamp
+        try:
+            models, kind = read_models(home), read_gateway(home)
+        except ConfigError as error:
+            # Perhaps half edited; the models that are asked now stay.
+            _log.warning("the settings of models cannot be used: %s. %s", error.message, error.hint)
+            continue
+        if hub.reload_models(models, kind=kind):
+            names = [model.entry.name for model in models.usable]
+            report.state(
+                "models",
+                f"  model    now {', '.join(names) or 'none'}",
+                *(f"           left out: {problem}" for problem in models.problems),
+                usable=names,
+                problems=models.problems,
+            )
+
+
+def _stamp(home: Home) -> _Stamp:
+    """Return what changes with the files: size and time of each, None for one that is missing."""
+    stamps: list[tuple[int, int] | None] = []
+    for name in (SETTINGS_FILE, KEYS_FILE):
+        try:
+            status = (home.directory / name).stat()
+        except OSError:
+            stamps.append(None)
+        else:
+            stamps.append((status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
