@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from deploy.cli.chat.prompt import matching
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 
@@ -148,3 +150,40 @@ def test_an_agent_is_an_option_or_a_known_name_before_one_quoted_message(
 ) -> None:
     run(environment_of(tmp_path, STRAWBERRY_TOKEN="any"), "chat", *words, "--hub", hub)
     assert asked == [expected]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal is one of POSIX")
+def test_the_prompt_takes_messages_and_commands(
+    hub: str, asked: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    master, slave = os.openpty()
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any", TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
+    words = [*COMMAND, "chat", "--hub", hub]
+    with subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave) as talking:
+        os.close(slave)
+        os.write(master, b"/nwe\rfirst\r/new\rsec\x7f\x7f\x7fsecond\r/quit\r")
+        seen = b""
+        try:
+            while piece := os.read(master, 4096):
+                seen += piece
+        except OSError:
+            # The other end is closed.
+            pass
+    os.close(master)
+    shown = seen.decode()
+    assert talking.returncode == 0
+    assert "unknown command '/nwe'; did you mean '/new'?" in shown
+    assert asked == [("assistant", "first"), ("assistant", "second")]
+    assert "A new conversation." in shown
+    assert "Continue with: strawberry chat --conversation" in shown
+    history = tmp_path / "chat_history"
+    assert "second" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_names_of_several_words_are_completed() -> None:
+    names = ["Living room PC", "LampSkill.turn_on", "living_room_pc"]
+    found = [(each.text, each.start_position) for each in matching("is the living r", names)]
+    assert found == [("Living room PC", -8)]
+    assert [each.text for each in matching("call lamp", names)] == ["LampSkill.turn_on"]
+    assert list(matching("", names)) == list(matching("nothing ", names)) == []

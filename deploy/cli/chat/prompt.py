@@ -133,14 +133,15 @@ class _Completer(Completer):
         """Yield every name that the end of the line may be the beginning of."""
         text = document.text_before_cursor
         if text.startswith("/") and " " not in text:
-            yield from _matching(text, _COMMANDS)
+            yield from matching(text, _COMMANDS)
         elif text.startswith("/"):
-            yield from _matching(text, self._names.devices())
+            yield from matching(text, self._names.devices())
         else:
-            yield from _matching(text, [*self._names.devices(), *self._names.skills()])
+            yield from matching(text, [*self._names.devices(), *self._names.skills()])
 
 
-def _matching(text: str, names: Iterable[str]) -> Iterator[Completion]:
+def matching(text: str, names: Iterable[str]) -> Iterator[Completion]:
+    """Yield the names that the end of a text begins, in any case of letters."""
     starts = [0, *(blank.end() for blank in re.finditer(r"\s+", text))]
     tails = [tail for start in starts if (tail := text[start:].lower())]
     for name in names:

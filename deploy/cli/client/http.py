@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import ssl
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
@@ -44,6 +45,15 @@ class HubClient:
         self._name = f"the {server} at {self.url}"
         self._token = token
         self._authorities = authorities
+
+    @property
+    def token_id(self) -> str:
+        """The ``jti`` of the token in use; empty for the token of a spoke, which has none."""
+        try:
+            payload = self._token.split(".")[1]
+            return str(json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["jti"])
+        except (LookupError, ValueError, TypeError):
+            return ""
 
     def answers_within(self, seconds: float) -> bool:
         """Whether it answers at all in this time."""

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from contracts.errors import ConfigError, NotFound
 from deploy.cli.client import HubClient, hub_of
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
 _SCOPES: Final = ("chat", "call")
@@ -38,7 +39,7 @@ def list_tokens(options: argparse.Namespace) -> None:
     )
 
 
-def revoke(options: argparse.Namespace) -> None:
+def revoke(options: argparse.Namespace) -> int:
     """Revoke a token by its name or id; programs that use it are refused at once."""
     client = hub_of(options)
     known = _tokens(client)
@@ -47,8 +48,15 @@ def revoke(options: argparse.Namespace) -> None:
     ]
     match found:
         case [token]:
+            if token["jti"] == client.token_id and not agreed(
+                "This is the token of this command line, which works again only after the hub has restarted. "
+                "Revoke it?"
+            ):
+                note("Nothing was changed.")
+                return 1
             client.request("DELETE", f"/api/tokens/{quote(token['jti'], safe='')}")
             Output(options.json).result(token, text=f"The token {token['name'] or token['jti']} is revoked.")
+            return 0
         case []:
             raise NotFound(
                 f"there is no token {options.token!r}", hint="'strawberry tokens list' shows names and ids."
