@@ -162,7 +162,7 @@ async def test_a_login_that_may_not_use_dynamic_security_is_told_so(house: House
     await house.add("radio", "radio/#")
     await house.add("explorer", "$CONTROL/dynamic-security/v1/response")
     for name in ("radio", "explorer"):
-        with pytest.raises(LinkError, match="may not change who may log in"):
+        with pytest.raises(LinkError, match="may not change the logins"):
             await provision(house.url, Login(username=name, password=name), hub_id="home-1", key=KEY)
 
 

@@ -256,7 +256,7 @@ async def test_a_name_that_is_taken_leaves_the_device_waiting_for_another(house,
 
 async def test_a_device_that_the_broker_refuses_was_never_there_and_goes_on_waiting(house, joining):
     door = FakeDoor()
-    house.authority.use_door(LoginSync(house.authority, door))
+    house.authority.use_logins(LoginSync(house.authority, door))
     asked = await joining.ask(asking("TV"), source=HERE)
     door.trouble = NO
     with pytest.raises(LinkError):

@@ -436,6 +436,7 @@ FULL = Registration(
             timeout_ms=1_234,
             progress=True,
             sentences={"en": ["set the volume to {level}"]},
+            responses={"en": "Set to {level}"},
         )
     ],
 )

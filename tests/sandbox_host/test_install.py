@@ -105,7 +105,7 @@ async def test_where_it_cannot_be_put_is_an_error_that_says_so(tmp_path: Path) -
     (tmp_path / "sandbox").write_text("in the way")
     with pytest.raises(SandboxError, match="cannot be installed") as caught:
         await install(tmp_path / "sandbox")
-    assert "rights" in caught.value.hint
+    assert "permissions" in caught.value.hint
 
 
 async def test_a_sandbox_of_another_version_is_not_used(copy: Path) -> None:
