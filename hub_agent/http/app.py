@@ -41,7 +41,7 @@ class Services:
     connections: Connections
 
 
-def make_app(services: Services) -> ASGIApp:
+def make_app(services: Services) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
     assistant = services.assistant
     may_chat = services.gate.require("chat")

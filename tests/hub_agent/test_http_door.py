@@ -4,18 +4,25 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from contracts.claims import SCOPES
 from contracts.errors import TooManyRequests
+from hub_agent import service
 from hub_agent.calls.rate import RateLimit
+from hub_agent.http import app
+from hub_agent.http.app import Services
 from identity import tokens
 from identity.keys import KeyPair
-from tests.hub_agent.home import Home, says
+from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill
 
 PROTECTED: tuple[tuple[str, str, Any], ...] = (
@@ -34,6 +41,34 @@ PROTECTED: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/api/devices", {"name": "Evil"}),
     ("POST", "/api/tokens", {"name": "evil", "scopes": ["call"]}),
 )
+
+
+async def test_every_route_is_documented_and_asks_for_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
+    documented = {
+        (method, re.sub("{.*?}", "{}", path)): "open" in scope
+        for method, path, scope in re.findall(r"^\| `([A-Z]+) (\S+?)` \| (.*?) \|", document, re.MULTILINE)
+    }
+    apps: list[Starlette] = []
+
+    def make_app(services: Services) -> Starlette:
+        apps.append(app.make_app(services))
+        return apps[-1]
+
+    monkeypatch.setattr(service, "make_app", make_app)
+    async with open_home(tmp_path / "home") as home, httpx.AsyncClient(base_url=home.hub.url) as client:
+        served = {
+            (method, re.sub("{.*?}", "{}", route.path))
+            for route in apps[0].routes
+            if isinstance(route, Route)
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+        assert served == documented.keys()
+        for (method, path), is_open in documented.items():
+            answer = await client.request(method, path.replace("{}", "x"))
+            assert (answer.status_code != 401) == is_open, (method, path)
 
 
 def _encoded(data: Any) -> str:
