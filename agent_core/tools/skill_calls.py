@@ -150,7 +150,7 @@ class SkillCalls:
         if self._confirmer is None:
             raise CallError(
                 ErrorCode.REFUSED,
-                f"{method} needs a person's confirmation, which cannot be asked for here",
+                f"{method} needs a person's confirmation, and nobody can be asked here",
                 hint="Tell the user to do it where questions can be answered, such as strawberry chat.",
                 device=target.device,
             )
