@@ -1,4 +1,4 @@
-"""How much of a conversation goes to the model, and in which form."""
+"""The part of a conversation that fits into a request to a model."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ _CHARS_PER_TOKEN: Final = 4
 """A common rule for English and for code; others need more tokens, and models have room above the budget."""
 
 _MESSAGE_TOKENS: Final = 4
-"""What role and brackets of one message cost."""
+"""Overhead of one message: its role and delimiters."""
 
 
 def tokens_of(message: Message) -> int:
@@ -26,7 +26,7 @@ def trimmed(history: Sequence[Message], current: tuple[Message, ...], budget: in
     """Keep the newest exchanges that fit beside the current turn.
 
     Whole exchanges go, from one message of the user to the next, so that no tool result stands
-    without its call. The current turn always stays whole.
+    without its call. The current turn is never shortened.
 
     Args:
         current: The messages of the turn that runs.
@@ -42,8 +42,8 @@ def trimmed(history: Sequence[Message], current: tuple[Message, ...], budget: in
     return (*kept, *current)
 
 
-def told(messages: Sequence[Message]) -> list[Message]:
-    """Tell tool calls and their results as text, for a question that offers no tools.
+def without_calls(messages: Sequence[Message]) -> list[Message]:
+    """Write tool calls and their results as text, for a request that offers no tools.
 
     Some providers refuse calls in a conversation where there is nothing to call.
     """

@@ -22,7 +22,7 @@ from agent_core.gateway.protocol import (
     ToolMessage,
     UserMessage,
 )
-from agent_core.history import told, trimmed
+from agent_core.history import trimmed, without_calls
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import ToolMode
 from agent_core.tools.native import NativeMode
@@ -190,7 +190,7 @@ class _Turn:
         shown = len(self._shown)
         question = UserMessage(_LAST_WORD.format(reason=reason))
         try:
-            await self._ask([*told(messages), question], self._limits.iterations, with_tools=False)
+            await self._ask([*without_calls(messages), question], self._limits.iterations, with_tools=False)
         except GatewayError as error:
             raise _LimitReached(f"{reason}; {error.message}") from error
         if len(self._shown) == shown:

@@ -1,4 +1,4 @@
-"""What all turns have in common: the context that tools get, and the stream of events that is read."""
+"""The context that tools of a turn get, and the stream of a turn's events."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from contracts.events import TurnError, TurnEvent, TurnFinal
 _logger = logging.getLogger(__name__)
 
 Emit = Callable[[TurnEvent], None]
-"""Hands an event of the turn to whoever watches it."""
+"""Passes an event of the turn on to its client."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ async def streamed(
                 if isinstance(event, TurnFinal | TurnError):
                     break
         except GeneratorExit:
-            # Whoever closes the generator wants just this end; a TaskGroup would wrap the exception.
+            # The caller closes the generator; a TaskGroup would wrap the exception.
             return
         finally:
             task.cancel()

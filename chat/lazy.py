@@ -44,7 +44,7 @@ class Lazy(Generic[T]):
         """Start opening, so that the first use does not wait."""
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
-            # Retrieved here, because a failure that nobody waits for is shown at the next use.
+            # Retrieved here: a failure that is not waited for is raised at the next use.
             self._opened.add_done_callback(lambda future: future.cancelled() or future.exception())
             self._tasks.create_task(self._keep(self._opened), name=self._name)
         return self._opened

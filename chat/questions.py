@@ -24,7 +24,7 @@ class Questions:
         """Ask and wait.
 
         Args:
-            user: Who alone may answer.
+            user: Id of the only user who may answer.
             expires_s: Seconds until silence counts as no.
             tell: Called with the id of the question once it can be answered.
         """

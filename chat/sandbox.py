@@ -41,5 +41,5 @@ class Sandbox:
 
     def session(self, user: str, conversation: str) -> ConversationSession:
         """Return the sandbox of a conversation; users never share one."""
-        # A blank stands in no user id, so two pairs never make the same text.
+        # No user id contains a blank, so two pairs never make the same text.
         return ConversationSession(self.pool, f"{user} {conversation}")

@@ -14,7 +14,7 @@ async def open_tasks() -> AsyncIterator[asyncio.TaskGroup]:
     """Own tasks for the length of a block: at its end those that still run are cancelled.
 
     A task that fails ends the block. What the block or a single task raises is raised as it is, not
-    in a group, so that whoever opened the block can tell a taken port from a bug.
+    in a group, so that the caller can tell a busy port from a bug.
     """
     failure: BaseException | None = None
     try:

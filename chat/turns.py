@@ -111,12 +111,12 @@ class Turn:
                     if await self._is_followed():
                         async with aclosing(work(self)) as events:
                             async for event in events:
-                                self._emit(event)
+                                self.emit(event)
         except StrawberryError as error:
-            self._emit(TurnError(code="internal", message=error.message, hint=error.hint))
+            self.emit(TurnError(code="internal", message=error.message, hint=error.hint))
         except Exception:  # noqa: BLE001  one turn must not end the others
             _log.exception("turn %s failed", self.id)
-            self._emit(TurnError(code="internal", message="an internal error occurred; see the log"))
+            self.emit(TurnError(code="internal", message="an internal error occurred; see the log"))
         finally:
             # From here on a cancel changes nothing: the work is over and is only recorded.
             self._task = None
@@ -126,7 +126,7 @@ class Turn:
     def close(self) -> None:
         """End the events, with an error where the work was cut short."""
         if not self._is_complete:
-            self._emit(TurnError(code="cancelled", message="the turn was cancelled"))
+            self.emit(TurnError(code="cancelled", message="the turn was cancelled"))
         self.ended.set()
         self._queue.put_nowait(None)
 
@@ -138,7 +138,8 @@ class Turn:
             return False
         return True
 
-    def _emit(self, event: TurnEvent) -> None:
+    def emit(self, event: TurnEvent) -> None:
+        """Note what is recorded of an event, and pass the event on."""
         if (line := call_line(event)) is not None and len(self.did) < MAX_DID:
             self.did.append(line)
         match event:

@@ -23,8 +23,8 @@ from contracts.wire import Json
 from hub_agent.address import announced, provide_token
 from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.connection import Bus, open_bus
-from hub_agent.bus.home_ledger import HomeLedger
 from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
+from hub_agent.bus.home_topics import HomeTopics
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.rate import RateLimit
@@ -84,15 +84,15 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         await provide_token(settings.directory, registry)
         record = ConversationRecord(registry.store, instance=settings.instance)
         await record.clean_up()
-        ledger = HomeLedger(registry.store)
+        topics = HomeTopics(registry.store)
         home = None
         if settings.home_link is not None:
             home = await stack.enter_async_context(
-                open_home_link(settings.home_link, ledger, instance=settings.instance)
+                open_home_link(settings.home_link, topics, instance=settings.instance)
             )
         trail = AuditTrail(Audit(registry.store))
         stack.push_async_callback(trail.flush)
-        purgers = (partial(purge_home, ledger, home),)
+        purgers = (partial(purge_home, topics, home),)
         bus = await stack.enter_async_context(
             open_bus(settings, registry, trail, version=_version(), purgers=purgers)
         )

@@ -1,4 +1,4 @@
-"""What can be set about a hub; frozen, and passed in by whoever starts it."""
+"""Settings of a hub: frozen, and passed in."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ from contracts.joining import Login
 from contracts.names import InstanceName
 
 BusKind = Literal["embedded", "mosquitto", "shared"]
-"""Our own broker; a Mosquitto that was set up for this home; somebody else's broker."""
+"""Our own broker; a Mosquitto that was set up for this home; a broker that others administer."""
 
 
 class _Settings(BaseModel):
@@ -73,7 +73,7 @@ class HttpSettings(_Settings):
 
 
 def _taken_for_ours() -> bool:
-    """Take the word of whoever made the settings."""
+    """Trust the settings."""
     return True
 
 

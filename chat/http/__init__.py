@@ -1,1 +1,1 @@
-"""The chat contract over HTTP, whoever answers: its shapes, its streams, and the server they go through."""
+"""Chat over HTTP for hub and spoke: routes, request and answer formats, streams, and the server."""

@@ -1,8 +1,8 @@
-"""Connections to an HTTP server: as many as there is room for, and of those who say what they want in time.
+"""Connections to an HTTP server: a bounded number, with a deadline for requests and handshakes.
 
-uvicorn waits for a request, for the rest of one and for a TLS handshake as long as a client likes, and takes
-any number of clients. Whoever is in the network could so use up all file handles of the process, also those
-that the broker and the database in it need.
+uvicorn waits for a request, for the rest of one and for a TLS handshake without a limit, and accepts any
+number of clients. Anyone in the network could so use up all file handles of the process, also those that the
+broker and the database in it need.
 """
 
 import asyncio
@@ -19,39 +19,39 @@ from bus.ports import accept
 
 @dataclass(frozen=True)
 class ConnectionBounds:
-    """How much clients may take of one server.
+    """What clients may use of one server.
 
     Attributes:
         most: Connections at once. With what brokers and databases have open they stay below the 1,024 file
             handles of many systems; a home has some ten clients at a time, and a thousand spokes that all
             come back wait for a moment in the queue of the system.
-        patience_s: How long a client may take for a handshake, and between once and twice that for a request.
+        deadline_s: Time for a handshake; a request may take between once and twice that.
     """
 
     most: int = 400
-    patience_s: float = 10.0
+    deadline_s: float = 10.0
 
 
-class ImpatientProtocol(H11Protocol):
-    """uvicorn's protocol, which parts with a client that keeps it waiting.
+class DeadlineProtocol(H11Protocol):
+    """uvicorn's protocol, which disconnects a client that does not complete its request in time.
 
     Attributes:
-        patience_s: How long it waits; see `ConnectionBounds`.
+        deadline_s: See `ConnectionBounds`.
     """
 
-    patience_s = ConnectionBounds.patience_s
-    _looking: asyncio.TimerHandle | None = None
+    deadline_s = ConnectionBounds.deadline_s
+    _timer: asyncio.TimerHandle | None = None
     _seen: object = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look at the client."""
+        """Start the deadline."""
         super().connection_made(transport)
-        self._look()
+        self._check()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop looking."""
-        if self._looking is not None:
-            self._looking.cancel()
+        """Stop the deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     @property
@@ -61,13 +61,13 @@ class ImpatientProtocol(H11Protocol):
             return self
         return self.cycle if self.cycle.response_complete or self.cycle.more_body else None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         awaited = self.awaited
         if awaited is not None and awaited is self._seen:
             self.transport.abort()
             return
         self._seen = awaited
-        self._looking = self.loop.call_later(self.patience_s, self._look)
+        self._timer = self.loop.call_later(self.deadline_s, self._check)
 
 
 class Acceptor:
@@ -80,12 +80,12 @@ class Acceptor:
     """
 
     def __init__(
-        self, make: Callable[[], ImpatientProtocol], *, tls: ssl.SSLContext | None, bounds: ConnectionBounds
+        self, make: Callable[[], DeadlineProtocol], *, tls: ssl.SSLContext | None, bounds: ConnectionBounds
     ) -> None:
         self._make = make
         self._tls = tls
         self._bounds = bounds
-        self._open: dict[socket.socket, ImpatientProtocol] = {}
+        self._open: dict[socket.socket, DeadlineProtocol] = {}
 
     async def run(self, listener: socket.socket) -> None:
         """Accept connections on a socket that listens, until cancelled; those that are open stay."""
@@ -94,8 +94,8 @@ class Acceptor:
                 client, _ = await accept(listener)
                 self._make_room()
                 protocol = self._open[client] = self._make()
-                protocol.patience_s = self._bounds.patience_s
-                tasks.create_task(self._enter(client, protocol), name="http: let in")
+                protocol.deadline_s = self._bounds.deadline_s
+                tasks.create_task(self._enter(client, protocol), name="http: accept one")
                 # Where many wait, nothing else would have its turn, and those that went not their end.
                 await asyncio.sleep(0)
 
@@ -110,12 +110,12 @@ class Acceptor:
             else:
                 _hang_up(oldest)
 
-    async def _enter(self, client: socket.socket, protocol: ImpatientProtocol) -> None:
+    async def _enter(self, client: socket.socket, protocol: DeadlineProtocol) -> None:
         loop = asyncio.get_running_loop()
-        patience = self._bounds.patience_s if self._tls is not None else None
+        deadline = self._bounds.deadline_s if self._tls is not None else None
         try:
             await loop.connect_accepted_socket(
-                lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=patience
+                lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=deadline
             )
         except (OSError, asyncio.CancelledError) as error:
             client.close()

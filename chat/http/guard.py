@@ -1,4 +1,4 @@
-"""What every request must pass before any endpoint sees it: Host, Origin, and the size of its body.
+"""Checks of every request before it reaches an endpoint: Host, Origin, and the size of its body.
 
 A page in a browser can make requests to a loopback address, and a name that its owner points there
 (DNS rebinding) makes them look like requests to itself. So only ``localhost``, IP addresses and the names of

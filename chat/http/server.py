@@ -1,4 +1,4 @@
-"""The HTTP server inside the hub's own event loop."""
+"""The HTTP server of a hub or a spoke, in the event loop of its process."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from email.utils import formatdate
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chat.http.connections import Acceptor, ConnectionBounds, ImpatientProtocol
+from chat.http.connections import Acceptor, ConnectionBounds, DeadlineProtocol
 from chat.tasks import open_tasks
 
 _GRACE_S = 3
@@ -21,22 +21,22 @@ _BOUNDS = ConnectionBounds()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers: the process belongs to whoever opened the hub."""
+    """uvicorn without signal handlers, which are the business of the process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Be ready for connections, which somebody else takes in."""
+        """Get ready for connections, which the acceptor accepts."""
         await self.lifespan.startup()
         self.servers = []
         self.started = True
         self.ready.set()
 
-    def make_protocol(self) -> ImpatientProtocol:
+    def make_protocol(self) -> DeadlineProtocol:
         """Make the server's side of one connection."""
-        return ImpatientProtocol(self.config, self.server_state, self.lifespan.state)
+        return DeadlineProtocol(self.config, self.server_state, self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

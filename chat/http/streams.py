@@ -1,4 +1,4 @@
-"""Answers that last: they end when the client leaves."""
+"""Answers that take a while: they end when the client disconnects or its token is revoked."""
 
 import asyncio
 import json
@@ -13,14 +13,14 @@ from starlette.types import Receive, Scope, Send
 from contracts.errors import Unauthorized
 
 CLIENT_CLOSED_REQUEST: Final = 499
-"""nginx's number for it; nobody reads it but a log."""
+"""nginx's number for it; only logs show it."""
 _WATCH_S: Final = 0.05
 """Answers that come sooner need no task that looks whether the client has left."""
 
 
 @dataclass(eq=False)
 class Client:
-    """Whoever waits for an answer.
+    """A client that waits for an answer.
 
     Attributes:
         gone: Whether the answer is no longer wanted: the client left, or its token was revoked.
@@ -59,7 +59,7 @@ class Connections:
 
     @asynccontextmanager
     async def hold(self, receive: Receive, *, token: str = "") -> AsyncIterator[Client]:
-        """Cancel the block as soon as nobody may have the answer any more.
+        """Cancel the block as soon as the client may no longer have the answer.
 
         Args:
             receive: Of the request, whose body must have been read.

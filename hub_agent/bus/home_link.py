@@ -16,7 +16,7 @@ from contracts.errors import Disconnected, Forbidden, StrawberryError
 from contracts.wire import Json
 from hub_agent.bus.bus_login import with_login
 from hub_agent.bus.connection import CONNECT_S, link_health
-from hub_agent.bus.home_ledger import HomeLedger, Published
+from hub_agent.bus.home_topics import HomeTopics, Published
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.bus.purging import Purged
 
@@ -54,10 +54,10 @@ class HomeLink:
         broker: Address of the broker.
     """
 
-    def __init__(self, link: Link, ledger: HomeLedger, *, broker: str, availability: Availability) -> None:
+    def __init__(self, link: Link, topics: HomeTopics, *, broker: str, availability: Availability) -> None:
         self.link = link
         self.broker = broker
-        self._ledger = ledger
+        self._topics = topics
         self._availability = availability
 
     def health(self) -> dict[str, Json]:
@@ -77,7 +77,7 @@ class HomeLink:
         """
         if self._availability.silent:
             return
-        await self._ledger.record(Published(self.broker, topic))
+        await self._topics.record(Published(self.broker, topic))
         await self.link.publish(topic, payload, retain=True, confirmed=confirmed)
 
     async def say_online(self) -> None:
@@ -102,7 +102,7 @@ class HomeLink:
         The hub says nothing there any more until it is started again. What could not be emptied stays written
         down, and is named; where that is everything, the hub goes on as before.
         """
-        published = {each.topic for each in await self._ledger.list() if each.broker == self.broker}
+        published = {each.topic for each in await self._topics.list() if each.broker == self.broker}
         self._availability.silent = True
         try:
             left = await self._empty(published)
@@ -111,7 +111,7 @@ class HomeLink:
             self._availability.silent = False
             self.link.reconnect()
             left = published
-        await self._ledger.forget(self.broker, published - left)
+        await self._topics.forget(self.broker, published - left)
         return Purged(len(published - left), tuple(f"{topic} on {self.broker}" for topic in sorted(left)))
 
     async def _empty(self, published: set[str]) -> set[str]:
@@ -181,7 +181,7 @@ class HomeLink:
 
 @asynccontextmanager
 async def open_home_link(
-    settings: HomeLinkSettings, ledger: HomeLedger, *, instance: str
+    settings: HomeLinkSettings, topics: HomeTopics, *, instance: str
 ) -> AsyncIterator[HomeLink]:
     """Be there on a broker of the house for as long as the context is open.
 
@@ -192,11 +192,11 @@ async def open_home_link(
     """
     availability = Availability(instance)
     # The will is published by the broker, whenever it likes.
-    await ledger.record(Published(settings.url, availability.topic))
+    await topics.record(Published(settings.url, availability.topic))
     given = LinkSettings(urls=(settings.url,), client_id=f"{_CLIENT_ID}{instance}", ca=settings.ca)
     link = open_link(with_login(given, settings.login), will=availability.will, wait_s=CONNECT_S)
     async with link:
-        opened = HomeLink(link, ledger, broker=settings.url, availability=availability)
+        opened = HomeLink(link, topics, broker=settings.url, availability=availability)
         stop = link.on_connected(opened.say_online)
         try:
             if link.connected:
@@ -207,13 +207,13 @@ async def open_home_link(
             await opened.say_offline()
 
 
-async def purge_home(ledger: HomeLedger, link: HomeLink | None) -> Purged:
+async def purge_home(topics: HomeTopics, link: HomeLink | None) -> Purged:
     """Empty what was published beside the bus, and name what stands on brokers that are not used any more."""
     here = link.broker if link is not None else None
     purged = await link.purge() if link is not None else Purged(0)
     elsewhere = tuple(
         f"{each.topic} on {each.broker}, which is not used any more"
-        for each in await ledger.list()
+        for each in await topics.list()
         if each.broker != here
     )
     return Purged(purged.emptied, purged.left + elsewhere)

@@ -216,7 +216,7 @@ class ConversationRecord:
             through: Thumbprint of its key.
 
         Returns:
-            Ids of the turns that are recorded now; the others belong to somebody else.
+            Ids of the turns that are recorded now; the others came from other clients.
         """
 
         def work(session: Session) -> list[str]:

@@ -1,8 +1,8 @@
 """Answers people at this device: an exact sentence first, then the hub, then a model of its own.
 
 A turn runs on one side only. What this device may do after the hub was asked is decided in ``hub_turn``; here
-it is decided who answers, and a person is told once for each change that this device works offline, and that
-the hub is back.
+it is decided who answers, and one notice says for each change that this device works offline, or that the hub
+is back.
 """
 
 import asyncio
@@ -155,8 +155,10 @@ class Agent:
             StrawberryError: If the hub cannot be asked in the time that a message would wait for it.
         """
         try:
-            async with asyncio.timeout(self._chat.hub_s / 2):
-                await self._sync.push()
+            async with asyncio.timeout(self._chat.hub_s):
+                now = asyncio.get_running_loop().time()
+                # A hub that hangs costs this time once: after that it is known to be silent.
+                await self._sync.open(until=now + self._chat.hub_s / 2)
                 return await read()
         except TimeoutError:
             raise NotServed("the hub does not answer") from None

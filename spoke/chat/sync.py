@@ -93,6 +93,18 @@ class Sync:
                     _log_foreign(page, _parsed(_RECORDED, hub, answer.body).get("recorded", []))
                 await self._record.pushed(turn.turn for turn in page)
 
+    async def open(self, *, until: float) -> None:
+        """Check that the hub is there, and push the outbox, so that its record can be read.
+
+        Args:
+            until: How long it may take to answer, as a time of the loop's clock.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        await self._hub.check(until=until)
+        await self.push()
+
     async def refresh(self) -> None:
         """Read what was said elsewhere in conversations of this device.
 
@@ -179,7 +191,7 @@ class Sync:
 def _log_foreign(page: Sequence[TurnRecord], recorded: Sequence[str]) -> None:
     for turn in page:
         if turn.turn not in recorded:
-            _LOG.warning("the hub knows turn %s as somebody else's, and keeps that", turn.turn)
+            _LOG.warning("the hub has recorded turn %s for another client, and keeps that", turn.turn)
 
 
 def _parsed(kind: TypeAdapter[T], hub: Hub, body: Json) -> T:

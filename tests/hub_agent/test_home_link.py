@@ -13,8 +13,8 @@ from bus.link import Link, LinkSettings, Message, open_link
 from contracts import home as house
 from contracts.errors import InvalidTopic
 from contracts.joining import Login
-from hub_agent.bus.home_ledger import HomeLedger, Published
 from hub_agent.bus.home_link import open_home_link, purge_home
+from hub_agent.bus.home_topics import HomeTopics, Published
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.bus.purging import Purged
 from hub_registry.storage.store import open_store
@@ -45,9 +45,9 @@ def there(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 @pytest.fixture
-async def ledger(tmp_path: Path) -> AsyncIterator[HomeLedger]:
+async def home_topics(tmp_path: Path) -> AsyncIterator[HomeTopics]:
     async with open_store(tmp_path / "hub.db") as store:
-        yield HomeLedger(store)
+        yield HomeTopics(store)
 
 
 def login_at(broker: Mosquitto) -> HomeLinkSettings:
@@ -110,8 +110,11 @@ async def test_the_hub_says_there_that_it_is_there(tmp_path: Path, there: Mosqui
     assert await kept_by(there) == {TOPIC: house.OFFLINE}
 
 
-async def test_when_the_hub_dies_its_last_will_says_so(there: Mosquitto, ledger: HomeLedger) -> None:
-    async with watching(there) as watcher, open_home_link(login_at(there), ledger, instance="main") as link:
+async def test_when_the_hub_dies_its_last_will_says_so(there: Mosquitto, home_topics: HomeTopics) -> None:
+    async with (
+        watching(there) as watcher,
+        open_home_link(login_at(there), home_topics, instance="main") as link,
+    ):
         await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
         async with taking_its_place(there) as other:
             await eventually(lambda: not link.link.connected)
@@ -159,13 +162,15 @@ async def test_purging_empties_both_brokers_and_the_hub_is_silent_until_it_start
             await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
 
 
-async def test_what_an_earlier_process_published_is_purged_too(there: Mosquitto, ledger: HomeLedger) -> None:
+async def test_what_an_earlier_process_published_is_purged_too(
+    there: Mosquitto, home_topics: HomeTopics
+) -> None:
     old = ("homeassistant/light/old/config", "strawberry/attic/availability")
-    async with open_home_link(login_at(there), ledger, instance="main") as link:
+    async with open_home_link(login_at(there), home_topics, instance="main") as link:
         for topic in old:
             await link.publish(topic, b"{}", confirmed=True)
         await link.link.publish("zigbee2mqtt/lamp", b"on", retain=True, confirmed=True)
-    later = HomeLedger(ledger._store)
+    later = HomeTopics(home_topics._store)
     async with open_home_link(login_at(there), later, instance="main") as link:
         assert set(await kept_by(there)) == {*old, TOPIC, "zigbee2mqtt/lamp"}
         assert await link.purge() == Purged(3)
@@ -177,20 +182,20 @@ async def test_what_an_earlier_process_published_is_purged_too(there: Mosquitto,
 
 
 async def test_what_could_not_be_emptied_is_named_and_not_forgotten(
-    there: Mosquitto, ledger: HomeLedger
+    there: Mosquitto, home_topics: HomeTopics
 ) -> None:
     gone = f"mqtt://127.0.0.1:{free_port()}"
-    await ledger.record(Published(gone, "strawberry/old/availability"))
-    nobody = await purge_home(ledger, None)
+    await home_topics.record(Published(gone, "strawberry/old/availability"))
+    nobody = await purge_home(home_topics, None)
     assert nobody == Purged(0, (f"strawberry/old/availability on {gone}, which is not used any more",))
-    async with open_home_link(login_at(there), ledger, instance="main") as link:
+    async with open_home_link(login_at(there), home_topics, instance="main") as link:
         there.stop()
         await eventually(lambda: not link.link.connected)
-        purged = await purge_home(ledger, link)
+        purged = await purge_home(home_topics, link)
         assert purged.emptied == 0
         assert purged.left[0] == f"{TOPIC} on {there.url}"
         assert len(purged.left) == 2
-        assert len(await ledger.list()) == 2
+        assert len(await home_topics.list()) == 2
         # Half purged is not purged: the hub goes on there as before.
         there.start()
         async with watching(there) as watcher:

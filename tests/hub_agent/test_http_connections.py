@@ -49,7 +49,7 @@ async def serving(
 async def test_those_who_never_end_what_they_say_make_room_for_who_comes(
     tmp_path: Path, begun: bytes, secure: bool
 ) -> None:
-    bounds = ConnectionBounds(most=8, patience_s=600)
+    bounds = ConnectionBounds(most=8, deadline_s=600)
     async with serving(bounds, tmp_path, secure=secure) as (port, tls), AsyncExitStack() as stack:
         # Without TLS where there should be: they stay in the handshake.
         silent = []
@@ -67,7 +67,7 @@ async def test_those_who_never_end_what_they_say_make_room_for_who_comes(
 
 
 async def test_so_many_connections_stay_and_one_more_takes_the_place_of_the_oldest(tmp_path: Path) -> None:
-    bounds = ConnectionBounds(most=2, patience_s=600)
+    bounds = ConnectionBounds(most=2, deadline_s=600)
     request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     async with serving(bounds, tmp_path, secure=False) as (port, _), AsyncExitStack() as stack:
         ends = []
@@ -82,7 +82,7 @@ async def test_so_many_connections_stay_and_one_more_takes_the_place_of_the_olde
 
 @pytest.mark.parametrize("begun", BEGINNINGS.values(), ids=BEGINNINGS)
 async def test_who_never_ends_what_it_says_is_not_waited_for(tmp_path: Path, begun: bytes) -> None:
-    async with serving(ConnectionBounds(patience_s=0.05), tmp_path, secure=False) as (port, _):
+    async with serving(ConnectionBounds(deadline_s=0.05), tmp_path, secure=False) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
         assert await _rest(reader) == b""
@@ -90,7 +90,7 @@ async def test_who_never_ends_what_it_says_is_not_waited_for(tmp_path: Path, beg
 
 
 async def test_as_many_as_there_is_room_for_stay(tmp_path: Path) -> None:
-    async with serving(ConnectionBounds(most=3, patience_s=600), tmp_path, secure=False) as (port, _):
+    async with serving(ConnectionBounds(most=3, deadline_s=600), tmp_path, secure=False) as (port, _):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for reader, writer in clients:
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -102,7 +102,7 @@ async def test_as_many_as_there_is_room_for_stay(tmp_path: Path) -> None:
 
 
 async def test_a_handshake_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
-    async with serving(ConnectionBounds(patience_s=0.05), tmp_path, secure=True) as (port, _):
+    async with serving(ConnectionBounds(deadline_s=0.05), tmp_path, secure=True) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await _rest(reader) == b""
         writer.close()
@@ -116,7 +116,7 @@ async def test_who_waits_for_an_answer_is_left_in_peace(tmp_path: Path) -> None:
         await may_answer.wait()
         await PlainTextResponse("at last")(scope, receive, send)
 
-    bounds = ConnectionBounds(most=2, patience_s=0.02)
+    bounds = ConnectionBounds(most=2, deadline_s=0.02)
     with listen("127.0.0.1", 0, purpose="HTTP") as listener:
         async with serve(slow, listener, bounds=bounds):
             # All is sent before the server looks at it, however short its patience is.

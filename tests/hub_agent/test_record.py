@@ -41,7 +41,7 @@ def asks(name: str, *, user: str = ANN, conversation: str = "c", through: str | 
 async def answered(record: ConversationRecord, turn: Turn) -> None:
     """Run a turn at the hub."""
     await record.begin(turn)
-    turn._emit(TurnFinal(answer=f"{turn.id}!", mode="online"))
+    turn.emit(TurnFinal(answer=f"{turn.id}!", mode="online"))
     await record.end(turn)
 
 
@@ -128,7 +128,7 @@ async def test_of_a_turn_that_both_sides_have_the_better_answer_is_kept(
         if order == "push-first":
             await push(record, offline(turn.id, conversation=order, **pushed))
         if at_hub is not None:
-            turn._emit(TurnFinal(answer=at_hub, mode="online"))
+            turn.emit(TurnFinal(answer=at_hub, mode="online"))
         else:
             turn.state = "cancelled"
         await record.end(turn)

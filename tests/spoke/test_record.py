@@ -55,7 +55,7 @@ async def answered(record: SpokeRecord, turn: Turn, *, at_hub: bool = False, ans
     await record.begin(turn)
     turn.at_hub = at_hub
     mode: Any = "online" if at_hub else "offline"
-    turn._emit(TurnFinal(answer=answer or f"{turn.id}!", mode=mode))
+    turn.emit(TurnFinal(answer=answer or f"{turn.id}!", mode=mode))
     await record.end(turn)
 
 
@@ -106,9 +106,9 @@ async def test_a_turn_is_recorded_before_anything_of_it_happens_and_survives_a_k
 async def test_what_came_of_an_answer_that_broke_off_is_recorded(record: SpokeRecord) -> None:
     turn = asks("a")
     await record.begin(turn)
-    turn._emit(TextDelta(text="It is \ud83c"))
-    turn._emit(TextDelta(text="\udf53 f"))
-    turn._emit(TurnError(code="broken", message="the hub went away"))
+    turn.emit(TextDelta(text="It is \ud83c"))
+    turn.emit(TextDelta(text="\udf53 f"))
+    turn.emit(TurnError(code="broken", message="the hub went away"))
     await record.end(turn)
     (recorded,) = await record.outbox()
     assert (recorded.answer, recorded.mode, recorded.state) == ("It is 🍓 f", None, "cancelled")

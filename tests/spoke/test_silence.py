@@ -61,6 +61,23 @@ async def test_a_hub_that_was_silent_is_found_again_in_the_background(
         assert said[-1].notices == ["The hub is back."]
 
 
+async def test_a_silent_hub_delays_reading_what_was_said_once(
+    home: Home, place: Place, own_model: ScriptedModel
+) -> None:
+    models = small_model(own_model.base_url)
+    async with open_talker(home, place, models=models, chat={"hub_s": 1, "retry_s": 3600}) as talker:
+        await talker.say("one")
+        talker.line.silent = True
+        async with talker.client() as client:
+            for _ in range(2):
+                (known,) = (await client.get("/api/conversations")).json()
+                assert known["asked"] == "one"
+                asked = len(talker.line.held)
+        assert len(talker.line.held) == asked == 1
+        assert (await talker.say("two")).mode == "offline"
+        assert len(talker.line.held) == asked
+
+
 async def test_a_message_that_the_hub_never_got_is_taken_back_and_done_here(
     talker: Talker, own_model: ScriptedModel, hub_model: ScriptedModel
 ) -> None:

@@ -54,7 +54,7 @@ class Spoke:
         request = ChatRequest(message=f"{name}?", turn=name, conversation=conversation)
         turn = Turn(request, user="here", device="kitchen")
         await self.record.begin(turn)
-        turn._emit(TurnFinal(answer=answer or f"{name}!", mode="offline"))
+        turn.emit(TurnFinal(answer=answer or f"{name}!", mode="offline"))
         await self.record.end(turn)
 
 

@@ -21,7 +21,7 @@ class Published:
     topic: str
 
 
-class HomeLedger:
+class HomeTopics:
     """Remembers what was published, also beyond a restart."""
 
     def __init__(self, store: Store) -> None:
