@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from agent_core.gateway.opening import LiveGateway
 from agent_core.models.entries import GatewayKind, Models
+from agent_core.search.embeddings import open_embeddings
 from bus.link import Link
 from bus.ports import listen
 from chat.http.server import serve
@@ -99,6 +100,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks())
+        if settings.embeddings is not None:
+            embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
+            stack.enter_context(registry.search.using(embeddings))
         turns = Turns(record, tasks=tasks, open_per_user=settings.turns.open_per_user)
         connections = Connections(tasks)
         stack.callback(registry.authority.on_revoked(partial(_shut_out, turns, connections)))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from agent_core.limits import TurnLimits
-from agent_core.models.entries import GatewayKind, Models
+from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
 from agent_core.tools.toolset import ToolLimits
 from contracts.joining import Login
@@ -160,6 +160,7 @@ class HubSettings(_Settings):
         home: ``STRAWBERRY_HOME``.
         instance: The stable name of this process.
         models: As ``agent_core.models.entries.choose`` gives them.
+        embeddings: The model by which skills are also searched by meaning; None for words alone.
         gateway: How models are asked.
         home_link: The broker of others that the hub uses beside the bus, if any.
         ca: PEM of the certificate authorities that devices pin when they join: of this home, and of its
@@ -173,6 +174,7 @@ class HubSettings(_Settings):
     instance: InstanceName = "main"
     http: HttpSettings = HttpSettings()
     models: Models = Models()
+    embeddings: Model | None = None
     gateway: GatewayKind = "tensorzero"
     turns: TurnSettings = TurnSettings()
     sandbox: SandboxSettings = SandboxSettings()

@@ -1,12 +1,15 @@
 """Search and declared sentences over a directory, and the catalogue that a turn gets of them."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent_core.search import targets
 from agent_core.search.catalogue import SearchPage, Target
 from agent_core.search.directory import HUB_KEY, DeviceEntry
+from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
@@ -28,6 +31,7 @@ class SkillFinder:
         self._expiry = None if expiry_s is None else timedelta(seconds=expiry_s)
         self._skills = SkillIndex()
         self._sentences = SentenceIndex()
+        self._embeddings: Embeddings | None = None
         self._searchable: set[str] = set()
         self._known: dict[str, dict[str, str]] = {}
         self._agnostic: dict[str, set[str]] = {}
@@ -50,6 +54,24 @@ class SkillFinder:
         """Find methods by any words; see ``SkillIndex.search``."""
         self.sync()
         return self._skills.search(query, current=current, limit=limit, max_bytes=max_bytes)
+
+    async def find(
+        self, query: str = "", *, current: str | None = None, limit: int | None = None
+    ) -> SearchPage:
+        """Find methods by words and, where a model for it is set and answers in time, by meaning."""
+        self.sync()
+        similar = await self._embeddings.similar(query) if self._embeddings and query.strip() else None
+        return self._skills.search(query, current=current, similar=similar, limit=limit)
+
+    @contextmanager
+    def using(self, embeddings: Embeddings) -> Iterator[None]:
+        """Search by meaning, too, within the block."""
+        self._embeddings = embeddings
+        embeddings.keep(self._skills.texts())
+        try:
+            yield
+        finally:
+            self._embeddings = None
 
     def match(
         self, utterance: str, *, language: str, current: str | None
@@ -78,6 +100,7 @@ class SkillFinder:
 
     def sync(self) -> None:
         """Bring both indexes up to the directory."""
+        is_changed = bool(self._changed)
         while self._changed:
             device = self._changed.pop()
             try:
@@ -85,6 +108,8 @@ class SkillFinder:
             except Exception:  # noqa: BLE001
                 # One device's skills may be missing from the search; those of the others must not be.
                 _log.exception("indexing the skills of %s failed", device)
+        if is_changed and self._embeddings is not None:
+            self._embeddings.keep(self._skills.texts())
 
     def _update(self, device: str) -> None:
         entry = self.directory.get(device)
@@ -159,7 +184,7 @@ class DirectoryCatalogue:
 
     async def search(self, query: str) -> SearchPage:
         """See ``agent_core.search.catalogue.Catalogue``."""
-        return self.finder.search(query, current=self.current)
+        return await self.finder.find(query, current=self.current)
 
     async def resolve(self, path: str) -> Target:
         """See ``agent_core.search.catalogue.Catalogue``."""

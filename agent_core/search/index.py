@@ -5,6 +5,7 @@ thousand devices that run the same skills cost the index little more than one.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,6 +13,7 @@ from typing import Final
 
 from agent_core.search.catalogue import FoundMethod, SearchPage
 from agent_core.search.directory import HUB_KEY
+from agent_core.search.embeddings import Similar
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import name_words, query_terms, query_words, sentence_words
 from contracts.registration import Method, Registration
@@ -23,6 +25,9 @@ _ENVELOPE_BYTES: Final = 200
 _LONGEST_SIGNATURE: Final = 300
 _LONGEST_SUMMARY: Final = 160
 _MOST_DEVICES: Final = 8
+
+_FUSION_RANKS: Final = 60
+"""Ranks by which reciprocal rank fusion is damped; the value of its authors."""
 
 _ON_CURRENT: Final = 1.25
 _ON_NAMED: Final = 1.5
@@ -124,6 +129,7 @@ class SkillIndex:
         query: str = "",
         *,
         current: str | None = None,
+        similar: Similar | None = None,
         limit: int | None = None,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> SearchPage:
@@ -132,12 +138,13 @@ class SkillIndex:
         Args:
             query: Words; names are split as in code, so ``setVolume`` does too.
             current: Id of the device on which the question was asked.
+            similar: Methods near to the query in meaning, where that is known.
             limit: How many results at most.
             max_bytes: How long the answer may be as JSON.
         """
         words = query_words(query)
         if words:
-            entries = self._ranked(query, words, current)
+            entries = self._ranked(query, words, current, similar)
         elif query.strip():
             entries = []
         else:
@@ -153,15 +160,22 @@ class SkillIndex:
             results.append(result)
         return SearchPage(tuple(results), len(entries))
 
-    def _ranked(self, query: str, words: list[str], current: str | None) -> list[_Entry]:
+    def texts(self) -> dict[int, str]:
+        """Return what each method is about, in a sentence, by row."""
+        return {row: entry.text.sentence for row, entry in self._by_row.items() if entry.text is not None}
+
+    def _ranked(
+        self, query: str, words: list[str], current: str | None, similar: Similar | None
+    ) -> list[_Entry]:
         named = self._named_by(words)
         scored: list[tuple[float, _Entry]] = []
         # A word for a device says where, not what: methods need not have it.
         terms = [
             replace(term, missed=0.0) if term.word in self._named else term for term in query_terms(query)
         ]
-        for row, score in self._ranking.search(terms):
-            entry = self._by_row[row]
+        for row, score in _fused(self._ranking.search(terms), similar):
+            if (entry := self._by_row.get(row)) is None:
+                continue  # it went away while its meaning was compared
             if current in entry.contracts:
                 score *= _ON_CURRENT
             if named and not named.isdisjoint(entry.contracts):
@@ -274,6 +288,17 @@ def _document(registration: Registration, method: Method) -> Document:
             )
         ),
     )
+
+
+def _fused(ranked: list[tuple[int, float]], similar: Similar | None) -> list[tuple[int, float]]:
+    """Join the order by words with the order by meaning: reciprocal rank fusion."""
+    if similar is None or not (ranked or similar.stands_out):
+        return ranked
+    scores: defaultdict[int, float] = defaultdict(float)
+    for rows in ((row for row, _ in ranked), similar.rows):
+        for rank, row in enumerate(rows):
+            scores[row] += 1 / (_FUSION_RANKS + rank)
+    return list(scores.items())
 
 
 def _device_words(device: IndexedDevice) -> set[str]:

@@ -69,6 +69,11 @@ class Document:
     arguments: str
     text: str
 
+    @property
+    def sentence(self) -> str:
+        """Names and summary, for a model that reads sentences."""
+        return f"{self.skill} {self.method}: {self.summary}"
+
 
 @dataclass(frozen=True)
 class _Clause:

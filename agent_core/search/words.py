@@ -97,14 +97,18 @@ def query_words(query: str) -> list[str]:
 
 def query_terms(query: str) -> list[Term]:
     """Return the words that a question is about, weighted by how much they tell."""
+    words = query_words(query)
     values = set(map(str.lower, _values(query)))
+    vague = {word for word in words if word in _EVERYDAY or word[0].isdigit()}
+    if len(vague) == len(words):
+        vague = set()  # a question that has no others is about these
     return [
         Term(
             word,
-            weight=_EVERYDAY_WEIGHT if word in _EVERYDAY or word[0].isdigit() else 1.0,
+            weight=_EVERYDAY_WEIGHT if word in vague else 1.0,
             missed=_VALUE_WEIGHT if word in values else 1.0,
         )
-        for word in query_words(query)
+        for word in words
     ]
 
 

@@ -5,6 +5,7 @@ The sets of requests come from packages that carry them, and are read when the b
 one, ``requests.txt``, was written for this project before the search was tuned.
 """
 
+import asyncio
 import importlib.util
 import itertools
 import json
@@ -12,7 +13,7 @@ import random
 import re
 import sqlite3
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,12 @@ import home_assistant_intents
 from hassil import Intents, TextSlotList
 from hassil.sample import sample_sentence
 
+from agent_core.search.embeddings import Embeddings, Similar
 from agent_core.search.index import IndexedDevice, SkillIndex
 from agent_core.search.words import name_words
 from benchmarks.table import Reach, Row, not_measured
 from contracts.registration import Method, Registration
+from tests.embedding_server import embed
 
 _OWN: Final = Path(__file__).with_name("requests.txt")
 _FUNCTIONS: Final = "bfcl_eval"
@@ -86,8 +89,8 @@ class OurSearch:
     """``search_skills`` over some tools on one device."""
 
     def __init__(self, tools: dict[str, Tool]) -> None:
-        self._index = SkillIndex()
-        self._index.set_device(IndexedDevice("pc", "pc"))
+        self.index = SkillIndex()
+        self.index.set_device(IndexedDevice("pc", "pc"))
         self._names: dict[str, str] = {}
         skills: dict[str, list[Method]] = {}
         for number, (name, tool) in enumerate(tools.items()):
@@ -103,15 +106,16 @@ class OurSearch:
                 )
             )
         for skill, methods in skills.items():
-            self._index.put_skill("pc", Registration(skill=skill, methods=methods))
+            self.index.put_skill("pc", Registration(skill=skill, methods=methods))
 
-    def first(self, query: str) -> list[str]:
-        """See ``Search``."""
-        return [self._names[found.path] for found in self._index.search(query, limit=_FIRST).results]
+    def first(self, query: str, similar: Similar | None = None) -> list[str]:
+        """See ``Search``; with what is near to the query in meaning, where that is known."""
+        found = self.index.search(query, similar=similar, limit=_FIRST)
+        return [self._names[each.path] for each in found.results]
 
     def close(self) -> None:
         """See ``Search``."""
-        self._index.close()
+        self.index.close()
 
 
 class PlainSearch:
@@ -137,45 +141,65 @@ class PlainSearch:
         self._db.close()
 
 
-def rows() -> list[Row]:
+async def rows() -> list[Row]:
     """Measure."""
     own, unfit = own_requests()
-    made = _rows("Home Assistant's sentences", home_assistant_requests(), unfit, least=0.7)
+    made = await _rows("Home Assistant's sentences", home_assistant_requests(), unfit, least=0.7)
     if importlib.util.find_spec(_FUNCTIONS) is None:
         made.append(not_measured("requests of bfcl-eval", "pip install --no-deps bfcl-eval"))
     else:
-        made += _rows("requests of bfcl-eval", function_requests(_FUNCTION_FILES), unfit, least=0.7)
-    return made + _rows("our own requests, in other words", own, unfit)
+        made += await _rows("requests of bfcl-eval", function_requests(_FUNCTION_FILES), unfit, least=0.7)
+    return made + await _rows("our own requests, in other words", own, unfit)
 
 
-def _rows(of: str, requests: Requests, unfit: list[str], *, least: float | None = None) -> list[Row]:
+async def _rows(of: str, requests: Requests, unfit: list[str], *, least: float | None = None) -> list[Row]:
     ours, plain = OurSearch(requests.tools), PlainSearch(requests.tools)
     with closing(ours), closing(plain):
-        return [
-            Row(
-                f"{of}: found among the first 5 of {len(requests.tools)}",
-                _recall(ours, requests, _FIRST),
-                "",
-                Reach(least=least),
-                _recall(plain, requests, _FIRST),
-            ),
-            Row("  found first", _recall(ours, requests, 1), "", Reach(), _recall(plain, requests, 1)),
-            Row(
-                "  empty where no tool fits",
-                _empty(ours, unfit),
-                "",
-                Reach(least=0.5 if least else None),
-                _empty(plain, unfit),
-            ),
-        ]
+        meanings = await _meanings(ours, [*(asked for asked, _ in requests.asked), *unfit])
+        found = {
+            asked: (ours.first(asked), ours.first(asked, meanings[asked]), plain.first(asked))
+            for asked in meanings
+        }
+
+    def recall(by: int, first: int) -> float:
+        return sum(name in found[asked][by][:first] for asked, name in requests.asked) / len(requests.asked)
+
+    def empty(by: int) -> float:
+        return sum(not found[asked][by] for asked in unfit) / len(unfit)
+
+    words, both, fts = range(3)
+    among = f"{of}: found among the first {_FIRST} of {len(requests.tools)}"
+    half = 0.5 if least else None
+    return [
+        Row(among, recall(words, _FIRST), "", Reach(least=least), recall(fts, _FIRST)),
+        Row("  found first", recall(words, 1), "", Reach(), recall(fts, 1)),
+        Row("  empty where no tool fits", empty(words), "", Reach(least=half), empty(fts)),
+        Row(
+            "  found among the first 5 with [embeddings]",
+            recall(both, _FIRST),
+            "",
+            Reach(least=least and 0.8),
+            recall(fts, _FIRST),
+        ),
+        Row("  found first with [embeddings]", recall(both, 1), "", Reach(), recall(fts, 1)),
+        Row("  empty where no tool fits with [embeddings]", empty(both), "", Reach(), empty(fts)),
+    ]
 
 
-def _recall(search: Search, requests: Requests, first: int) -> float:
-    return sum(name in search.first(asked)[:first] for asked, name in requests.asked) / len(requests.asked)
+async def _meanings(ours: "OurSearch", queries: list[str]) -> dict[str, Similar | None]:
+    """Find what is near to each query in meaning, by a small embedding without its server."""
 
+    async def at_once(texts: Sequence[str]) -> list[list[float]]:
+        return embed(texts)
 
-def _empty(search: Search, unfit: list[str]) -> float:
-    return sum(not search.first(asked) for asked in unfit) / len(unfit)
+    embeddings = Embeddings(at_once)
+    embeddings.keep(ours.index.texts())
+    async with asyncio.TaskGroup() as tasks:
+        computing = tasks.create_task(embeddings.run())
+        while embeddings.missing:  # noqa: ASYNC110 - it never waits for anything but its turn
+            await asyncio.sleep(0)
+        computing.cancel()
+    return {query: await embeddings.similar(query) for query in queries}
 
 
 def own_requests(half: int = 1) -> tuple[Requests, list[str]]:

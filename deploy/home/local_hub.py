@@ -12,7 +12,7 @@ from deploy.home.model_reload import reloaded_models
 from deploy.home.running import Reporter, forever
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
-from deploy.settings.settings import read_gateway, read_household, read_limits, read_models
+from deploy.settings.settings import read_embeddings, read_gateway, read_household, read_limits, read_models
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings, TurnSettings
 
@@ -51,6 +51,7 @@ async def enter_hub(
         http=HttpSettings(port=options.http_port, lan=_lan_settings(home, lan, options)),
         ca=_authorities(lan, bus),
         models=models,
+        embeddings=read_embeddings(home),
         gateway=read_gateway(home),
         turns=TurnSettings(limits=read_limits(home)),
         household=read_household(home),

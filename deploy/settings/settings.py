@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 import tzlocal
@@ -12,6 +12,8 @@ from agent_core.limits import TurnLimits
 from agent_core.models.entries import (
     SETTINGS_FILE,
     GatewayKind,
+    Model,
+    ModelEntry,
     Models,
     choose,
     read_entries,
@@ -59,6 +61,20 @@ class _GatewayTable(_SettingsTable):
     kind: GatewayKind = "tensorzero"
 
 
+class EmbeddingsTable(_SettingsTable):
+    """``[embeddings]``: the model by which skills are also searched by meaning.
+
+    Attributes:
+        base_url: As in an entry of ``[[models]]``.
+        api_key_env: As in an entry of ``[[models]]``.
+    """
+
+    provider: Literal["openai", "ollama"]
+    model: Annotated[str, Field(min_length=1)]
+    base_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+
+
 class HomeBrokerTable(_SettingsTable):
     """``[home_broker]``: a broker that already stands in the house.
 
@@ -85,7 +101,7 @@ class BrokerTable(HomeBrokerTable):
     addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
 
 
-_TABLES: Final = ("household", "turns", "gateway", "broker", "home_broker")
+_TABLES: Final = ("household", "turns", "gateway", "embeddings", "broker", "home_broker")
 
 
 def read_models(home: Home) -> Models:
@@ -125,6 +141,22 @@ def read_gateway(home: Home) -> GatewayKind:
     return (_read(home, "gateway", _GatewayTable) or _GatewayTable()).kind
 
 
+def read_embeddings(home: Home) -> Model | None:
+    """Read which model embeds skills; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or the model cannot be asked.
+    """
+    table = _read(home, "embeddings", EmbeddingsTable)
+    if table is None:
+        return None
+    entry = ModelEntry(name="embeddings", **table.model_dump())
+    found = choose((entry,), read_keys(home.directory, os.environ), home=home.directory)
+    if not found.usable:
+        raise ConfigError(found.problems[0], hint=found.hint)
+    return found.usable[0]
+
+
 def read_broker(home: Home) -> BrokerTable | None:
     """Read ``[broker]``; None where there is no such table.
 
@@ -153,7 +185,7 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
         ConfigError: If one of them cannot be used.
     """
     readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
-    for read in [*readers, *([read_broker, read_home_broker] if hub else [])]:
+    for read in [*readers, *([read_embeddings, read_broker, read_home_broker] if hub else [])]:
         read(home)
 
 

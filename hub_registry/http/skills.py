@@ -100,9 +100,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def search_skills(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Search)
-        return answer(
-            SearchBody.of(registry.search.search(query.q, current=bearer.device, limit=query.limit))
-        )
+        found = await registry.search.find(query.q, current=bearer.device, limit=query.limit)
+        return answer(SearchBody.of(found))
 
     async def describe_skill(request: Request) -> Response:
         bearer, path = await may_look(request), read_query(request, _Describe).path

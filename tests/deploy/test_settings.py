@@ -9,6 +9,7 @@ from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.settings.settings import (
     read_broker,
+    read_embeddings,
     read_gateway,
     read_home_broker,
     read_household,
@@ -75,6 +76,18 @@ def test_models_are_asked_as_the_file_says(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.kind must be") as caught:
         read_gateway(write(tmp_path, '[gateway]\nkind = "other"\n'))
     assert caught.value.hint == "Settings of [gateway]: kind."
+
+
+def test_embeddings_name_a_model_and_its_key(tmp_path: Path) -> None:
+    assert read_embeddings(Home(tmp_path)) is None
+    table = '[embeddings]\nprovider = "ollama"\nmodel = "nomic-embed-text"\n'
+    model = read_embeddings(write(tmp_path, table))
+    assert model is not None
+    assert (model.entry.model, model.entry.address) == ("nomic-embed-text", "http://127.0.0.1:11434")
+    with pytest.raises(ConfigError, match="SECRET is not set"):
+        read_embeddings(write(tmp_path, f'{table}api_key_env = "SECRET"\n'))
+    with pytest.raises(ConfigError, match="provider"):
+        read_embeddings(write(tmp_path, '[embeddings]\nprovider = "anthropic"\nmodel = "m"\n'))
 
 
 def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""Search by meaning, with a small real embedding behind a real HTTP server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agent_core.models.entries import Model, ModelEntry
+from agent_core.search.embeddings import Embeddings, open_embeddings
+from agent_core.search.index import IndexedDevice, SkillIndex
+from benchmarks.search.recall import OurSearch, own_requests
+from contracts.registration import Method, Registration
+from tests.embedding_server import EmbeddingServer
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddingServer]:
+    with EmbeddingServer() as running:
+        yield running
+
+
+@asynccontextmanager
+async def embedding(server: EmbeddingServer, index: SkillIndex) -> AsyncIterator[Embeddings]:
+    entry = ModelEntry(name="embeddings", provider="openai", model="small", base_url=server.url)
+    async with asyncio.TaskGroup() as tasks, open_embeddings(Model(entry), tasks=tasks) as embeddings:
+        embeddings.keep(index.texts())
+        yield embeddings
+
+
+async def complete(embeddings: Embeddings) -> None:
+    async with asyncio.timeout(20):
+        while embeddings.missing:  # noqa: ASYNC110 - the background task tells nobody
+            await asyncio.sleep(0.01)
+
+
+def method(name: str, doc: str) -> Method:
+    return Method(name=name, signature=f"{name}()", doc=doc, parameters={"type": "object"})
+
+
+MEDIA = Registration(
+    skill="MediaSkill",
+    methods=[method("play", "Play a song."), method("silence", "Be quiet.")],
+)
+
+
+@pytest.fixture
+def index() -> Iterator[SkillIndex]:
+    made = SkillIndex()
+    made.set_device(IndexedDevice("pc", "pc"))
+    made.put_skill("pc", MEDIA)
+    yield made
+    made.close()
+
+
+async def test_meaning_finds_what_words_do_not(server: EmbeddingServer) -> None:
+    requests, _ = own_requests()
+    ours = OurSearch(requests.tools)
+    found = {"words": 0, "both": 0}
+    async with embedding(server, ours.index) as embeddings:
+        await complete(embeddings)
+        for asked, name in requests.asked:
+            found["words"] += name in ours.first(asked)
+            found["both"] += name in ours.first(asked, await embeddings.similar(asked))
+    ours.close()
+    assert found["both"] / len(requests.asked) > 0.65
+    assert found["both"] > found["words"]
+
+
+async def test_a_slow_model_keeps_no_search_waiting(server: EmbeddingServer, index: SkillIndex) -> None:
+    async with embedding(server, index) as embeddings:
+        await complete(embeddings)
+        server.may_answer.clear()
+        assert await embeddings.similar("a tune") is None
+        assert not server.may_answer.is_set()
+        assert index.search("song", similar=None).results[0].path == "devices.pc.MediaSkill.play"
+        server.may_answer.set()
+
+
+async def test_a_failing_model_is_logged_once_and_asked_again_later(
+    server: EmbeddingServer, index: SkillIndex, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedding(server, index) as embeddings:
+        await complete(embeddings)
+        server.status = 500
+        for query in ("one", "two", "three"):
+            assert await embeddings.similar(query) is None
+        server.status = 200
+        # What the index gains meanwhile is embedded when the model answers again.
+        index.put_skill("pc", Registration(skill="LampSkill", methods=[method("on", "Light the room.")]))
+        embeddings.keep(index.texts())
+        await complete(embeddings)
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "small answered with status 500" in record.message
+
+
+async def test_a_text_is_embedded_once(server: EmbeddingServer, index: SkillIndex) -> None:
+    async with embedding(server, index) as embeddings:
+        await complete(embeddings)
+        index.set_device(IndexedDevice("tv", "tv"))
+        index.put_skill("tv", MEDIA)
+        index.put_skill("tv", Registration(skill="TimeSkill", methods=[method("now", "Tell the time.")]))
+        embeddings.keep(index.texts())
+        await complete(embeddings)
+        similar = await embeddings.similar("tell the hour")
+        assert similar is not None
+        assert index.search("tell the hour", similar=similar).results[0].path == "devices.tv.TimeSkill.now"
+    assert sorted(server.texts) == [
+        "media play: Play a song.",
+        "media silence: Be quiet.",
+        "tell the hour",
+        "time now: Tell the time.",
+    ]

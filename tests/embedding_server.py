@@ -1,0 +1,97 @@
+"""A small real embedding behind ``POST /v1/embeddings``: the token vectors of the package ``wordllama``."""
+
+import importlib.util
+import json
+import threading
+from collections.abc import Sequence
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+
+@cache
+def _model() -> tuple[Tokenizer, Any]:
+    # Its own loader would fetch the tokenizer from the network.
+    spec = importlib.util.find_spec("wordllama")
+    assert spec is not None
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    (weights,) = load_file(package / "weights" / "l2_supercat_256.safetensors").values()
+    tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    return tokenizer, weights.astype(np.float32)
+
+
+def embed(texts: Sequence[str]) -> list[list[float]]:
+    """Return the mean of the vectors of each text's tokens."""
+    tokenizer, weights = _model()
+    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    return [weights[each.ids or [0]].mean(axis=0).tolist() for each in encoded]
+
+
+class EmbeddingServer:
+    """The server; a context manager, ready when entered.
+
+    Attributes:
+        texts: All texts that were embedded, in order.
+        status: What is answered in place of vectors, where it is not 200.
+        may_answer: Answers wait for it.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.status = 200
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL, with ``/v1``."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.may_answer.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.may_answer.wait()
+                status = server.status if self.path == "/v1/embeddings" else 404
+                data: list[dict[str, Any]] = []
+                if status == 200:
+                    server.texts += body["input"]
+                    vectors = embed(body["input"])
+                    # OpenAI does not promise the order.
+                    data = [{"index": at, "embedding": each} for at, each in enumerate(vectors)][::-1]
+                answer = json.dumps({"data": data, "model": body["model"]}).encode()
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
+                except ConnectionError:
+                    pass  # the client did not wait
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Print nothing."""
+
+        return Handler

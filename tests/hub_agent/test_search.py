@@ -1,0 +1,59 @@
+"""The hub's search, by words and by meaning."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from agent_core.models.entries import Model, ModelEntry
+from agent_core.skills.skill import Skill
+from tests.embedding_server import EmbeddingServer
+from tests.hub_agent.home import open_home
+
+
+class MealSkill(Skill):
+    """Food."""
+
+    def lunch(self) -> str:
+        """Serve noodles with tomatoes."""
+        return "pasta"
+
+
+def office() -> list[Skill]:
+    """Make skills that have nothing to do with food."""
+    papers = (
+        "contract",
+        "letter",
+        "invoice",
+        "passport",
+        "ticket",
+        "diploma",
+        "stamp",
+        "cheque",
+        "visa",
+        "form",
+    )
+
+    def sign(self: Skill) -> str:
+        return "signed"
+
+    made = []
+    for paper in papers:
+        documented = type(sign)(sign.__code__, globals(), "sign")
+        documented.__doc__ = f"Sign a {paper}."
+        documented.__annotations__ = {"return": str}
+        made.append(type(f"{paper.title()}Skill", (Skill,), {"sign": documented, "__doc__": "Papers."})())
+    return made
+
+
+async def test_with_an_embedding_model_the_hub_finds_by_meaning(tmp_path: Path) -> None:
+    with EmbeddingServer() as server:
+        entry = ModelEntry(name="embeddings", provider="openai", model="small", base_url=server.url)
+        async with open_home(tmp_path / "home", embeddings=Model(entry)) as home, home.client() as client:
+            await home.device("Hall PC", MealSkill(), *office())
+            results: list[dict[str, Any]] = []
+            async with asyncio.timeout(20):
+                # The vectors come in the background.
+                while not results:
+                    answer = await client.get("/api/skills/search", params={"q": "spaghetti"})
+                    results = answer.json()["results"]
+    assert results[0]["path"] == "devices.hall_pc.MealSkill.lunch"
