@@ -17,7 +17,7 @@ from contracts.errors import Conflict, Disconnected, Forbidden, LinkError, NotFo
 
 __all__ = ["DynamicSecurity", "State"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _BATCH_BYTES: Final = 200_000
 """Well below the packet size that a broker may set (1 MiB here): a larger packet ends the connection."""
@@ -192,7 +192,7 @@ class DynamicSecurity:
         try:
             answers = Answer.list_in(message.payload)
         except ValidationError:
-            _logger.warning("dropped an answer of the dynamic security that is none")
+            _log.warning("dropped an answer of the dynamic security that is none")
             return
         for answer in answers:
             future = self._pending.get(answer.correlation)

@@ -15,7 +15,7 @@ from contracts.presence import Revocation
 
 __all__ = ["MosquittoLogins"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MANAGED: Final = tuple(f"{OURS}{kind}-" for kind in ("device", "user", "client"))
 """Prefixes of the roles that the hub adds and removes; its own is not among them."""
@@ -80,7 +80,7 @@ class MosquittoLogins:
             left, taken = _settlement(entries, state)
             if left:
                 raise LinkError(f"Mosquitto did not keep {len(left)} of {len(changes)} changes")
-            _logger.info("Mosquitto agrees on who may log in, after %d changes", len(changes))
+            _log.info("Mosquitto agrees on who may log in, after %d changes", len(changes))
         if taken:
             raise Conflict("; ".join(error.message for error in taken), hint=taken[0].hint)
 

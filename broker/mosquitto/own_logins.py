@@ -36,7 +36,7 @@ def admin_login(key: KeyPair) -> Login:
     return Login(username=ADMIN, password=key.secret("mosquitto admin").get_secret_value())
 
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _SALT_BYTES: Final = 12
 """What Mosquitto 2.0 reads, no more and no less."""
@@ -83,7 +83,7 @@ def _read(path: Path) -> dict[str, Any]:
         return content
     aside = path.with_suffix(".broken")
     path.replace(aside)
-    _logger.warning("%s could not be read and is now %s; all logins are added again", path, aside)
+    _log.warning("%s could not be read and is now %s; all logins are added again", path, aside)
     return {}
 
 

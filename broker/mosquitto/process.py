@@ -26,7 +26,7 @@ from identity.keys import KeyPair
 
 __all__ = ["MosquittoListener", "MosquittoSettings", "RunningMosquitto", "open_mosquitto"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _START_S: Final = 20.0
 """How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
@@ -98,13 +98,13 @@ async def open_mosquitto(settings: MosquittoSettings) -> "AsyncIterator[RunningM
                 key=settings.key,
                 instance=settings.instance,
             )
-            _logger.info("Mosquitto started at %s", running.url)
+            _log.info("Mosquitto started at %s", running.url)
             yield running
         except Exception as error:  # noqa: BLE001 - raised below as it is, not wrapped by the task group
             failure = error
         finally:
             watching.cancel()
-    _logger.info("Mosquitto stopped")
+    _log.info("Mosquitto stopped")
     if failure is not None:
         raise failure
 
@@ -212,7 +212,7 @@ class RunningMosquitto:
             if loop.time() - began > _HEALTHY_S:
                 backoff.reset()
             delay = backoff.next()
-            _logger.warning("Mosquitto ended and is started again in %.1f s: %s", delay, self._cause())
+            _log.warning("Mosquitto ended and is started again in %.1f s: %s", delay, self._cause())
             await asyncio.sleep(delay)
 
     async def _live(self) -> None:
@@ -233,7 +233,7 @@ class RunningMosquitto:
             async for line in process.stderr:
                 text = line.decode(errors="replace").rstrip()
                 self._said.append(text)
-                _logger.debug("Mosquitto: %s", text)
+                _log.debug("Mosquitto: %s", text)
             await process.wait()
         finally:
             await _end(process)
@@ -266,7 +266,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_STOP_S):
             await process.communicate()
     except TimeoutError:
-        _logger.warning("Mosquitto did not end by itself and is killed")
+        _log.warning("Mosquitto did not end by itself and is killed")
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()

@@ -36,7 +36,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from bus.link.message import Message, variable
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MALFORMED = (MQTTException, ValueError, struct.error, IndexError, KeyError)
 
@@ -108,7 +108,7 @@ class LeanClient(Client):
             try:
                 left -= self._handle_packets(left)
             except _MALFORMED as error:
-                _logger.debug("the broker sent what is not MQTT: %r", error)
+                _log.debug("the broker sent what is not MQTT: %r", error)
                 return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
             except _Ended as ended:
                 return self._loop_rc_handle(ended.code)
@@ -197,7 +197,7 @@ class LeanClient(Client):
         try:
             topic = packet[2:topic_end].decode()
         except UnicodeDecodeError:
-            _logger.warning("dropped a message: its topic is not UTF-8")
+            _log.warning("dropped a message: its topic is not UTF-8")
         else:
             self._deliver(Message(topic, bytes(packet[start:]), qos, bool(header & 1)))
         if not qos:

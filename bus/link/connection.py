@@ -24,7 +24,7 @@ from contracts.errors import Disconnected, Forbidden
 
 Protocol = Literal[4, 5]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _UNSUPPORTED_VERSION = frozenset({1, 132})
 _LOGIN_REFUSED = frozenset({2, 4, 5, 133, 134, 135, 138, 140})
@@ -324,7 +324,7 @@ class Connection:
     def _sent(self, mid: int, reason: ReasonCode) -> None:
         self._in_flight -= 1
         if reason.is_failure:
-            _logger.warning("the broker did not take a message: %s", reason.getName())
+            _log.warning("the broker did not take a message: %s", reason.getName())
         confirmed = self._confirmed.get(mid) if self._confirmed else None
         if confirmed is not None and not confirmed.done():
             if reason.is_failure:

@@ -24,7 +24,7 @@ from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
 
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def open_link(
@@ -72,7 +72,7 @@ class Link:
                 await self._first.wait()
         except TimeoutError:
             reason = self.last_error or f"{self._reconnection.settings.urls[0]} does not answer"
-            _logger.warning("going on without the broker, which is tried again: %s", reason)
+            _log.warning("going on without the broker, which is tried again: %s", reason)
         except BaseException:
             await self.__aexit__()
             raise
@@ -170,7 +170,7 @@ class Link:
             try:
                 await connection.subscribe([(self._prefix + filter_, qos)])
             except Disconnected:
-                _logger.debug("the subscription to %s waits for the next connection", filter_)
+                _log.debug("the subscription to %s waits for the next connection", filter_)
             except Forbidden:
                 self._subscriptions.discard(subscription)
                 raise
@@ -183,7 +183,7 @@ class Link:
             try:
                 await connection.unsubscribe(self._prefix + filter_)
             except Disconnected:
-                _logger.debug("the connection that held the subscription to %s is gone", filter_)
+                _log.debug("the connection that held the subscription to %s is gone", filter_)
 
         return unsubscribe
 
@@ -264,7 +264,7 @@ class Link:
         try:
             await self._subscribe_all(connection)
         except Disconnected as error:
-            _logger.warning("could not subscribe: %s", error)
+            _log.warning("could not subscribe: %s", error)
             return
         if self._reconnection.interrupted:
             # Meanwhile it was paused, or shall go by other settings.
@@ -273,14 +273,14 @@ class Link:
         self._connection = connection
         self._reconnection.established()
         self._first.set()
-        _logger.info("connected to %s with MQTT %s", self.url, "5" if self.protocol == 5 else "3.1.1")
+        _log.info("connected to %s with MQTT %s", self.url, "5" if self.protocol == 5 else "3.1.1")
         for callback in list(self._connected):
             try:
                 await callback()
             except StrawberryError as error:
-                _logger.warning("after connecting: %s", error)
-            except Exception:
-                _logger.exception("a callback failed after connecting")
+                _log.warning("after connecting: %s", error)
+            except Exception:  # noqa: BLE001 - the other callbacks run all the same
+                _log.exception("a callback failed after connecting")
 
     async def _subscribe_all(self, connection: Connection) -> None:
         prefix = self._prefix
@@ -290,7 +290,7 @@ class Link:
         try:
             await connection.subscribe(wanted)
         except Forbidden as error:
-            _logger.error("%s", error)
+            _log.error("%s", error)
 
     def _lost(self, connection: Connection) -> None:
         if self._connection is not connection:
@@ -299,8 +299,8 @@ class Link:
         for callback in list(self._disconnected):
             try:
                 callback()
-            except Exception:
-                _logger.exception("a callback failed after the connection was lost")
+            except Exception:  # noqa: BLE001 - the other callbacks run all the same
+                _log.exception("a callback failed after the connection was lost")
 
     def _arrived(self, message: Message) -> None:
         prefix = self._prefix

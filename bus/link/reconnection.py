@@ -13,7 +13,7 @@ from contracts.backoff import Backoff, jittered
 from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
 from identity.certificates import client_context
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Reconnection:
@@ -122,7 +122,7 @@ class Reconnection:
         # What was said already is as true at each further try, and not worth a person's eye again.
         level = logging.DEBUG if str(self.last_error) == self._told else logging.WARNING
         self._told = str(self.last_error)
-        _logger.log(level, "%s", self._told)
+        _log.log(level, "%s", self._told)
         return errors
 
     async def _rest(self, seconds: float) -> None:
@@ -162,7 +162,7 @@ class Reconnection:
                 reason = await self._stay(connection)
                 self.last_error = Disconnected(f"the connection to {address.url} was lost: {reason}")
                 # Who was asked to leave did not lose it.
-                _logger.log(logging.INFO if self.interrupted else logging.WARNING, "%s", self.last_error)
+                _log.log(logging.INFO if self.interrupted else logging.WARNING, "%s", self.last_error)
             return answer
         except asyncio.CancelledError:
             self._left(connection)

@@ -9,7 +9,7 @@ from contracts.errors import StrawberryError
 
 Handler = Callable[[Message], None]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +72,6 @@ class Subscriptions:
             try:
                 one.handler(message)
             except StrawberryError as error:
-                _logger.warning("dropped a message on %s: %s", message.topic, error)
-            except Exception:
-                _logger.exception("a handler failed on a message on %s", message.topic)
+                _log.warning("dropped a message on %s: %s", message.topic, error)
+            except Exception:  # noqa: BLE001 - the other handlers get it all the same
+                _log.exception("a handler failed on a message on %s", message.topic)

@@ -23,7 +23,7 @@ from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.keys import PublicKey
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _GIVEN_UP: Final = 1_024
 """Calls given up before they were accepted, whose late ``accepted`` is answered with a cancel."""
@@ -250,7 +250,7 @@ class Caller:
         except TimeoutError:
             outcome = open_call.unknown("it was cancelled without a confirmation")
         if isinstance(outcome, CallError) and outcome.code is ErrorCode.OUTCOME_UNKNOWN:
-            _logger.warning("%s", outcome)
+            _log.warning("%s", outcome)
             if self._on_unconfirmed is not None:
                 self._on_unconfirmed(open_call.request)
 
@@ -276,7 +276,7 @@ class Caller:
             self._take(message)
         except InvalidMessage as error:
             self.dropped[type(error).__name__] += 1
-            _logger.warning("dropped a reply on %s: %s", message.topic, error.message)
+            _log.warning("dropped a reply on %s: %s", message.topic, error.message)
 
     def _take(self, message: Message) -> None:
         if message.retain:
@@ -290,7 +290,7 @@ class Caller:
         if given_up is None:
             raise InvalidTopic("no call of ours waits for it (it is late or was never asked for)")
         reply = self._opened(message, *given_up)
-        _logger.info("%s answered call %s too late (%s): ignored", given_up[0], reply.id, reply.kind)
+        _log.info("%s answered call %s too late (%s): ignored", given_up[0], reply.id, reply.kind)
         if isinstance(reply, Accepted):
             self._sender.cancel(*given_up)
 

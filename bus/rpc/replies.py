@@ -11,7 +11,7 @@ from contracts.rpc import Accepted, Failure, Progress, Result
 from contracts.wire import Json
 from identity.envelope import Seal
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MESSAGE_LENGTH = 4_000
 _HINT_LENGTH = 1_000
@@ -95,7 +95,7 @@ class Replies:
             await self._link.publish(incoming.reply_topic, sealed, correlation=incoming.id.encode())
         except Disconnected:
             # Ignore Disconnected: the reply is kept, and the hub asks again when the link is back.
-            _logger.info("the reply to call %s waits to be asked for again", incoming.id)
+            _log.info("the reply to call %s waits to be asked for again", incoming.id)
 
 
 def _text(text: str, length: int) -> str:

@@ -33,7 +33,7 @@ from identity.envelope import Seal, unseal
 from identity.ids import time_of
 from identity.keys import PublicKey
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 ProgressSink = Callable[[Json], Awaitable[None]]
 """Takes what a running method reports; drops it while there is no connection."""
@@ -160,7 +160,7 @@ class Responder:
                 for unsubscribe in self._unsubscribe:
                     await unsubscribe()
         except TimeoutError:
-            _logger.warning("the broker did not answer while %s stopped listening", self._device)
+            _log.warning("the broker did not answer while %s stopped listening", self._device)
         finally:
             for incoming in self._seen.unfinished():
                 _disarm(incoming)
@@ -254,7 +254,7 @@ class Responder:
 
     def _drop(self, error: InvalidMessage, message: Message) -> None:
         self.dropped[type(error).__name__] += 1
-        _logger.warning("dropped a message on %s: %s", message.topic, error.message)
+        _log.warning("dropped a message on %s: %s", message.topic, error.message)
 
     def _late(self, incoming: IncomingCall, call: Call) -> CallError | None:
         if call.epoch != self._epoch:
@@ -338,14 +338,14 @@ class Responder:
                 sealed = self._replies.progress(incoming, value)
                 await self._link.publish(incoming.reply_topic, sealed, correlation=incoming.id.encode())
             except (Disconnected, PydanticSerializationError) as error:
-                _logger.debug("progress of %s.%s was not sent: %s", incoming.skill, incoming.method, error)
+                _log.debug("progress of %s.%s was not sent: %s", incoming.skill, incoming.method, error)
 
         try:
             sealed = self._replies.result(incoming, await self._limited(incoming, call, progress))
         except CallError as error:
             sealed = self._replies.failure(incoming, error)
         except StillRunning:
-            _logger.warning("%s.%s was asked to stop and still runs", incoming.skill, incoming.method)
+            _log.warning("%s.%s was asked to stop and still runs", incoming.skill, incoming.method)
             _disarm(incoming)
             self._seen.finish(incoming, b"")
             return
@@ -358,8 +358,8 @@ class Responder:
             if not incoming.cancelled:
                 raise
             sealed = self._replies.failure(incoming, _cancelled_by_hub())
-        except (Exception, SystemExit) as problem:
-            _logger.exception("%s.%s failed", incoming.skill, incoming.method)
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a skill raises is its failure
+            _log.exception("%s.%s failed", incoming.skill, incoming.method)
             failed = CallError(ErrorCode.SKILL_ERROR, f"{type(problem).__name__}: {problem}")
             sealed = self._replies.failure(incoming, failed)
         _disarm(incoming)

@@ -18,7 +18,7 @@ from contracts.rpc import Call, Control
 from identity.envelope import Seal
 from identity.ids import uuid7
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _ROOM_S: Final = 0.02
 """When a control message that found too much in flight is tried again."""
@@ -103,7 +103,7 @@ class CallSender:
                 # Too much is in flight. If this were dropped, the device would act although it was cancelled.
                 asyncio.get_running_loop().call_later(_ROOM_S, self.cancel, device, call)
                 return
-            _logger.info("the cancel of call %s was not sent: %s", call.id, error)
+            _log.info("the cancel of call %s was not sent: %s", call.id, error)
 
     async def publish(self, open_call: OpenCall) -> None:
         """Publish a call, or its ``start``; waits while too much is in flight.
