@@ -25,6 +25,7 @@ EXCHANGES = (
     },
     {"question": "Still?", "answer": "It is st", "at": "2026-01-01T21:02:00.000Z", "mode": None},
     {"question": "Hello?", "answer": None, "at": "2026-01-01T21:03:00.000Z", "mode": None},
+    {"question": "Yes?", "answer": "I", "at": "2026-01-01T21:04:00.000Z", "mode": None, "state": "cancelled"},
 )
 KNOWN = (
     {"id": "c1", "asked": "Is it dark?", "at": "2026-01-01T21:03:00.000Z"},
@@ -45,6 +46,10 @@ It is st
 
 2026-01-02 02:33  (no answer)
 > Hello?
+
+2026-01-02 02:34  (stopped)
+> Yes?
+I
 """
 
 
@@ -144,7 +149,7 @@ def test_a_talk_goes_on_after_what_was_said_last(
 ) -> None:
     done = run(environment, "chat", *words, "--hub", hub.url, text="And now?\nSure?\n")
     assert done.stdout == "Yes.\nYes.\n"
-    reminder = SHOWN.partition("\n\n")[2]
+    reminder = SHOWN.partition("\n\n")[2].partition("\n\n")[2]
     assert done.stderr == f"{reminder}\nContinue with: strawberry chat --conversation c1 --hub {hub.url}\n"
     assert hub.said == [("c1", "And now?"), ("c1", "Sure?")]
 
@@ -185,7 +190,7 @@ def test_a_conversation_is_deleted_only_after_a_yes(hub: Hub, environment: dict[
     assert hub.deleted == []
     asked = run(environment, *words, text="what?\ny\n")
     assert asked.stdout == "The conversation is deleted.\n"
-    assert "> Hello?" in asked.stderr
+    assert "> Yes?" in asked.stderr
     assert run(environment, *words, "--yes", "--json").stdout == '{"id": "c1", "deleted": true}\n'
     assert hub.deleted == ["/api/conversations/c1"] * 2
     assert "needs the ID" in run(environment, "history", "--delete").stderr

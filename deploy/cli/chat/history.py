@@ -89,7 +89,14 @@ def as_text(kept: Iterable[dict[str, Any]]) -> str:
 
 def _mark(exchange: dict[str, Any]) -> str:
     # Only a complete answer has a mode.
-    return f"({exchange['mode'] or ('broken off' if exchange['answer'] else 'no answer')})"
+    if exchange["mode"]:
+        return f"({exchange['mode']})"
+    match exchange.get("state"):
+        case "running":
+            return "(not finished)"
+        case "cancelled":
+            return "(stopped)"
+    return "(broken off)" if exchange["answer"] else "(no answer)"
 
 
 def _local(at: str) -> str:
