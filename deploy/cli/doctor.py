@@ -7,6 +7,7 @@ from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output
 from deploy.doctor.doctor import examine
 from deploy.home.directory import Home
+from deploy.logs.terminal import visible
 
 _PATIENCE_S = 10.0
 
@@ -24,9 +25,9 @@ def doctor(options: argparse.Namespace) -> int:
     for check in examine(home, health=health, elsewhere=options.hub is not None):
         checks.append(check)
         if not options.json:
-            print(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}")
+            print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))
             if check.hint:
-                print(f"      {check.hint}")
+                print(visible(f"      {check.hint}"))
     if options.json:
         Output(as_json=True).result([check.as_dict() for check in checks])
     return 0 if all(check.ok for check in checks) else 1

@@ -19,6 +19,7 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.progress import Progress
 from deploy.cli.terminal.tables import table
 from deploy.home.directory import Home
+from deploy.logs.terminal import visible
 from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
 
 _HUB_S: Final = 2.0
@@ -50,7 +51,7 @@ def list_models(options: argparse.Namespace) -> None:
     Output(as_json=False).rows(rows, columns, empty="No model is configured. 'strawberry setup' adds one.")
     for each in ollamas:
         print(f"\nOllama at {each.address}")
-        print(_ollama_text(each))
+        print(visible(_ollama_text(each)))
 
 
 def _skipped(home: Home) -> dict[str, str]:
@@ -98,7 +99,7 @@ async def pull_model(address: str, key: SecretStr | None, name: str) -> int:
                 shown.show(step, progress.text(step, time.monotonic()))
     except asyncio.CancelledError:
         shown.end()
-        note("Stopped. What came is kept: the same command goes on from there.")
+        note("Stopped. The same command continues from here.")
         raise
     finally:
         shown.end()
@@ -118,7 +119,7 @@ class _ProgressLine:
 
     def show(self, step: PullStep, text: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{visible(text)}", end="", file=sys.stderr, flush=True)
             self._drawn = True
         elif step.status != self._stage:
             note(step.status)
