@@ -235,7 +235,7 @@ def read_tables(home: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}", hint="Check the file and its owner.") from None
+        raise _unreadable(file, error) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}", hint="Correct that line.") from None
 
@@ -255,8 +255,7 @@ def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     except FileNotFoundError:
         lines = []
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{file} cannot be read: {reason}", hint="Check the file and its owner.") from None
+        raise _unreadable(file, error) from None
     values: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip().removeprefix("export ").strip()
@@ -273,3 +272,8 @@ def _unquoted(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
     return value.partition(" #")[0].rstrip()
+
+
+def _unreadable(file: Path, error: Exception) -> ConfigError:
+    reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+    return ConfigError(f"{file} cannot be read: {reason}", hint="Check the file and its owner.")

@@ -6,6 +6,7 @@ and a parameter of type ``bytes`` takes that text back. Numbers that JSON does n
 become null.
 """
 
+import re
 from typing import Final
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -38,7 +39,7 @@ def to_json(value: object, *, max_bytes: int = MAX_RESULT_BYTES, what: str = "th
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise CallError(
             ErrorCode.SKILL_ERROR,
-            f"{what} cannot be sent: {_first_line(error)}",
+            f"{what} cannot be sent: {_reason(error)}",
             hint="return plain data, a dataclass or a pydantic model",
         ) from error
     if len(text) > max_bytes:
@@ -50,5 +51,11 @@ def to_json(value: object, *, max_bytes: int = MAX_RESULT_BYTES, what: str = "th
     return plain
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+def _reason(error: Exception) -> str:
+    """Return what JSON cannot express, in our words."""
+    if isinstance(error, RecursionError) or "ircular" in str(error):
+        return "it contains itself"
+    unknown = re.search(r"<class '([\w.]+)'>", str(error))
+    if unknown is None:
+        return "it holds what JSON cannot express"
+    return f"it holds a value of type {unknown[1].rpartition('.')[2]}"

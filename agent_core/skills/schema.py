@@ -34,6 +34,7 @@ from contracts.wire import Json
 
 _ADAPTER_CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _EMPTY: Final = inspect.Parameter.empty
+_TYPES_HINT: Final = "the README of the skills folder lists the types"
 _GENERATORS: Final = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
@@ -166,7 +167,7 @@ def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
                 raise
             return TypeAdapter(hint)  # a model has its own configuration
     except (PydanticUserError, TypeError, NameError) as error:
-        raise SchemaError(f"{name}: its type cannot be expressed as JSON", hint=_first_line(error)) from error
+        raise SchemaError(f"{name}: its type cannot be expressed as JSON", hint=_TYPES_HINT) from error
 
 
 def _object_schema(signature: inspect.Signature, adapters: Mapping[str, TypeAdapter[Any]]) -> dict[str, Json]:
@@ -176,7 +177,7 @@ def _object_schema(signature: inspect.Signature, adapters: Mapping[str, TypeAdap
             schema_generator=_PlainJsonSchema,
         )
     except PydanticUserError as error:
-        raise SchemaError("a parameter cannot be expressed as JSON", hint=_first_line(error)) from error
+        raise SchemaError("a parameter cannot be expressed as JSON", hint=_TYPES_HINT) from error
     properties: dict[str, Json] = {}
     for name, parameter in signature.parameters.items():
         properties[name] = dict(schemas[name, "validation"])
@@ -207,7 +208,7 @@ def _result_schema(hints: Mapping[str, Any]) -> dict[str, Json] | None:
     try:
         return adapter.json_schema(mode="serialization", schema_generator=_PlainJsonSchema)
     except PydanticUserError as error:
-        raise SchemaError("the result cannot be expressed as JSON", hint=_first_line(error)) from error
+        raise SchemaError("the result cannot be expressed as JSON", hint=_TYPES_HINT) from error
 
 
 def _result_hint(hint: Any) -> Any:
@@ -219,10 +220,6 @@ def _result_hint(hint: Any) -> Any:
         return arguments[2]
     # It may have yielded nothing at all.
     return Optional[arguments[0]]  # noqa: UP045 - built at run time, from any type
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def signature_text(name: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> str:
