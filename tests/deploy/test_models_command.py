@@ -106,7 +106,7 @@ def test_ctrl_c_stops_a_pull_and_the_next_one_goes_on(tmp_path: Path, ollama: Fa
         pulling.send_signal(signal.SIGINT)
         _, said = pulling.communicate(timeout=60)
     assert pulling.returncode == 130
-    assert "Stopped. What came is kept" in said
+    assert "Stopped. The same command continues" in said
     assert "Traceback" not in said
     assert list(ollama.downloaded.values()) == [2_000_000]
     ollama.held_pull = None
