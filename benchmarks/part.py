@@ -23,6 +23,7 @@ PARTS: Final = {
     "home": "hub and spoke as processes of their own",
     "agent": "a turn without its model",
     "command_line": "from typing to the request",
+    "start": "strawberry up, and mistakes that keep it from starting",
     "search": "search_skills",
     "registry": "a thousand spokes",
     "spoke": "one headless spoke",
