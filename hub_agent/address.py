@@ -1,4 +1,4 @@
-"""What a running hub leaves for the command line of its owner: its address, and a token."""
+"""Address and token that a running hub leaves for the command line of its owner."""
 
 import json
 import os
@@ -24,10 +24,10 @@ _NAME: Final = "command line"
 
 @contextmanager
 def announced(directory: Path, url: str) -> Iterator[None]:
-    """Say in ``run.json`` where the hub is reached, for as long as the block lasts."""
+    """Write the hub's address to ``run.json`` for as long as the block lasts."""
     file = directory / "run.json"
-    said = {"url": url, "pid": os.getpid(), "started_at": rfc3339(now())}
-    write_private(file, json.dumps(said).encode())
+    content = {"url": url, "pid": os.getpid(), "started_at": rfc3339(now())}
+    write_private(file, json.dumps(content).encode())
     try:
         yield
     finally:
@@ -35,7 +35,7 @@ def announced(directory: Path, url: str) -> Iterator[None]:
 
 
 async def provide_token(directory: Path, registry: Registry) -> None:
-    """See to it that ``cli.token`` holds a good token of the first admin."""
+    """Write a token of the first admin to ``cli.token`` unless there is a valid one."""
     file = directory / "cli.token"
     if _good(file, registry):
         return

@@ -1,6 +1,6 @@
-"""The hub says in the local network where it is (DNS-SD over multicast DNS); whoever hears it checks the key.
+"""Announcement of the hub in the local network (DNS-SD over multicast DNS); spokes check its key.
 
-It is a convenience: where multicast does not work, one line in the log says so, and nothing else changes.
+It is a convenience: where multicast does not work, one line is logged, and nothing else changes.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ _log = logging.getLogger(__name__)
 _GOODBYE_S: Final = 2.0
 """How long taking it back may take; what is not taken back is forgotten by itself."""
 _SHOWN: Final = 8
-"""Characters of the hub's id by which two homes in one network are told apart."""
+"""Characters of the hub's id that distinguish two homes in one network."""
 
 
 @dataclass(frozen=True)
 class Advertisement:
-    """What is said.
+    """What is announced.
 
     Attributes:
-        host: Where it listens; the addresses that stand for all are told as those of this machine.
+        host: Where it listens; a wildcard address is announced as the addresses of this machine.
         key: Fingerprint of the hub's key.
         path: Base path of the API.
     """
@@ -42,7 +42,7 @@ class Advertisement:
 
 
 async def advertise(advertisement: Advertisement) -> None:
-    """Say it until cancelled, then take it back."""
+    """Announce the hub until cancelled, then withdraw the announcement."""
     try:
         network = AsyncZeroconf(interfaces=_interfaces(advertisement.host))
     except (OSError, Error) as error:

@@ -118,7 +118,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             gateway=gateway,
             rate=RateLimit(per_minute=settings.turns.per_minute, burst=settings.turns.burst),
         )
-        # Begun now, so that the first program of the day need not wait; nobody waits for it here.
+        # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()
         await stack.enter_async_context(
             open_bus_chat(
@@ -143,7 +143,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             # Multicast DNS, 17 ms to import: only where other machines connect.
             from hub_agent.advertising import Advertisement, advertise
 
-            said = Advertisement(
+            announcement = Advertisement(
                 hub_id=registry.hub_id,
                 key=registry.key.kid,
                 host=lan.host,
@@ -151,7 +151,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
                 tls=lan.context is not None,
                 path=settings.http.base_path,
             )
-            tasks.create_task(advertise(said), name="announcement")
+            tasks.create_task(advertise(announcement), name="announcement")
         # Streams end with their turns; the server waits for them when it is closed, after this.
         stack.callback(turns.cancel_where, lambda _: True)
         stack.enter_context(announced(settings.directory, url))

@@ -30,7 +30,7 @@ class LanSettings(_Settings):
     """The second listener of the HTTP server, for other machines.
 
     Attributes:
-        host: An address of this machine; all of IPv4 where nothing else is said.
+        host: An address of this machine; by default all of IPv4.
         port: 0 takes any free one.
         certificates: Directory with the server certificate of this home; a renewed one counts from the
             next connection on.
@@ -83,13 +83,13 @@ class BusSettings(_Settings):
     Attributes:
         url: For example ``mqtt://127.0.0.1:1883`` or, with TLS, ``mqtts://hub.local:8883``.
         kind: What kind of broker it is; decides how the hub logs in.
-        topic_prefix: Stands in front of every topic; for a shared broker.
+        topic_prefix: In front of every topic; for a shared broker.
         login: The ordinary login of a shared broker; a broker of our own needs none.
         ca: PEM of the authorities that the broker's certificate must come from; None for those of the
             system.
-        addresses: Addresses that spokes are told when they join; the URL itself where empty.
+        addresses: Addresses that spokes get when they join; the URL itself where empty.
         is_ours: Asked before each login on a broker of our own, because what listens there may have
-            changed: where it says no, nothing is sent.
+            changed: where it returns False, nothing is sent.
     """
 
     url: str
@@ -111,7 +111,7 @@ class BusSettings(_Settings):
 
 
 class HomeLinkSettings(_Settings):
-    """A broker that stands in the house already, beside the bus.
+    """A broker of the house that is used beside the bus.
 
     Attributes:
         login: Its ordinary login; None where it asks for none.

@@ -1,4 +1,4 @@
-"""What can be set about the registry; frozen, and passed in by whoever starts it."""
+"""Settings of the registry."""
 
 from pathlib import Path
 from typing import Annotated
@@ -49,7 +49,7 @@ class JoiningBounds(_Settings):
 
     Attributes:
         lifetime_s: How long a code is good, and from its approval on what it brings.
-        interval_s: How often a device may ask whether it was let in.
+        interval_s: How often a device may ask whether it was approved.
         waiting: Devices that may wait at once.
         asked: Codes that one address may ask for a minute; all together ten times as many.
         guessed: Wrong secrets that one address, and wrong codes that one admin, may try a minute.
@@ -76,7 +76,7 @@ class RegistrySettings(_Settings):
     Attributes:
         database: SQLite file, made owner-only.
         instance: The stable name of this hub process.
-        brokers: Addresses under which spokes reach the broker, as they are told when they join.
+        brokers: Addresses under which spokes reach the broker, as the answer to joining lists them.
         topic_prefix: Stands in front of every topic of the bus.
         login: The ordinary login of a broker that is shared with others; None on one of our own.
         ca: PEM of the certificate authority of this home, None where none was made.

@@ -1,9 +1,9 @@
 """Chat over the bus: a request becomes a turn of its sender's owner, and each event of it a reply.
 
-Who asks stands in the topic. A device proves it by its signature, and gets signed replies. A client has no
+The topic names the sender. A device proves it by its signature, and gets signed replies. A client has no
 key and is known by its login alone, so it is served only where the broker checks logins for us; its requests
-and replies are plain. One that sends nothing but its text gets nothing but the end of the turn. Nobody can be
-asked for a confirmation here.
+and replies are plain. One that sends plain text gets only the last event of the turn. Confirmations cannot be
+asked for here.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from contracts.errors import (
 )
 from contracts.events import TurnError
 from contracts.rates import TokenBucket
-from hub_agent.bus.bus_replies import Replies, is_last, told
+from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
@@ -42,9 +42,9 @@ _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 MOST_OPEN: Final = 64
 """Requests of all senders that run or wait at once; each user has a limit of its own besides."""
 _DRAIN_S: Final = 2.0
-"""How long stopping waits until those who ask have been told that their turn was cancelled."""
+"""How long stopping waits for the last replies of turns that it cancelled."""
 _REFUSALS: Final = 20
-"""Refusals at once; two more a second. Whoever may publish can be refused, on a shared broker anybody."""
+"""Refusals at once; two more a second. On a shared broker anybody can publish requests."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class BusChat:
         self._refusals = TokenBucket(burst=_REFUSALS, per_second=2)
 
     def arrived(self, message: Message) -> None:
-        """Take a request up, or refuse it; for `Link.subscribe`.
+        """Start or refuse a request; for `Link.subscribe`.
 
         Raises:
             InvalidMessage: If the topic is none of a request.
@@ -153,7 +153,7 @@ class BusChat:
             self._tasks.create_task(self._answer(asked), name=f"chat {principal} {id_}")
 
     async def drain(self) -> None:
-        """Wait a moment for what is under way; the turns were told to stop."""
+        """Wait shortly for the last replies; the turns were cancelled before."""
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._idle.wait()
@@ -161,7 +161,7 @@ class BusChat:
             _log.warning("%d chat requests were left without their last reply", len(self._open))
 
     def _read(self, principal: str, id_: str, message: Message) -> _Asked:
-        """Find out who asks what.
+        """Authenticate and parse a request.
 
         Raises:
             BadSignature: If it should be signed by a device and is not.
@@ -214,10 +214,10 @@ class BusChat:
         try:
             await self._follow(asked, replies)
         except StrawberryError as error:
-            await replies.tell(told(error))
+            await replies.send(error_event(error))
         except Exception:  # noqa: BLE001  one request must not end the hub
             _log.exception("chat request %s of %s failed", asked.id, asked.principal)
-            await replies.tell(TurnError(code="internal", message="the hub failed; its log says more"))
+            await replies.send(TurnError(code="internal", message="the hub failed; its log says more"))
         finally:
             self._open.discard(asked.key)
             self._ended.discard(asked.key)
@@ -243,7 +243,7 @@ class BusChat:
                     self._ended.add(asked.key)
                 elif asked.brief:
                     continue
-                await replies.tell(event)
+                await replies.send(event)
 
     async def _empty(self, topic: str) -> None:
         with suppress(Disconnected):
@@ -256,7 +256,7 @@ class BusChat:
         _log.info("chat request %s of %s refused: %s", id_, principal, error)
         signs = self._registry.directory.public_key(principal) is not None
         replies = Replies(self._link, self._seal if signs else None, principal, id_)
-        self._tasks.create_task(replies.tell(told(error)), name=f"refuse {principal} {id_}")
+        self._tasks.create_task(replies.send(error_event(error)), name=f"refuse {principal} {id_}")
 
 
 def _answered_before(asked: _Asked) -> Conflict:

@@ -1,4 +1,4 @@
-"""How the hub logs in on its bus: what a broker is sent depends on whose broker it is."""
+"""The hub's login on its bus, for each kind of broker."""
 
 import os
 import socket
@@ -24,10 +24,10 @@ the time disconnects it then, which it survives."""
 
 
 def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
-    """Give the login on the bus.
+    """Return the login on the bus.
 
     A broker of our own gets the hub's token or the password that follows from its key, each time only after
-    the settings have said that it is ours. A shared one gets its ordinary login and nothing else.
+    the settings have confirmed that it is ours. A shared one gets its ordinary login and nothing else.
     """
     bus, instance = settings.bus, settings.instance
     common = LinkSettings(
@@ -35,7 +35,7 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
     )
     match bus.kind:
         case "embedded":
-            # A token names the hub by its instance, and so does whoever logs in with it.
+            # The user name must be the subject of the token, which is the instance.
             password = partial(_token, settings, registry)
             return replace(common, client_id=instance, username=instance, password=password)
         case "mosquitto":
@@ -47,7 +47,7 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
 
 
 def with_login(link: LinkSettings, login: Login | None) -> LinkSettings:
-    """Give the settings of a link with the ordinary login of somebody else's broker."""
+    """Return the settings of a link with an ordinary login."""
     if login is None:
         return link
     password = SecretStr(login.password) if login.password is not None else None

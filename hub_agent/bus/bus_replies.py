@@ -51,7 +51,7 @@ class Replies:
         self._topic = topics.CHAT_REPLY.build(principal=principal, request=id_)
         self._seq = 0
 
-    async def tell(self, event: TurnEvent) -> None:
+    async def send(self, event: TurnEvent) -> None:
         """Publish one event. While the broker is away only the last one waits; a gap in ``seq`` shows it."""
         reply = ChatReply(seq=self._seq, event=event)
         self._seq += 1
@@ -87,7 +87,7 @@ def is_last(event: TurnEvent) -> bool:
     return isinstance(event, TurnFinal | TurnError)
 
 
-def told(error: StrawberryError) -> TurnError:
-    """Give the event that tells of an error."""
+def error_event(error: StrawberryError) -> TurnError:
+    """Return the event for an error."""
     code: _Code = next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
     return TurnError(code=code, message=error.message, hint=error.hint)

@@ -1,4 +1,4 @@
-"""The hub on the bus: its login on each kind of broker, the logins where there is one, devices and calls."""
+"""The hub's connection to the bus: link, registry service and caller."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -50,7 +50,7 @@ class Bus:
     service: RegistryService
 
     def health(self) -> dict[str, Json]:
-        """Say what kind of broker it is, and whether it is there."""
+        """Return the kind of the broker and whether it is connected."""
         return {"kind": self.settings.kind, **link_health(self.link)}
 
 
@@ -68,7 +68,7 @@ async def open_bus(
     A broker that is away is waited for in the background.
 
     Args:
-        version: Of this hub, as it says on the bus.
+        version: Of this hub, for its status.
         purgers: Empty what the hub published on other brokers.
 
     Raises:
@@ -101,7 +101,7 @@ async def open_bus(
 
 
 async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> BrokerLogins | None:
-    """Give who lets devices and clients in and out; None on a shared broker."""
+    """Return who lets devices and clients in and out; None on a shared broker."""
     match kind:
         case "embedded":
             return EmbeddedLogins(link)
@@ -113,7 +113,7 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
 
 
 def link_health(link: Link) -> dict[str, Json]:
-    """Say whether a link has its connection, which MQTT the broker speaks, and what is wrong."""
+    """Return whether a link is connected, its MQTT version, and the last error."""
     health: dict[str, Json] = {
         "connected": link.connected,
         "mqtt": _VERSIONS[link.protocol] if link.protocol else None,
@@ -133,8 +133,8 @@ def _warn_of_shared(bus: BusSettings) -> None:
 
 
 def _follow_presence(caller: Caller, change: PresenceChange) -> None:
-    tell = caller.device_online if change.connected else caller.device_offline
-    tell(change.device, change.epoch, change.connection)
+    follow = caller.device_online if change.connected else caller.device_offline
+    follow(change.device, change.epoch, change.connection)
 
 
 def _log_unconfirmed(request: CallRequest) -> None:

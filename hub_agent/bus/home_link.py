@@ -1,24 +1,24 @@
-"""The link to a broker that stands in the house already, beside the bus, with an ordinary login.
+"""The link to a broker of the house that is used beside the bus, with an ordinary login.
 
-Nothing of that broker is ours: no token is sent there, and no rights are changed. All that the hub keeps
-there is written down first, so that it can be emptied to the last topic.
+That broker is not ours: no token is sent there, and no rights are changed. Every topic that the hub retains
+there is recorded first, so that all of them can be emptied.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import home
-from contracts.errors import Disconnected, Forbidden, StrawberryError
+from contracts.errors import Forbidden, StrawberryError
 from contracts.wire import Json
 from hub_agent.bus.bus_login import with_login
 from hub_agent.bus.connection import CONNECT_S, link_health
 from hub_agent.bus.home_topics import HomeTopics, Published
 from hub_agent.settings import HomeLinkSettings
-from hub_registry.bus.purging import Purged
+from hub_registry.bus.purging import Purged, connect_again
 
 _log = logging.getLogger(__name__)
 
@@ -26,16 +26,13 @@ _CLIENT_ID: Final = "strawberry-home-"
 """Another one than on the bus: both may be the same broker, which lets a client id in once."""
 _GOODBYE_S: Final = 2.0
 """How long stopping may wait for a broker that no longer answers."""
-_RECONNECT_S: Final = 15.0
-_LOOK_S: Final = 15.0
-"""How long the broker may take to send what it retains on a handful of topics."""
 
 
 class Availability:
-    """Whether a hub process is there, as it is retained on the broker.
+    """Availability of a hub process, as it is retained on the broker.
 
     Attributes:
-        silent: Whether nothing may be kept any more, not even a Last Will.
+        silent: Whether nothing may be retained any more, not even a Last Will.
     """
 
     def __init__(self, instance: str) -> None:
@@ -48,7 +45,7 @@ class Availability:
 
 
 class HomeLink:
-    """What the hub says on that broker. Made by `open_home_link`.
+    """What the hub publishes on that broker. Made by `open_home_link`.
 
     Args:
         broker: Address of the broker.
@@ -61,7 +58,7 @@ class HomeLink:
         self._availability = availability
 
     def health(self) -> dict[str, Json]:
-        """Say whether the broker is there."""
+        """Return whether the broker is connected."""
         return link_health(self.link)
 
     async def publish(self, topic: str, payload: bytes, *, confirmed: bool = False) -> None:
@@ -81,11 +78,11 @@ class HomeLink:
         await self.link.publish(topic, payload, retain=True, confirmed=confirmed)
 
     async def say_online(self) -> None:
-        """Say that the hub is there; after each connect."""
+        """Publish that the hub is online; after each connect."""
         await self.publish(self._availability.topic, home.ONLINE)
 
     async def say_offline(self) -> None:
-        """Say that the hub goes, if the broker listens."""
+        """Publish that the hub is offline, if the broker is connected."""
 
         async def publish() -> None:
             async with asyncio.timeout(_GOODBYE_S):
@@ -94,13 +91,13 @@ class HomeLink:
         try:
             await asyncio.shield(publish())
         except (TimeoutError, StrawberryError):
-            _log.info("the home broker is gone; the hub's last will says there that it went")
+            _log.info("the home broker is gone; it publishes the hub's last will")
 
     async def purge(self) -> Purged:
-        """Empty all that was published on this broker, and read back that it is; then be silent.
+        """Empty all that was published on this broker, and publish nothing more until the next start.
 
-        The hub says nothing there any more until it is started again. What could not be emptied stays written
-        down, and is named; where that is everything, the hub goes on as before.
+        What could not be emptied stays recorded, and is named; where that is everything, the hub goes on as
+        before.
         """
         published = {each.topic for each in await self._topics.list() if each.broker == self.broker}
         self._availability.silent = True
@@ -115,68 +112,20 @@ class HomeLink:
         return Purged(len(published - left), tuple(f"{topic} on {self.broker}" for topic in sorted(left)))
 
     async def _empty(self, published: set[str]) -> set[str]:
-        """Give what the broker retains all the same.
+        """Empty topics, the hub's own last; return those that the broker refuses to empty.
 
         Raises:
-            StrawberryError: If the broker is away or takes nothing.
+            StrawberryError: If the broker is away.
         """
-        own = self._availability.topic
         # The broker holds the Last Will of the present connection.
-        await self._connect_anew()
-        others = sorted(published - {own})
-        for topic in others:
-            with suppress(Forbidden):  # reading back shows it
-                await self.link.publish(topic, b"", retain=True, confirmed=True)
-        left = await self._retained(others) if others else set()
-        await self.link.publish(own, b"", retain=True, confirmed=True)
-        return left
-
-    async def _retained(self, topics: list[str]) -> set[str]:
-        """Look which of these topics the broker retains.
-
-        It answers subscriptions in their order: when the hub's own topic has come, all others have.
-        """
-        own = self._availability.topic
-        found: set[str] = set()
-        done = asyncio.Event()
-
-        def collect(message: Message) -> None:
-            if message.retain and message.payload:
-                found.add(message.topic)
-
-        def finish(message: Message) -> None:
-            if message.retain:
-                done.set()
-
-        await self.link.publish(own, home.OFFLINE, retain=True, confirmed=True)
-        async with AsyncExitStack() as stack:
-            for topic in topics:
-                stack.push_async_callback(await self.link.subscribe(topic, collect))
-            stack.push_async_callback(await self.link.subscribe(own, finish))
+        await connect_again(self.link)
+        own, refused = self._availability.topic, set()
+        for topic in (*sorted(published - {own}), own):
             try:
-                async with asyncio.timeout(_LOOK_S):
-                    await done.wait()
-            except TimeoutError:
-                raise Disconnected("the home broker did not send its retained messages") from None
-        return found
-
-    async def _connect_anew(self) -> None:
-        anew = asyncio.Event()
-
-        async def note() -> None:
-            anew.set()
-
-        if not self.link.connected:
-            raise Disconnected("the home broker is not connected")
-        forget = self.link.on_connected(note)
-        try:
-            self.link.reconnect()
-            async with asyncio.timeout(_RECONNECT_S):
-                await anew.wait()
-        except TimeoutError:
-            raise Disconnected("the home broker did not accept the hub again in time") from None
-        finally:
-            forget()
+                await self.link.publish(topic, b"", retain=True, confirmed=True)
+            except Forbidden:
+                refused.add(topic)
+        return refused
 
 
 @asynccontextmanager

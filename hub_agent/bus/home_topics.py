@@ -1,4 +1,4 @@
-"""Which topics the hub has published retained on brokers that are not its own, so that all can be emptied."""
+"""Topics that the hub has retained on brokers that are not its own, so that all can be emptied."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class HomeTopics:
         self._known: set[Published] = set()
 
     async def record(self, published: Published) -> None:
-        """Write down that something is about to be published, before it is."""
+        """Record that something is about to be published, before it is."""
         if published in self._known:
             return
 
@@ -50,7 +50,7 @@ class HomeTopics:
         return await self._store.read(work)
 
     async def forget(self, broker: str, topics: Iterable[str]) -> None:
-        """Strike out what is empty now."""
+        """Forget what is empty now."""
         emptied = list(topics)
 
         def work(session: Session) -> None:

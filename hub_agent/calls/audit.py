@@ -1,4 +1,4 @@
-"""The audit of skill calls, written behind them: a commit for each would double the time of a short one."""
+"""The audit of skill calls, written in batches: a commit for each would double the time of a short one."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ class AuditTrail:
         if not records:
             return True
         try:
-            # What has begun is finished in the store's thread, also when the hub is told to stop.
+            # A write that has begun is finished in the store's thread, also when the hub stops.
             await asyncio.shield(self._audit.record_all(records))
         except StorageError as error:
             _log.error("%d calls are written into the audit later: %s", len(records), error)

@@ -1,4 +1,4 @@
-"""From a path to a device: who may call what, where it runs, and what is kept of it."""
+"""Skill calls of the hub: rights, choice of the device, audit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from hub_registry.storage.tables import now
 from identity.ids import uuid7
 
 _MARGIN_MS: Final = 3_000
-"""Beyond a method's own time: the way there and back, so that it is the spoke that says 'timeout'."""
+"""Beyond a method's own time: the way there and back, so that the spoke reports the timeout."""
 
 
 class DeviceManager:
@@ -49,7 +49,7 @@ class DeviceManager:
         confirmed: bool,
         on_progress: Callable[[Json], None] | None = None,
     ) -> Json:
-        """Call a method on behalf of somebody and wait for its result.
+        """Call a method on behalf of an actor and wait for its result.
 
         Args:
             arguments: By name, checked against the method's schema.
@@ -77,7 +77,7 @@ class DeviceManager:
         self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
     ) -> Json:
         target = record.target
-        # Looked up anew: what the device declares now is what counts.
+        # Looked up again: what the device declares now is what counts.
         found = self._directory.find_connected(target.device, target.skill, target.method.name)
         _permit(record.actor, target, found.method.flags, confirmed=confirmed)
         try:
@@ -127,7 +127,7 @@ class DeviceManager:
         return entry.id in self._silent
 
     def _named(self, error: CallError, found: Found[Entry]) -> CallError:
-        """Say of an error on which device it was and, where that helps, where else the skill is."""
+        """Add to an error the name of the device and, where that helps, where else the skill is."""
         device = found.entry.device
         message, hint = error.message, error.hint
         if device.display_name not in message:
@@ -194,7 +194,7 @@ class _Record:
         )
 
     def made(self) -> CallRecord:
-        """Give what is kept."""
+        """Return what is kept."""
         return CallRecord(
             at=now(),
             call=self._id,

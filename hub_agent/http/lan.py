@@ -1,4 +1,4 @@
-"""The way in for other machines: a second listener, over TLS or, where that was spelled out, in the clear."""
+"""The listener for other machines, over TLS or, with an explicit setting, unencrypted."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ class Lan:
     """A listener that is bound.
 
     Attributes:
-        context: What it shows to whoever connects; None in the clear.
+        context: The server's side of TLS; None without TLS.
     """
 
     def __init__(self, settings: LanSettings, listener: socket.socket, shown: "_Shown | None") -> None:
@@ -55,7 +55,7 @@ class Lan:
         return f"{'https' if self._shown else 'http'}://{bracketed(host)}:{self.port}"
 
     def names(self) -> frozenset[str]:
-        """Give the host names by which this machine may be called, in small letters."""
+        """Return the host names of this machine, in small letters."""
         certified = self._shown.certificate.names if self._shown else ()
         return frozenset(name.lower() for name in (*self._settings.names, *certified))
 
@@ -74,7 +74,7 @@ def open_lan(settings: LanSettings) -> Iterator[Lan]:
         PortTaken: If another program has the port.
         ConfigError: If it cannot be bound, or there is no certificate that can be used.
     """
-    # Told before the port is taken: without certificates there is nothing to listen for.
+    # Checked before the port is taken: without certificates there is nothing to listen for.
     shown = _Shown(settings.certificates) if settings.certificates is not None else None
     purpose = "HTTPS" if shown else "HTTP from other machines"
     with listen(settings.host, settings.port, purpose=purpose) as listener:

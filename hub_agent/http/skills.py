@@ -42,7 +42,7 @@ class CallBody(_Body):
 
     Attributes:
         device: Key, id, display name or alias; ``hub`` for whichever device serves.
-        confirmation: From an earlier answer ``needs_confirmation``, once a person has said yes.
+        confirmation: From an earlier answer ``needs_confirmation``, once a person has approved.
         text: Whether the result is wanted in words, too, in the language of the user.
     """
 
@@ -144,7 +144,7 @@ def _actor(bearer: Bearer, device: str | None = None) -> Actor:
 def _asks(
     path: str, error: CallError, target: Target, arguments: dict[str, Any], confirmation: str
 ) -> Response:
-    """Answer that a person must say yes, with all that the person should see."""
+    """Make the answer that a person must approve, with all that the person should see."""
     return error_response(
         path,
         CALL_STATUS[error.code],
@@ -174,7 +174,7 @@ def _ran(result: RunResult) -> dict[str, Json]:
 
 
 def _unwatched(_: TurnEvent) -> None:
-    """Nobody follows a program that was started directly; its calls are in the audit."""
+    """Ignore events: a program that was started directly has no stream; its calls are in the audit."""
 
 
 def _unpaused() -> AbstractContextManager[object]:

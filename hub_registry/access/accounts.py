@@ -12,7 +12,7 @@ from hub_registry.storage.store import Store
 from hub_registry.storage.tables import HubRow, Role, UserRow, now
 
 ADMIN_ID: Final = "admin"
-"""The first user, made at the first start: somebody must be able to let others in."""
+"""The first user, made at the first start, who approves devices and adds others."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Accounts:
         self._known: dict[str, User] = {}
 
     async def hub_id(self) -> str:
-        """Give the id of this hub, which is made at the first start and never changes."""
+        """Return the id of this hub, which is made at the first start and never changes."""
         return await self._store.write(_hub_id)
 
     async def first_admin(self) -> User:
-        """Give the first user, who is made at the first start."""
+        """Return the first user, who is made at the first start."""
 
         def work(session: Session) -> User:
             row = session.get(UserRow, ADMIN_ID)
@@ -66,7 +66,7 @@ class Accounts:
         """Add a user.
 
         Raises:
-            Conflict: If somebody has that name already.
+            Conflict: If the name is taken.
         """
 
         def work(session: Session) -> User:
@@ -110,7 +110,7 @@ class Accounts:
 
 
 def require_user(session: Session, user: str) -> UserRow:
-    """Give the row of a user.
+    """Return the row of a user.
 
     Raises:
         NotFound: If there is none.

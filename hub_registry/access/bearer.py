@@ -1,4 +1,4 @@
-"""Who makes an HTTP request: the bearer of a token, and what it may do."""
+"""The bearer of the token of an HTTP request, and what it may do."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _SCHEME = "bearer"
 
 @dataclass(frozen=True)
 class Bearer:
-    """Somebody with a good token.
+    """The bearer of a valid token.
 
     Attributes:
         user: The owner of the token, on whose behalf it acts.
@@ -31,17 +31,17 @@ class Bearer:
 
 
 class Gate:
-    """Lets requests with a good token in."""
+    """Authenticates HTTP requests by their token."""
 
     def __init__(self, authority: TokenAuthority, accounts: Accounts) -> None:
         self._authority = authority
         self._accounts = accounts
 
     async def bearer(self, request: Request) -> Bearer:
-        """Give who makes the request.
+        """Return the bearer of a request.
 
         Raises:
-            Unauthorized: If there is no good token.
+            Unauthorized: If there is no valid token.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != _SCHEME or not token.strip():
@@ -53,22 +53,22 @@ class Gate:
             raise Unauthorized("the user of this token no longer exists") from None
 
     def require(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
-        """Make a dependency that lets in whoever has one of the scopes."""
+        """Return a function that authenticates a request and requires one of the scopes."""
 
-        async def dependency(request: Request) -> Bearer:
+        async def authenticate(request: Request) -> Bearer:
             bearer = await self.bearer(request)
             _require_scope(bearer, *scopes)
             return bearer
 
-        return dependency
+        return authenticate
 
     async def require_admin(self, request: Request) -> Bearer:
-        """Let in an admin in person, as a dependency.
+        """Authenticate a request and require a token of an admin in person.
 
-        A program that was given only some scopes of an admin's, and a device of an admin's, is none.
+        A program with some scopes of an admin, and a device of an admin, do not count.
 
         Raises:
-            Forbidden: If it is anybody else.
+            Forbidden: If it is any other token.
         """
         bearer = await self.bearer(request)
         if bearer.claims.kind != "user" or bearer.user.role != "admin":

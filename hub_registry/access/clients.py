@@ -26,7 +26,7 @@ _OURS: Final = "strawberry-"
 
 @dataclass(frozen=True)
 class BusClient:
-    """Somebody who may look on, and chat where that was granted.
+    """A login that may read, and chat if that was granted.
 
     Attributes:
         name: User name on the bus.
@@ -40,7 +40,7 @@ class BusClient:
 
 
 class Clients:
-    """Adds and removes those who log in on the bus without being devices."""
+    """Adds and removes the logins of programs on the bus."""
 
     def __init__(self, store: Store, authority: TokenAuthority, *, instance: str) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class Clients:
 
         Raises:
             InvalidMessage: If that is no name.
-            Conflict: If somebody has it already, here or on the broker.
+            Conflict: If the name is taken, here or on the broker.
             LinkError: If the broker refuses the login.
         """
         if not _NAME.match(name) or name.startswith(_OURS):
@@ -79,7 +79,7 @@ class Clients:
         return await self._store.read(_good)
 
     async def get(self, name: str) -> BusClient:
-        """Give the client of this name.
+        """Return the client of this name.
 
         Raises:
             NotFound: If there is none.
@@ -90,11 +90,11 @@ class Clients:
         raise NotFound(f"there is no login {name!r}", hint="'strawberry broker logins' lists them.")
 
     async def remove(self, name: str) -> None:
-        """Let a client in no longer, and disconnect it.
+        """Revoke a login and disconnect its client.
 
         Raises:
             NotFound: If there is none.
-            LinkError: If the broker still lets it in; it is asked again.
+            LinkError: If the broker still accepts the login; it is asked again.
         """
         await self.get(name)
         await self._authority.revoke_subject("client", name)

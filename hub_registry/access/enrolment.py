@@ -55,7 +55,7 @@ class Joined:
 
 
 class Enrolment:
-    """Lets devices in, once for each invitation."""
+    """Enrols devices, once for each invitation."""
 
     def __init__(
         self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: SourceLimit
@@ -115,7 +115,7 @@ class Enrolment:
         key = PublicKey.from_jwk(public_key)
         async with self._authority.acts:
             try:
-                # Looked at first: a broker is not told of anybody who has no right to join.
+                # Checked first: a broker gets no login for a device without the right to join.
                 device = await self._store.read(lambda session: device_of(_find(session, token)[1]))
                 return await self._let_in(device, key, lambda session: _use(session, token))
             except Unauthorized:
@@ -123,7 +123,7 @@ class Enrolment:
                 raise
 
     async def let_in(self, device: Device, key: PublicKey) -> Joined:
-        """Bind a key to a device because somebody who may has said so, and issue its token.
+        """Bind a key to a device that an admin approved, and issue its token.
 
         Raises:
             LinkError: If the broker refuses its login; nothing was changed then.

@@ -1,6 +1,6 @@
-"""Joining by code: a device asks, a person who sees its code and its fingerprint lets it in.
+"""Joining by code: a device asks, and a person who sees its code and its fingerprint approves it.
 
-Who waits is kept in memory only: a restart of the hub ends all codes, and a device then asks anew.
+Requests are kept in memory only: a restart of the hub voids all codes, and a device then asks again.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A device that waits to be let in.
+    """A device that waits for approval.
 
     Attributes:
         fingerprint: Stands on its screen as well.
@@ -63,10 +63,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a device that asks is told.
+    """The answer to a device that asks.
 
     Attributes:
-        joined: What it joined as; None before it was let in, and once it has used its token.
+        joined: Its enrolment; None before it is approved, and once it has used its token.
     """
 
     state: Literal["waiting", "approved", "refused"]
@@ -75,14 +75,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Approved:
-    """A device that a person has let in."""
+    """A device that a person has approved."""
 
     device: Device
     fingerprint: str
 
 
 class Joining:
-    """The devices that ask to be let in by code.
+    """The devices that ask to join by code.
 
     Args:
         hub_key: Fingerprint of the hub's key; with ``ca`` part of what both screens show.
@@ -112,7 +112,7 @@ class Joining:
         self._wrong_codes = SourceLimit(per_minute=bounds.guessed, clock=clock)
 
     async def ask(self, request: JoinRequest, *, source: str) -> JoinAsked:
-        """Take in that a device wants to join.
+        """Enter the request of a device to join.
 
         When too many wait, the oldest of the address that has most of them gives way, so that a flood
         displaces itself first.
@@ -153,11 +153,11 @@ class Joining:
         )
 
     def poll(self, secret: str, *, source: str) -> Answer:
-        """Tell a device whether it was let in.
+        """Return whether a device was approved.
 
         Raises:
-            NotFound: If nobody waits with this secret, or no longer.
-            TooManyRequests: If it asks more often than it was told, or guesses.
+            NotFound: If no device waits with this secret.
+            TooManyRequests: If it asks more often than the interval allows, or guesses.
         """
         self._forget_expired()
         given, found = _digest(secret), None
@@ -165,7 +165,7 @@ class Joining:
             if hmac.compare_digest(request.secret, given):
                 found = request
         if found is None:
-            # Only who is wrong is kept waiting: nobody guesses 128 bits, and a flood must not hold up others.
+            # Only wrong secrets are limited: 128 bits cannot be guessed, and a flood must not delay others.
             if self._wrong_secrets.exceeded(source):
                 raise TooManyRequests("too many wrong secrets", hint="Wait a minute and try again.")
             self._wrong_secrets.count(source)
@@ -191,11 +191,11 @@ class Joining:
         ]
 
     async def approve(self, code: str, *, owner: str, name: str | None = None) -> Approved:
-        """Let the device with this code in: make it, bind its key, and keep its token for it.
+        """Approve the device with this code: add it, bind its key, and keep its token for it.
 
         Args:
             code: As it is shown; case, blanks and dashes do not matter.
-            owner: Id of the user who lets it in, and whose it is from now on.
+            owner: Id of the user who approves it and owns it from now on.
             name: What it shall be called instead of what it asked for.
 
         Raises:
@@ -217,7 +217,7 @@ class Joining:
         return Approved(joined.device, self._fingerprint(request))
 
     def refuse(self, code: str, *, by: str) -> None:
-        """Turn the device with this code away.
+        """Refuse the device with this code; this alone voids it.
 
         Raises:
             NotFound: If no device is waiting with this code.
@@ -239,9 +239,9 @@ class Joining:
             raise
 
     async def _bound_to(self, key: PublicKey) -> Device | None:
-        """Give the device of this key, if it was let in and never came: its answer was lost.
+        """Return the device with this key if it was approved and never came, because the answer was lost.
 
-        Whoever asks shows no more than a public key, so a device that lives is never given out anew.
+        A request shows no more than a public key, so a device that was online is never enrolled again.
 
         Raises:
             Conflict: If it came.
@@ -273,7 +273,7 @@ class Joining:
         return found
 
     def _crowding(self) -> _Request:
-        """Give the oldest request of the address that has most; one that was let in stays if it can."""
+        """Return the oldest request of the address that has most; an approved one stays if it can."""
         open_ = [each for each in self._requests if each.state in ("waiting", "refused")]
         counts = {each.source: 0 for each in open_}
         for each in open_:

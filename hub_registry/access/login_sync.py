@@ -73,7 +73,7 @@ class LoginSync:
             ) from error
 
     def doubt(self) -> None:
-        """Give the broker the full list of logins soon."""
+        """Return the broker the full list of logins soon."""
         self._in_doubt.set()
 
     async def sync(self) -> None:

@@ -28,7 +28,7 @@ def row_of(claims: Claims, *, name: str, replaces: str | None) -> TokenRow:
 
 
 def claims_of(row: TokenRow, *, hub_id: str) -> Claims:
-    """Give the claims that a row was made of; signed again they are the same token, byte for byte."""
+    """Return the claims that a row was made of; signed again they are the same token, byte for byte."""
     return Claims.model_validate(
         {
             "iss": hub_id,

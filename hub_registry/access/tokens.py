@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Protocol
 
 from pydantic import SecretStr
@@ -35,7 +34,7 @@ from identity.keys import KeyPair, PublicKey
 _log = logging.getLogger(__name__)
 
 OnRevoked = Callable[[Revocation], Awaitable[None]]
-"""Told of every revocation: the HTTP side closes streams."""
+"""Called with every revocation: the HTTP side closes streams."""
 
 _VERIFIED: Final = 1_000
 """Tokens whose signature is checked once only; more than the devices and programs of a home."""
@@ -44,21 +43,21 @@ _ON_BUS: Final = ("device", "client")
 
 
 class BusLogins(Protocol):
-    """Who may log in to the bus, as the authority says it; see `hub_registry.access.login_sync`.
+    """The logins of the broker, as the authority changes them; see `hub_registry.access.login_sync`.
 
-    What the broker refuses is raised; a broker that is away is no error, it is told when it is back.
+    What the broker refuses is raised. A broker that is away is no error; it is updated when it is back.
     """
 
     async def allow(self, login: BusLogin) -> None:
-        """Let one in with this token and with no other."""
+        """Allow a login with this token and with no other."""
         ...
 
     async def revoke(self, principal: Principal, revocation: Revocation) -> None:
-        """Let one in no longer, and disconnect it."""
+        """Remove a login and disconnect its client."""
         ...
 
     def doubt(self) -> None:
-        """Have the broker be told everything anew: it may have been told what did not come to pass."""
+        """Send the broker the full list soon: it may have accepted a login that was then not stored."""
         ...
 
 
@@ -82,27 +81,11 @@ class TokenRequest:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class IssuedToken:
-    """A token as the list of tokens shows it: everything but the token itself."""
-
-    jti: str
-    kind: str
-    subject: str
-    owner: str
-    name: str
-    scope: str
-    issued_at: datetime
-    expires_at: datetime
-    used_at: datetime | None
-    revoked_at: datetime | None
-
-
 class TokenAuthority:
     """Issues the tokens of one hub and decides which are still good.
 
     Of each device and client one token is good on the bus: the newest that replaced nothing, or whose use
-    over HTTP was seen. It can be made again from its row, so a broker that keeps passwords can be told.
+    over HTTP was seen. It can be signed again from its row, for brokers that keep passwords.
 
     Attributes:
         acts: Held while database and broker are changed together, so that one act follows the other.
@@ -133,12 +116,12 @@ class TokenAuthority:
         self._on_bus = {(row.kind, row.subject): claims_of(row, hub_id=self.hub_id) for row in on_bus}
 
     def on_revoked(self, listener: OnRevoked) -> Callable[[], None]:
-        """Have a listener told of each revocation; returns how to stop that."""
+        """Call a listener with each revocation; return the function that stops that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def use_logins(self, logins: BusLogins) -> Callable[[], None]:
-        """Have the broker told of who may log in from now on; returns how to stop that."""
+        """Keep the logins of the broker up to date from now on; return the function that stops that."""
         self._broker_logins = logins
 
         def leave() -> None:
@@ -173,10 +156,10 @@ class TokenAuthority:
 
     @asynccontextmanager
     async def admitting(self, claims: Claims) -> AsyncIterator[None]:
-        """Let a token in on the bus, then do what is inside; `acts` must be held.
+        """Allow the login with a token, then run the block; `acts` must be held.
 
-        What the broker refuses is raised before the database is touched. Where the database fails, the
-        broker is told again what is true.
+        What the broker refuses is raised before the database is changed. If the database fails, the broker
+        gets the full list of logins again.
         """
         logins = self._broker_logins if claims.kind in _ON_BUS else None
         try:
@@ -199,7 +182,7 @@ class TokenAuthority:
     async def renew(self, claims: Claims, *, lifetime_s: int) -> str:
         """Issue a token like this one. The old one stays good until the new one was used once.
 
-        So an answer that is lost on its way locks nobody out.
+        So an answer that is lost on its way does not lock out the device.
         """
 
         def work(session: Session) -> TokenRow | None:
@@ -242,7 +225,7 @@ class TokenAuthority:
         return claims
 
     async def authenticate(self, token: str) -> Claims:
-        """Check a token that came over HTTP; the first use of a renewed one ends its predecessor.
+        """Check a token that came over HTTP; the first use of a renewed one revokes its predecessor.
 
         Raises:
             Unauthorized: With the reason.
@@ -284,7 +267,7 @@ class TokenAuthority:
         return jti in self._revoked
 
     def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
-        """Give what stands in the token that is good on the bus for a device or client, if one is."""
+        """Return the claims of the token with which a device or client may log in, if there is one."""
         claims = self._on_bus.get((kind, subject))
         return claims if claims is not None and claims.exp > time.time() else None
 
@@ -293,14 +276,10 @@ class TokenAuthority:
         claims = self._on_bus.get(("device", device))
         return claims is not None and claims.jti in self._unused
 
-    async def list(self) -> list[IssuedToken]:
-        """List the tokens that are good or were revoked, the newest first."""
-
-        def work(session: Session) -> list[IssuedToken]:
-            rows = session.exec(select(TokenRow).order_by(col(TokenRow.issued_at).desc()))
-            return [IssuedToken(**row.model_dump(exclude={"replaces", "key_id"})) for row in rows]
-
-        return await self._store.read(work)
+    async def list(self) -> Sequence[TokenRow]:
+        """List the tokens that were issued, the newest first; everything but the tokens themselves."""
+        newest = select(TokenRow).order_by(col(TokenRow.issued_at).desc())
+        return await self._store.read(lambda session: session.exec(newest).all())
 
     async def revoke(self, jtis: Iterable[str]) -> None:
         """Revoke single tokens and what renews them: they are refused, and who uses one is disconnected.
@@ -340,7 +319,7 @@ class TokenAuthority:
                 await self._broker_logins.revoke(Principal.of(claims), Revocation(tokens=jtis, before=now()))
 
     async def end_expired(self) -> None:
-        """Have the broker let in no longer whose token has expired: not every one looks at the clock.
+        """Remove the logins whose token has expired: not every broker looks at the clock.
 
         Raises:
             LinkError: If the broker refuses that; it is asked again.
@@ -357,7 +336,7 @@ class TokenAuthority:
                     await self._broker_logins.revoke(Principal.of(claims), told)
 
     async def announce(self, rows: Iterable[TokenRow]) -> None:
-        """Make known, here and to all listeners, which tokens the database now says are revoked."""
+        """Note which tokens are revoked now, and call all listeners."""
         revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows}
         if not revoked:
             return
@@ -369,12 +348,12 @@ class TokenAuthority:
             await listener(revocation)
 
     def bus_logins(self) -> Sequence[BusLogin]:
-        """Give all who may log in on the bus, each with its token, which is made again."""
+        """Return all logins of the bus, each with its token, which is signed again."""
         present = time.time()
         return [self._login(claims) for claims in self._on_bus.values() if claims.exp > present]
 
     def unexpired_revocations(self) -> Revocation:
-        """Give all that a broker which has forgotten everything must be told."""
+        """Return the revocations that a broker without a memory needs."""
         present = time.time()
         self._revoked = {jti: expires for jti, expires in self._revoked.items() if expires > present}
         return Revocation(tokens=sorted(self._revoked), before=now())

@@ -1,4 +1,4 @@
-"""What the hub says about itself on the bus."""
+"""The hub's own status on the bus."""
 
 import secrets
 
@@ -37,7 +37,7 @@ class HubPresence:
         self.silent = True
 
     def speak(self) -> None:
-        """Say again what is, from the next connection on."""
+        """Publish the status again from the next connection on."""
         self.silent = False
 
     def nothing(self) -> Message:
@@ -46,11 +46,11 @@ class HubPresence:
         return Message(self.topic, b"", row.qos, row.retained)
 
     def online(self) -> Message:
-        """Make the status that says that the hub is there."""
+        """Make the ``online`` status."""
         return self._message("online")
 
     def offline(self) -> Message:
-        """Make the status that says that the hub is gone."""
+        """Make the ``offline`` status."""
         return self._message("offline")
 
     def _message(self, state: str) -> Message:

@@ -54,9 +54,8 @@ async def purge_bus(
     """Empty every retained topic of ours, and read back that nothing is left.
 
     The hub's own status goes too, and does not come back until the hub is started again: neither as its
-    goodbye nor as its Last Will. The broker holds the will of the present connection, so the hub connects
-    anew without one first. What is true of the devices is theirs to say: those that are connected publish
-    again.
+    goodbye nor as its Last Will. The broker holds the will of the present connection, so the hub first
+    connects again without one. Devices that are connected publish again.
 
     Args:
         connected: Ids of the devices that are there.
@@ -71,7 +70,7 @@ async def purge_bus(
     own = 0 if presence.silent else 1
     presence.silence()
     try:
-        await _connect_anew(link)
+        await connect_again(link)
         emptied = set(filter(topics.has_place, await retained.gather(*topics.BRANCHES)))
         await retained.empty(emptied)
         theirs = tuple(branch for device in connected for branch in _branches(device))
@@ -100,19 +99,24 @@ def _branches(device: str) -> tuple[str, ...]:
     return tuple(branch.removesuffix("#") for branch in topics.branches_of(device))
 
 
-async def _connect_anew(link: Link) -> None:
+async def connect_again(link: Link) -> None:
+    """Connect again, for another Last Will.
+
+    Raises:
+        Disconnected: If there is no broker, or none in time.
+    """
     if not link.connected:
         raise Disconnected("the broker is not connected", hint="Try again when it is back.")
-    anew = asyncio.Event()
+    again = asyncio.Event()
 
     async def note() -> None:
-        anew.set()
+        again.set()
 
     forget = link.on_connected(note)
     try:
         link.reconnect()
         async with asyncio.timeout(_RECONNECT_S):
-            await anew.wait()
+            await again.wait()
     except TimeoutError:
         raise Disconnected(
             "the broker did not accept the hub again in time", hint="Try again when it is back."
@@ -191,7 +195,7 @@ class _RetainedTopics:
 
     @asynccontextmanager
     async def _marked(self) -> AsyncIterator[None]:
-        """Have the hub's status retained meanwhile, even where somebody has emptied it."""
+        """Keep the hub's status retained meanwhile, even if it was emptied by hand."""
         await self._publish(self._presence.online())
         try:
             yield
@@ -220,7 +224,7 @@ class _RetainedTopics:
         On a broker that others use, too, they may have topics on a branch that is called like one of ours.
 
         Args:
-            spare: Which topics to leave alone; asked anew each time.
+            spare: Which topics to leave alone; called for each of them each time.
 
         Returns:
             What was emptied, and what came back however often it was emptied.

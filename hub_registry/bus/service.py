@@ -1,4 +1,4 @@
-"""The registry on the bus: hears what devices say, says what the hub is, and clears up."""
+"""The registry on the bus: takes in what devices publish, publishes the hub's status, empties old topics."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _GATHER_S: Final = 0.05
 """What arrives within this time becomes one transaction: a thousand devices, a few commits."""
 _EXPIRE_S: Final = 0.5
-"""How late a device may be seen as gone whose retained ``online`` nobody confirmed."""
+"""How late an ``online`` that was retained and not confirmed may count as offline."""
 _FORGET_S: Final = 60.0
 """How late skills without a sign of life may leave the search; they leave after half an hour."""
 _GOODBYE_S: Final = 2.0
@@ -34,7 +34,7 @@ class RegistryService:
     """Keeps the registry and the bus in step. `run` it for as long as the hub lives.
 
     Args:
-        logins: Of a broker of our own; None on one that is shared, where the hub lets nobody in or out.
+        logins: Of a broker of our own; None on one that is shared, where the hub manages no logins.
         purgers: What else is emptied by `purge`: what the hub published on other brokers.
     """
 
@@ -65,7 +65,7 @@ class RegistryService:
         self._heard = asyncio.Event()
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
-        """Have a plain function called whenever a device comes, goes or reconnects; gives its undoing."""
+        """Call a plain function whenever a device comes, goes or reconnects; return how to stop that."""
         return self._ingest.on_presence(listener)
 
     async def run(self) -> None:
@@ -89,7 +89,7 @@ class RegistryService:
 
         Raises:
             NotFound: If there is no such device.
-            LinkError: If the broker still lets it in; it is shut out here, and stays in the list.
+            LinkError: If the broker still accepts its login; it is revoked here, and stays in the list.
         """
         entry = self._registry.directory.get(device)
         if entry is None:
@@ -101,7 +101,7 @@ class RegistryService:
         try:
             try:
                 await self._registry.authority.revoke_subject("device", device)
-                # Without a logins the device leaves by itself, when it hears that it is no longer let in.
+                # On a shared broker the device leaves by itself when it learns that it was revoked.
                 if self._logins is None and entry.presence.connected and self._link.connected:
                     await _wait(gone, self._registry.settings.removal_wait_s)
             finally:
@@ -114,11 +114,11 @@ class RegistryService:
         await self._published.flush()
 
     async def revoke_device(self, device: str) -> None:
-        """Shut a device out: it is disconnected, and what it signed counts no longer.
+        """Revoke a device: it is disconnected, and what it signed counts no longer.
 
         Raises:
             NotFound: If there is no such device.
-            LinkError: If the broker still lets it in; it is shut out here, and the broker asked again.
+            LinkError: If the broker still accepts its login; it is revoked here, and the broker asked again.
         """
         try:
             await self._registry.revoke_device(device)
@@ -132,7 +132,7 @@ class RegistryService:
 
         Raises:
             NotFound: If there is none.
-            LinkError: If the broker still lets it in; the broker is asked again.
+            LinkError: If the broker still accepts the login; it is asked again.
         """
         await self._registry.clients.remove(name)
 
@@ -176,13 +176,13 @@ class RegistryService:
         return handle
 
     async def _connected(self) -> None:
-        """After each connect: every device shall say again that it is there and what it has."""
+        """Begin a session: every device has to confirm that it is online and publish its skills again."""
         self._ingest.doubt_all()
         if self._logins is not None:
             try:
                 await self._logins.sync()
             except StrawberryError as error:
-                # It is tried again; who is let in already need not wait for it.
+                # It is tried again; devices that are connected need not wait for it.
                 _log.error("the broker does not agree on who may log in: %s", error)
         silent = self._presence.silent
         await self._publish(self._presence.nothing() if silent else self._presence.online())

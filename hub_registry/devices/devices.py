@@ -30,10 +30,10 @@ class Device:
     """A device, whether or not it is there.
 
     Attributes:
-        id: Stands in topics; never changes and is never given out again.
-        key: Stands in generated code; made from the display name.
+        id: Part of its topics; never changes and is never used again.
+        key: Its name in generated code; made from the display name.
         public_key: What it signs with, None until it has enrolled.
-        revoked: Whether it was shut out; its tokens and signatures no longer count.
+        revoked: Whether its tokens and signatures no longer count.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Device:
 
     @property
     def profile(self) -> DeviceProfile:
-        """What the device itself is told about its names."""
+        """What the hub sends the device about its names."""
         return DeviceProfile(
             name=self.display_name, key=self.key, aliases=self.aliases, area=self.area, floor=self.floor
         )
@@ -141,7 +141,7 @@ class Devices:
         return await self._store.write(work)
 
     async def revoke(self, device: str) -> Device:
-        """Shut a device out; it stays in the list and may be enrolled anew.
+        """Revoke a device; it stays in the list and may be enrolled again.
 
         Raises:
             NotFound: If there is no such device.
@@ -156,7 +156,7 @@ class Devices:
         return await self._store.write(work)
 
     async def with_key(self, key: PublicKey) -> Device | None:
-        """Give the device that has bound this key, if one has."""
+        """Return the device that has bound this key, if there is one."""
 
         def work(session: Session) -> Device | None:
             row = session.exec(select(DeviceRow).where(DeviceRow.key_id == key.kid)).first()
@@ -169,7 +169,7 @@ class Devices:
         return await self._store.read(lambda session: set(session.exec(select(RetiredDeviceRow.id))))
 
     async def discard(self, device: str) -> None:
-        """Take back a device that was added and never heard of: its id may be given out again."""
+        """Remove a device that was added and never heard of; its id may be used again."""
 
         def work(session: Session) -> None:
             session.exec(delete(EnrolmentRow).where(col(EnrolmentRow.device_id) == device))
@@ -178,7 +178,7 @@ class Devices:
         await self._store.write(work)
 
     async def remove(self, device: str) -> None:
-        """Forget a device; its id is never given out again.
+        """Remove a device; its id is never used again.
 
         Raises:
             NotFound: If there is no such device.
@@ -195,7 +195,7 @@ class Devices:
 
 
 def require_device(session: Session, device: str) -> DeviceRow:
-    """Give the row of a device.
+    """Return the row of a device.
 
     Raises:
         NotFound: If there is none.
@@ -224,7 +224,7 @@ def device_of(row: DeviceRow) -> Device:
 
 
 def _words(rows: Iterable[DeviceRow]) -> set[str]:
-    # Ids and keys share one space, so that whoever types one of them cannot mean two devices.
+    # Ids and keys share one space, so that none of them can mean two devices.
     return {word for row in rows for word in (row.id, row.key)}
 
 

@@ -1,4 +1,4 @@
-"""What devices say on the bus, checked and taken into the directory; whatever is wrong is refused."""
+"""Messages of devices, checked and taken into the directory; whatever is wrong is refused."""
 
 import hashlib
 import logging
@@ -69,7 +69,7 @@ class Ingest:
         self._listeners: list[OnPresence] = []
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
-        """Have a plain function called whenever a device comes, goes or reconnects; gives its undoing."""
+        """Call a plain function whenever a device comes, goes or reconnects; return how to stop that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -86,25 +86,25 @@ class Ingest:
         self._take(message, topics.SKILL, self._bounds.registration_bytes, self._registration)
 
     def doubt_all(self) -> None:
-        """Have every device confirm that it is there: the hub has just connected."""
+        """Require every device to confirm that it is online: the hub has just connected."""
         for entry in self._directory.entries():
             entry.presence.doubt(at=self._clock())
 
     def expire(self) -> None:
-        """Count those as offline that were only retained as online and did not confirm it."""
+        """Count devices as offline that were only retained as online and did not confirm it."""
         for entry in self._directory.entries():
             if entry.presence.expire(at=self._clock()):
                 self._announce(entry)
 
     def cut(self, entry: Entry) -> None:
-        """Count a device as gone that the broker has disconnected: Mosquitto then publishes no will."""
+        """Count a device as offline that the broker has disconnected: Mosquitto then publishes no will."""
         key = entry.device.public_key
         if entry.presence.end() and key is not None:
             self._journal.high_water(entry.id, key.kid, entry.presence.high)
             self._announce(entry)
 
     def shut_out(self, entry: Entry) -> None:
-        """Tell the listeners that a device is gone because it was revoked or removed."""
+        """Call the listeners for a device that is offline because it was revoked or removed."""
         high = entry.presence.high
         self._senders.pop(entry.id, None)
         change = PresenceChange(entry.id, State.OFFLINE, high.epoch, high.connection)

@@ -1,7 +1,4 @@
-"""What was taken in, kept in the database, and read back when the hub starts.
-
-Writes are gathered, so that a thousand devices are a few commits.
-"""
+"""Changes of presence and skills, written to the database in batches and read back when the hub starts."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whether a device is there: what each status means, given all that came before it."""
+"""Presence of a device: what each status means, given all that came before it."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -173,7 +173,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
 
 
 def _address(request: Request, for_others: str | None) -> str:
-    """Give where a device finds the hub: where the request came in, unless only this machine does there."""
+    """Return where a device finds the hub: where the request came in, unless only this machine does there."""
     if for_others is not None and is_loopback(request.url.hostname):
         return for_others
     return str(request.base_url).rstrip("/")

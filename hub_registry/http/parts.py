@@ -40,7 +40,7 @@ class Remover(Protocol):
 
 
 def source_of(request: Request) -> str:
-    """Give where a request comes from, for limiting: an address, or the network that one host has."""
+    """Return where a request comes from, for limiting: an address, or the network that one host has."""
     host = request.client.host if request.client else ""
     try:
         address = ip_address(host)

@@ -12,9 +12,10 @@ from contracts.claims import SCOPES, Scope
 from contracts.errors import Forbidden
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Gate
-from hub_registry.access.tokens import IssuedToken, TokenRequest
+from hub_registry.access.tokens import TokenRequest
 from hub_registry.http.parts import Body, Lifetime
 from hub_registry.registry import Registry
+from hub_registry.storage.tables import TokenRow
 
 
 class TokenBody(Body):
@@ -25,7 +26,7 @@ class TokenBody(Body):
     lifetime_s: Lifetime | None = None
 
 
-class TokenRow(Body):
+class TokenSummary(Body):
     """A token that was issued, as an admin sees it."""
 
     jti: str
@@ -39,7 +40,7 @@ class TokenRow(Body):
     revoked_at: Timestamp | None
 
     @classmethod
-    def of(cls, token: IssuedToken) -> "TokenRow":
+    def of(cls, token: TokenRow) -> "TokenSummary":
         """Make it of a token."""
         return cls(**{name: getattr(token, name) for name in cls.model_fields})
 
@@ -57,7 +58,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def list_tokens(request: Request) -> Response:
         await gate.require_admin(request)
-        return answer([TokenRow.of(token) for token in await authority.list()])
+        return answer([TokenSummary.of(token) for token in await authority.list()])
 
     async def add_token(request: Request) -> Response:
         bearer = await gate.require_admin(request)

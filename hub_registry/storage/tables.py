@@ -17,7 +17,7 @@ Role = Literal["admin", "member", "guest"]
 
 
 def now() -> datetime:
-    """Give the present moment, in UTC and to the millisecond, as the database keeps it."""
+    """Return the present moment, in UTC and to the millisecond, as the database keeps it."""
     moment = datetime.now(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
