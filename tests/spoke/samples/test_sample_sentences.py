@@ -44,6 +44,7 @@ def test_every_template_can_be_used(sentences):
         ("en", "what is playing", "MediaSkill.now_playing", {}),
         ("en", "set the volume to 40", "MediaSkill.set_volume", {"percent": 40}),
         ("en", "turn up the volume", "MediaSkill.change_volume", {}),
+        ("en", "turn up the volume on the PC", "MediaSkill.change_volume", {}),
         ("en", "turn up the volume by 20 percent", "MediaSkill.change_volume", {"by": 20}),
         ("en", "turn the music down", "MediaSkill.turn_down", {}),
         ("de", "mach die Musik lauter", "MediaSkill.change_volume", {}),
