@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from agent_core.conversation import call_line, storable
+from contracts.backoff import Backoff
 from contracts.chat import MAX_DID, ChatRequest, TurnState
-from contracts.errors import Conflict, StrawberryError, TooManyRequests
+from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
 from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
 from identity.ids import uuid7
 
@@ -20,7 +21,9 @@ _CANCEL_S: Final = 5.0
 _RELEASE_S: Final = 10.0
 """How long a turn waits until its client is being answered; a client that left by then leaves no trace."""
 _STORE_S: Final = 5.0
-"""How long recording the end of a turn may take."""
+"""How long a turn waits until its end is recorded; after that it is recorded in the background."""
+_RETRY_S: Final = (1.0, 60.0)
+"""Shortest and longest wait until recording is tried again: somebody frees a full disk in minutes."""
 
 
 class Turn:
@@ -257,11 +260,23 @@ class Turns:
             try:
                 async with asyncio.timeout(_STORE_S):
                     await self._store.end(turn)
-            except Exception:  # noqa: BLE001  the person has the answer all the same
-                _log.exception("the end of turn %s could not be recorded", turn.id)
+            except (StorageError, TimeoutError) as error:
+                # The person has the answer all the same, and it must not be lost.
+                _log.error("the end of turn %s is not recorded yet: %s", turn.id, error)
+                self._tasks.create_task(self._record_later(turn), name=f"record turn {turn.id}")
+            except Exception:  # noqa: BLE001  one turn must not end the others
+                _log.exception("the end of turn %s cannot be recorded", turn.id)
             finally:
                 del self._turns[(turn.user, turn.id)]
                 turn.close()
+
+    async def _record_later(self, turn: Turn) -> None:
+        backoff = Backoff(*_RETRY_S)
+        while True:
+            await asyncio.sleep(backoff.next())
+            with suppress(StorageError):
+                await self._store.end(turn)
+                return
 
 
 def came_before(turn: str) -> Conflict:

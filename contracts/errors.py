@@ -60,6 +60,27 @@ class PortTaken(ConfigError):
 class StorageError(StrawberryError):
     """A database cannot be read or written: the disk is full, or the file is damaged."""
 
+    @classmethod
+    def of(cls, path: object, reason: str, *, without: str) -> "StorageError":
+        """Return the error in words, with what to do.
+
+        Args:
+            path: Of the database.
+            reason: What SQLite says.
+            without: What follows from removing a damaged file: ``to start with an empty home``.
+        """
+        if "full" in reason:
+            return cls(f"the disk is full: {path} cannot be written", hint="Free some space.")
+        if "malformed" in reason or "not a database" in reason:
+            hint = f"Stop Strawberry, then restore a backup, or remove the file {without}."
+            return cls(f"the database {path} is damaged", hint=hint)
+        if "locked" in reason:
+            return cls(f"another process has held the database {path} for too long", hint="Try again.")
+        return cls(
+            f"the database {path} cannot be used: {reason}",
+            hint="Check its owner and its rights, and the disk.",
+        )
+
 
 class InvalidMessage(StrawberryError):
     """A message on the bus that does not keep to the contracts."""

@@ -60,8 +60,7 @@ class Store:
             except IntegrityError:
                 raise
             except DatabaseError as error:
-                message, hint = _explained(self._path, error)
-                raise StorageError(message, hint=hint) from None
+                raise _explained(self._path, error) from None
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
 
@@ -106,8 +105,8 @@ def _open(path: Path) -> Engine:
         _bring_up_to_date(engine)
     except DatabaseError as error:
         engine.dispose()
-        message, hint = _explained(path, error)
-        raise ConfigError(message, hint=hint) from None
+        explained = _explained(path, error)
+        raise ConfigError(explained.message, hint=explained.hint) from None
     except _AnotherVersion:
         engine.dispose()
         raise ConfigError(
@@ -117,17 +116,8 @@ def _open(path: Path) -> Engine:
     return engine
 
 
-def _explained(path: Path, error: DatabaseError) -> tuple[str, str]:
-    """Return in words what is wrong with the database, and what to do."""
-    reason = str(error.orig)
-    if "full" in reason:
-        return f"the disk is full: {path} cannot be written", "Free some space."
-    if "malformed" in reason or "not a database" in reason:
-        hint = "Stop Strawberry, then restore a backup, or remove the file to start with an empty home."
-        return f"the database {path} is damaged", hint
-    if "locked" in reason:
-        return f"another process has held the database {path} for too long", "Try again."
-    return f"the database {path} cannot be used: {reason}", "Check its owner and its rights, and the disk."
+def _explained(path: Path, error: DatabaseError) -> StorageError:
+    return StorageError.of(path, str(error.orig), without="to start with an empty home")
 
 
 def _prepare(connection: Any, _: object) -> None:

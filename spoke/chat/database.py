@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StorageError
 from identity.files import make_private_directory
 
 T = TypeVar("T")
@@ -50,24 +50,36 @@ _PRAGMAS: Final = (
 class Database:
     """Runs pieces of work, one at a time, each in a transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, thread: ThreadPoolExecutor) -> None:
+        self._path = path
         self._connection = connection
         self._thread = thread
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads."""
+        """Run work that only reads.
+
+        Raises:
+            StorageError: If the database cannot be used.
+        """
         return await self._run("BEGIN", work)
 
     async def write(self, work: Work[T]) -> T:
-        """Run work that writes: all of it is stored when this returns, or none."""
+        """Run work that writes: all of it is stored when this returns, or none.
+
+        Raises:
+            StorageError: If the database cannot be used; nothing is stored then.
+        """
         return await self._run("BEGIN IMMEDIATE", work)
 
     async def _run(self, begin: str, work: Work[T]) -> T:
         def transaction() -> T:
-            self._connection.execute(begin)
-            # Commits at the end; rolls back where the work raises.
-            with self._connection:
-                return work(self._connection)
+            try:
+                self._connection.execute(begin)
+                # Commits at the end; rolls back where the work raises.
+                with self._connection:
+                    return work(self._connection)
+            except sqlite3.DatabaseError as error:
+                raise _explained(self._path, error) from None
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
 
@@ -86,7 +98,7 @@ async def open_database(path: Path) -> AsyncIterator[Database]:
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="database") as thread:
         connection = await loop.run_in_executor(thread, _open, path)
         try:
-            yield Database(connection, thread)
+            yield Database(connection, path, thread)
         finally:
             await asyncio.shield(loop.run_in_executor(thread, connection.close))
 
@@ -104,14 +116,16 @@ def _open(path: Path) -> sqlite3.Connection:
         _create(connection, path)
     except sqlite3.DatabaseError as error:
         connection.close()
-        raise ConfigError(
-            f"cannot use the database {path}: {error}",
-            hint="Move it away; the hub has all conversations that were handed in.",
-        ) from None
+        explained = _explained(path, error)
+        raise ConfigError(explained.message, hint=explained.hint) from None
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _explained(path: Path, error: sqlite3.DatabaseError) -> StorageError:
+    return StorageError.of(path, str(error), without="and lose what the hub does not have yet")
 
 
 def _create(connection: sqlite3.Connection, path: Path) -> None:

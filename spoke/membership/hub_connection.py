@@ -170,8 +170,11 @@ class HubConnection:
 def _broken() -> Iterator[None]:
     try:
         yield
-    except (OSError, h11.RemoteProtocolError) as error:
-        raise HubBroken(f"the connection to the hub broke: {error or type(error).__name__}") from None
+    except OSError as error:
+        raise HubBroken(f"the connection to the hub broke: {error.strerror or error}") from None
+    except h11.RemoteProtocolError:
+        # Closed in the middle, or no HTTP: h11's own words name the states of its machine.
+        raise HubBroken("the connection to the hub was closed before its answer was complete") from None
 
 
 def _object(data: bytes) -> dict[str, Any]:

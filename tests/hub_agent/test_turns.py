@@ -9,7 +9,7 @@ import pytest
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts.chat import ChatRequest
-from contracts.errors import Conflict, GatewayError, TooManyRequests
+from contracts.errors import Conflict, GatewayError, StorageError, TooManyRequests
 from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import open_store
@@ -240,3 +240,31 @@ async def test_what_a_killed_hub_left_running_counts_as_cancelled(tmp_path: Path
         assert await other.state(ANN, "1", through=None) == "running", "it belongs to another instance"
     async with open_record(tmp_path / "hub.db", instance="main") as after:
         assert await after.state(ANN, "1", through=None) == "cancelled"
+
+
+class FullOnce(ConversationRecord):
+    """A record whose disk is full when the first turn ends."""
+
+    is_full = True
+
+    async def end(self, turn: Turn) -> None:
+        if self.is_full:
+            self.is_full = False
+            raise StorageError("the disk is full")
+        await super().end(turn)
+
+
+async def test_an_answer_that_could_not_be_recorded_is_recorded_later(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "hub.db") as store:
+        record = FullOnce(store, instance="main")
+        async with running(record) as turns:
+            work = Work()
+            work.go.set()
+            turn = await turns.open(asks("1"), work.run)
+            assert (await kinds(turn))[-1] == "final"
+            assert await said(record, ANN) == [("hi", None)]
+
+            async def is_recorded() -> bool:
+                return await said(record, ANN) == [("hi", "half whole")]
+
+            await eventually(is_recorded)

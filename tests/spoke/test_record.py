@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 
 from chat.turns import Turn
 from contracts.chat import MAX_PUSHED, ChatRequest, TurnRecord
-from contracts.errors import ConfigError, Conflict
+from contracts.errors import ConfigError, Conflict, StorageError
 from contracts.events import TextDelta, TurnError, TurnFinal
 from spoke.chat.database import FILE_NAME
 from spoke.chat.record import SpokeRecord, open_record
@@ -219,6 +219,28 @@ async def test_the_notice_of_working_offline_is_known_after_a_start_for_each_con
         await first.set_offline("d", offline=False)
     async with opening(tmp_path, clock) as second:
         assert [await second.works_offline(each) for each in "cde"] == [True, False, False]
+
+
+async def test_a_full_disk_is_said_in_one_line_and_loses_nothing(record: SpokeRecord) -> None:
+    await answered(record, asks("before"))
+    turn = asks("a")
+    await record.begin(turn)
+    turn.emit(TurnFinal(answer="x" * 1_000_000, mode="offline"))
+
+    def allow(more: int) -> Callable[[sqlite3.Connection], None]:
+        def work(connection: sqlite3.Connection) -> None:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+        return work
+
+    await record._database.read(allow(0))
+    with pytest.raises(StorageError, match="the disk is full") as full:
+        await record.end(turn)
+    assert full.value.hint == "Free some space."
+    await record._database.read(allow(1_000))
+    await record.end(turn)
+    assert {each.turn for each in await record.turns("c", limit=9, ended=True)} == {"before", "a"}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
