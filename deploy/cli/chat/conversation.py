@@ -57,10 +57,11 @@ class Conversation:
         try:
             self._follow(self._ask(message, turn), events)
         except KeyboardInterrupt:
+            # First, because it shows the cursor again; a second Ctrl-C may end what follows.
+            self._screen.interrupt()
             # The hub sees the closed stream by itself, unless a proxy is in between.
             with contextlib.suppress(StrawberryError):
                 self._client.request("POST", f"/api/turns/{turn}/cancel", {}, timeout=_CANCEL_TIMEOUT_S)
-            self._screen.interrupt()
             raise
         except StrawberryError as error:
             problem = error
