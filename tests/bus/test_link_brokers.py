@@ -153,6 +153,55 @@ async def test_a_message_that_the_broker_refuses_is_told_and_one_that_nobody_hea
             await link.publish("a", b"x", confirmed=True)
 
 
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_each_message_is_acknowledged_also_when_nothing_else_is_sent(driver: DriverName) -> None:
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        for number in range(1, 21):
+            writer.write(b"\x32\x06\x00\x01a" + number.to_bytes(2, "big") + b"\x00")
+            if number in (1, 20):
+                count = 1 if number == 1 else 19
+                received.put_nowait(await reader.readexactly(4 * count))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with open_link(LinkSettings(urls=(url,), client_id="one", driver=driver)), asyncio.timeout(30):
+            acknowledged = await received.get() + await received.get()
+    assert acknowledged == b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, 21))
+
+
+async def test_an_answer_and_the_acknowledgement_of_its_question_leave_as_one_piece() -> None:
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    ready = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")
+        subscribe = await reader.read(1000)
+        writer.write(b"\x90\x04" + subscribe[2:4] + b"\x00\x01")
+        await ready.wait()
+        writer.write(b"\x32\x06\x00\x01a\x00\x07\x00")
+        pieces.put_nowait(await reader.read(1000))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        link = open_link(LinkSettings(urls=(url,), client_id="one", driver="loop"), wait_s=0)
+        await link.subscribe("a", lambda _: link.publish_nowait(Message("b", b"the answer")))
+        async with link, asyncio.timeout(30):
+            await link.wait_connected()
+            ready.set()
+            piece = await pieces.get()
+    assert b"the answer" in piece
+    assert b"\x40\x02\x00\x07" in piece
+
+
 def _qos_0(payload: bytes) -> bytes:
     """A PUBLISH on the topic ``a`` in MQTT 5."""
     length, header = 4 + len(payload), bytearray(b"\x30")
