@@ -151,7 +151,7 @@ def _user(options: argparse.Namespace) -> str | None:
 
 
 def _home_of(user: str | None) -> Path:
-    """Give the data directory: the one that is named, or that of the user whose rights it has."""
+    """Return the data directory: the one that is named, or that of the user whose rights it has."""
     if user is None or os.environ.get("STRAWBERRY_HOME"):
         return Home.find().directory
     home = Path(f"~{user}").expanduser()

@@ -175,7 +175,7 @@ def _choose_local(server: Model) -> LocalModel | None:
 
 
 def _ollama_elsewhere(provider: str, variables: dict[str, str]) -> str | None:
-    """Give the address of an Ollama that is not where it is by default.
+    """Return the address of an Ollama that is not where it is by default.
 
     It goes into the entry: a hub that starts as a service does not see this terminal's variables.
     """

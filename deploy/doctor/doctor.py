@@ -21,7 +21,7 @@ _NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hu
 _WITHOUT_HUB_DB: Final = (
     "the hub then starts without devices, tokens and conversations, and every device joins again."
 )
-_WITHOUT_SPOKE_DB: Final = "what was said here while the hub was away is then lost."
+_WITHOUT_SPOKE_DB: Final = "messages from this device that the hub does not have yet are then lost."
 _SPOKE_WITHOUT: Final = (
     "models get skills as tools of their own; 'strawberry spoke run' fetches it for those that write programs"
 )
@@ -82,13 +82,13 @@ def _sandbox(home: Home, *, without: str) -> Check:
     """
     from sandbox_host import PoolSettings, find, open_pool
 
-    async def nobody(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def no_calls(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise StrawberryError(f"there is no address {path}")
 
     async def run() -> str:
         await find(home.sandbox)
         async with asyncio.timeout(_SANDBOX_S), open_pool(PoolSettings(home.sandbox, spares=0)) as pool:
-            result = await (await pool.session("doctor")).run("6 * 7", nobody)
+            result = await (await pool.session("doctor")).run("6 * 7", no_calls)
         return "" if result.value == 42 else result.problem or result.traceback or "it gives a wrong result"
 
     try:
@@ -126,7 +126,7 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
 
 def _certificates(home: Home) -> Iterator[Check]:
     """Look at the server certificate, where one was made."""
-    from deploy.home.certificates import days_left, load_certificate
+    from deploy.home.lan import days_left, load_certificate
 
     try:
         certificate = load_certificate(home)

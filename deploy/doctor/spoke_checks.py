@@ -28,7 +28,7 @@ _INVITE: Final = "Where the hub is: 'strawberry devices invite {device}'; then d
 
 
 def read_enrolment(home: Home) -> Enrolment | None:
-    """Give what this machine's spoke knows of its hub; None where it has joined none.
+    """Return what this machine's spoke knows of its hub; None where it has joined none.
 
     Raises:
         ConfigError: If the file is damaged.

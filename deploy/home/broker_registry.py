@@ -19,7 +19,7 @@ OurKind = Literal["embedded", "mosquitto"]
 
 @dataclass(frozen=True)
 class OurBroker:
-    """A broker that takes the tokens of this home and nobody else's.
+    """A broker that accepts the tokens of this home only.
 
     Attributes:
         kind: The embedded one, or a Mosquitto that was set up for this home.
@@ -38,20 +38,20 @@ class OurBroker:
     insecure: bool = False
 
     def listens_at(self, url: str) -> bool:
-        """Whether this is the broker at that address."""
+        """Return whether this is the broker at that address."""
         return self.own_name_of(url) is not None
 
     def own_name_of(self, url: str) -> str | None:
-        """Give its own way to write an address; None for one of somebody else.
+        """Return this broker's own way to write an address; None if the address is not one of its own.
 
-        This is the one to connect to: ``localhost`` may be ``::1`` as well, where somebody else may listen
+        This is the one to connect to: ``localhost`` may be ``::1`` as well, where another program may listen
         on the same port.
         """
         return next((each for each in self.urls if _endpoint(url) == _endpoint(each)), None)
 
 
 def find_ours(home: Home, url: str) -> OurBroker | None:
-    """Give our broker at this address; None where it is not known as ours, or not running yet.
+    """Return our broker at this address; None where it is not known as ours, or not running yet.
 
     Reads files and sends nothing.
     """
@@ -62,17 +62,17 @@ def find_ours(home: Home, url: str) -> OurBroker | None:
 
 
 def running_broker(home: Home) -> OurBroker | None:
-    """Give the broker that a process of this home runs right now."""
+    """Return the broker that a process of this home runs right now."""
     stored = _read(home.broker_run_file)
     if stored is None or not isinstance(stored.get("pid"), int):
         return None
     # The file of a process that was killed stays behind; its lock does not, and the next one to hold the
-    # directory may listen elsewhere, while somebody else has the port.
+    # directory may listen elsewhere, while another program has the port.
     return _broker(stored) if is_held(home.broker, by=stored["pid"]) else None
 
 
 def provisioned_broker(home: Home) -> OurBroker | None:
-    """Give the Mosquitto that ``strawberry broker provision`` set up for this home."""
+    """Return the Mosquitto that ``strawberry broker provision`` set up for this home."""
     stored = _read(home.provisioned_file)
     return _broker({**stored, "urls": [stored.get("url")]}) if stored is not None else None
 
@@ -94,24 +94,24 @@ def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = F
 
 
 def is_local(url: str) -> bool:
-    """Whether an address is one of this machine alone."""
+    """Return whether an address is one of this machine alone."""
     return _endpoint(url)[1] == "loopback"
 
 
 def by_number(url: str) -> str:
-    """Give an address of this machine alone as that on which our own brokers listen; any other as it is."""
+    """Return an address of this machine alone as that on which our own brokers listen; any other as it is."""
     scheme, host, port = _endpoint(url)
     return f"{scheme}://127.0.0.1:{port}" if host == "loopback" else url
 
 
 def is_readable(url: str) -> bool:
-    """Whether others in the network can read what is sent there: no TLS, and another machine."""
+    """Return whether others in the network can read what is sent there: no TLS, and another machine."""
     scheme, host, _ = _endpoint(url)
     return scheme == "mqtt" and host != "loopback" and host not in own_names()[1]
 
 
 def refuse_readable(url: str, *, hint: str) -> None:
-    """See that tokens and passwords do not cross the network in the clear.
+    """Refuse an address over which tokens and passwords would cross the network unencrypted.
 
     Raises:
         ConfigError: If they would.
@@ -125,7 +125,7 @@ def refuse_readable(url: str, *, hint: str) -> None:
 
 
 def refuse_login_in(url: str) -> None:
-    """See that no login stands in an address: it would be in the process list, and in what is said of it.
+    """Refuse an address with a login in it: it would show in the process list and in messages.
 
     Raises:
         ConfigError: If one does; it shows nothing of it.

@@ -24,7 +24,7 @@ _LOOK_S: Final = 2.0
 
 
 async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings:
-    """Settle how the hub uses the broker at an address.
+    """Decide how the hub uses the broker at an address.
 
     Args:
         url: None takes the one of ``[broker]``, else that of the embedded broker.
@@ -62,12 +62,12 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
         raise ConfigError(
             f"no broker can be reached at {url}", hint="Check that it runs, and that the address is right."
         )
-    # Nobody is there yet: the embedded broker of this home may come, and nobody else is spoken to.
+    # Nothing listens there yet: the embedded broker of this home may start, and no other broker is used.
     return _own(home, url, OurBroker("embedded", urls=(url,)), addresses)
 
 
 def choose_home_link(home: Home) -> HomeLinkSettings | None:
-    """Settle how the hub uses the broker that already stands in the house; None where none is set.
+    """Decide how the hub uses the broker of ``[home_broker]``; None if there is no such table.
 
     Raises:
         ConfigError: If ``[home_broker]`` or what it names cannot be used.
@@ -95,13 +95,13 @@ def _is_ours(home: Home, url: str) -> bool:
 def _foreign(url: str) -> ConfigError:
     return ConfigError(
         f"the broker at {url} was not set up by Strawberry, so no token is sent to it",
-        hint=f"A Mosquitto of your own: 'strawberry broker provision {url}'. Somebody else's, with its "
+        hint=f"A Mosquitto of your own: 'strawberry broker provision {url}'. Another one, with its "
         "ordinary login: --trust-broker.",
     )
 
 
 async def _listens(url: str) -> bool:
-    """Whether somebody accepts connections there; nothing is sent."""
+    """Return whether a program accepts connections there; nothing is sent."""
     _, host, port = broker_endpoint(url)
     try:
         async with asyncio.timeout(_LOOK_S):

@@ -122,7 +122,7 @@ def _lan_settings(home: Home, lan: Lan | None, options: HubOptions) -> LanSettin
 
 
 def _authorities(lan: Lan | None, bus: BusSettings) -> str | None:
-    """Give all authorities that devices need: that of this home, and that of its broker."""
+    """Return all authorities that devices need: that of this home, and that of its broker."""
     found = [pem for pem in (lan.ca if lan is not None else None, bus.ca) if pem is not None]
     return "\n".join(found) or None
 

@@ -239,5 +239,5 @@ async def _end(process: Process) -> None:
 
 
 def _must_be_accepted(url: str) -> bool:
-    """Whether a spoke uses the address only where that was spelled out; for a broker of our own it was."""
+    """Return whether a spoke uses the address only with ``--insecure``."""
     return url.startswith("mqtt://") and not is_loopback(host_of(url))

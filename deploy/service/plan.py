@@ -69,12 +69,12 @@ def is_size(text: str) -> bool:
 
 
 def name_of(kind: Kind) -> str:
-    """Give the name of a service."""
+    """Return the name of a service."""
     return f"strawberry-{kind}"
 
 
 def own_program() -> tuple[str, ...]:
-    """Give the words that start this very installation."""
+    """Return the words that start this very installation."""
     script = Path(sys.executable).with_name("strawberry")
     if script.is_file():
         return (str(script),)
@@ -83,7 +83,7 @@ def own_program() -> tuple[str, ...]:
 
 
 def typed(options: argparse.Namespace, defaults: argparse.Namespace) -> tuple[str, ...]:
-    """Give the options that say something else than the defaults, as they would be typed.
+    """Return the options that say something else than the defaults, as they would be typed.
 
     Raises:
         ConfigError: If one of them holds a secret, which others could then read.

@@ -56,11 +56,11 @@ class Systemd:
     system: bool
 
     def path_of(self, kind: Kind) -> Path:
-        """Give where the unit of a service lies."""
+        """Return where the unit of a service lies."""
         return self._units / f"{name_of(kind)}.service"
 
     def unit(self, plan: ServicePlan) -> tuple[str, tuple[str, ...]]:
-        """Give the unit's text for this machine, and what a person should know about it."""
+        """Return the unit's text for this machine, and what a person should know about it."""
         version = self._version()
         style = UnitStyle(system=self.system, version=version)
         if self.system or not version or self._can_confine(style):
@@ -108,7 +108,7 @@ class Systemd:
         return True
 
     def state(self, kind: Kind) -> dict[str, Any] | None:
-        """Give how a service is; None where there is none.
+        """Return how a service is; None where there is none.
 
         Raises:
             ConfigError: If this manager cannot be reached.
@@ -138,7 +138,7 @@ class Systemd:
         return f"{'sudo systemctl' if self.system else 'systemctl --user'} restart {name_of(kind)}"
 
     def log_command(self, kinds: Iterable[Kind], *, lines: int, follow: bool, as_json: bool) -> list[str]:
-        """Give the command that shows what services wrote."""
+        """Return the command that shows what services wrote."""
         # --user-unit also finds what lies in the machine's journal, which is where it is on a Raspberry Pi.
         option = "--unit" if self.system else "--user-unit"
         chosen = [f"{option}={self.path_of(kind).name}" for kind in kinds]
@@ -175,7 +175,7 @@ class Systemd:
         )
 
     def _version(self) -> int:
-        """Give the version of the manager that runs; 0 where none can be reached."""
+        """Return the version of the manager that runs; 0 where none can be reached."""
         answer = self._ask("show", "--property=Version", "--value")
         number = re.match(r"\d+", answer.stdout.strip()) if answer.returncode == 0 else None
         return int(number[0]) if number else 0

@@ -64,7 +64,7 @@ class UnitStyle:
 
 
 def render(plan: ServicePlan, style: UnitStyle) -> str:
-    """Give the text of the unit.
+    """Return the text of the unit.
 
     Raises:
         ConfigError: If a path or an option cannot stand in a unit.
@@ -73,7 +73,7 @@ def render(plan: ServicePlan, style: UnitStyle) -> str:
 
 
 def protections(style: UnitStyle, *, writable: Sequence[Path]) -> list[str]:
-    """Give the lines that confine the service, as far as the manager can."""
+    """Return the lines that confine the service, as far as the manager can."""
     lines = list(_ALWAYS)
     if style.confined:
         # A user's manager has the privilege to change mounts only within a user namespace.

@@ -26,7 +26,7 @@ class ConfiguredModel:
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Give it as a program reads it."""
+        """Return it as a program reads it."""
         made: dict[str, Any] = {
             "name": self.entry.name,
             "provider": self.entry.provider,
@@ -98,7 +98,7 @@ def ollamas_of(home: Home, environment: dict[str, str]) -> list[Model]:
 
 
 def ollama_at(address: str) -> Model:
-    """Give the Ollama at an address in the form of a model of its; which one does not matter."""
+    """Return the Ollama at an address in the form of a model of its; which one does not matter."""
     return Model(ModelEntry(name="ollama", provider="ollama", model="any", base_url=address))
 
 

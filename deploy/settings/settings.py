@@ -76,7 +76,7 @@ class EmbeddingsTable(_SettingsTable):
 
 
 class HomeBrokerTable(_SettingsTable):
-    """``[home_broker]``: a broker that already stands in the house.
+    """``[home_broker]``: a broker that is in the house already.
 
     Attributes:
         password_env: Name of the variable, in ``.env`` or the environment, that holds the password.
@@ -118,7 +118,7 @@ def read_household(home: Home) -> Household:
     """Read what ``strawberry.toml`` says of the household; the time zone is else this machine's.
 
     Raises:
-        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return Household(**(_read(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
 
@@ -127,7 +127,7 @@ def read_limits(home: Home) -> TurnLimits:
     """Read when a turn is stopped.
 
     Raises:
-        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
 
@@ -136,7 +136,7 @@ def read_gateway(home: Home) -> GatewayKind:
     """Read how models are asked.
 
     Raises:
-        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return (_read(home, "gateway", _GatewayTable) or _GatewayTable()).kind
 
@@ -161,7 +161,7 @@ def read_broker(home: Home) -> BrokerTable | None:
     """Read ``[broker]``; None where there is no such table.
 
     Raises:
-        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return _read(home, "broker", BrokerTable)
 
@@ -170,7 +170,7 @@ def read_home_broker(home: Home) -> HomeBrokerTable | None:
     """Read ``[home_broker]``; None where there is no such table.
 
     Raises:
-        ConfigError: If the file cannot be used, or holds a table or a value that nobody knows.
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return _read(home, "home_broker", HomeBrokerTable)
 
@@ -190,7 +190,7 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
 
 
 def read_variable(home: Home, name: str) -> str:
-    """Give the value of a variable that the settings name.
+    """Return the value of a variable that the settings name.
 
     Raises:
         ConfigError: If it is not set.

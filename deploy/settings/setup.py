@@ -34,7 +34,7 @@ def write_entry(home: Home, entry: ModelEntry) -> None:
         ConfigError: If the file cannot be used as it is.
     """
     file = home.directory / SETTINGS_FILE
-    # A file that is wrong already is told as everywhere, and left alone.
+    # A file that is wrong already is reported as everywhere, and left alone.
     parse_entries(read_tables(home.directory).get("models"), file=file)
     document = tomlkit.parse(file.read_text("utf-8") if file.exists() else _HEAD)
     table = tomlkit.table()
@@ -93,7 +93,7 @@ def unused_name(home: Home, model: str) -> str:
 
 
 def _replace(old: Table, new: Table) -> None:
-    """Give a table other values; comments in it stay beside what they are about."""
+    """Return a table other values; comments in it stay beside what they are about."""
     for key in [key for key in old if key not in new]:
         old.remove(key)
     for key, value in new.items():

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home.certificates import load_certificate, provide_certificate, shown
 from deploy.home.directory import Home
-from deploy.home.lan import Lan
+from deploy.home.lan import Lan, load_certificate, provide_certificate, shown
 from identity.certificates import ServerCertificate, client_context, own_names
 
 

@@ -22,7 +22,7 @@ def add(commands: Commands, parents: Parents) -> None:
     certs.add_argument(
         "--renew", action="store_true", help="make a new server certificate even if the present one is valid"
     )
-    certs.set_defaults(run="deploy.cli.certs:certs")
+    certs.set_defaults(run="deploy.cli.home:certs")
 
     purge = commands.add_parser(
         "purge",
@@ -30,9 +30,9 @@ def add(commands: Commands, parents: Parents) -> None:
         help="remove everything that Strawberry published from the brokers",
     )
     purge.add_argument("--yes", action="store_true", help="do not ask")
-    purge.set_defaults(run="deploy.cli.purge:purge")
+    purge.set_defaults(run="deploy.cli.home:purge")
 
     doctor = commands.add_parser(
         "doctor", parents=[parents.client], help="check this installation and say how to fix it"
     )
-    doctor.set_defaults(run="deploy.cli.doctor:doctor")
+    doctor.set_defaults(run="deploy.cli.home:doctor")

@@ -1,0 +1,95 @@
+"""``strawberry doctor``, ``certs`` and ``purge``: the state of this home."""
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from contracts.wire import rfc3339
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note, waiting
+from deploy.doctor.doctor import examine
+from deploy.home.directory import Home
+from deploy.home.lan import provide_certificate
+from deploy.logs.terminal import visible
+
+_HEALTH_S: Final = 10.0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print every check; the exit code is 1 where something does not work."""
+    home = Home.named()
+
+    def health() -> dict[str, Any]:
+        client = hub_of(options)
+        answer: dict[str, Any] = client.request("GET", "/api/health", timeout=_HEALTH_S)
+        return answer
+
+    checks = []
+    for check in examine(home, health=health, elsewhere=options.hub is not None):
+        checks.append(check)
+        if not options.json:
+            print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))
+            if check.hint:
+                print(visible(f"      {check.hint}"))
+    if options.json:
+        Output(as_json=True).result([check.as_dict() for check in checks])
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def certs(options: argparse.Namespace) -> None:
+    """Make what is missing, renew where it is time or asked for, and show what there is."""
+    home = Home.find()
+    with waiting("making certificates"):
+        provided = provide_certificate(home, more=options.name, renew=options.renew)
+    certificate = provided.certificate
+    lines = [
+        *provided.describe(),
+        "",
+        f"  authority    {home.certs / 'ca.pem'}",
+        f"  certificate  {certificate.certificate}",
+        f"  key          {certificate.key}",
+    ]
+    if provided.made_authority:
+        lines += ["", "A device that joins from now on trusts this authority; keep its key where it is."]
+    Output(options.json).result(
+        {
+            "authority": str(home.certs / "ca.pem"),
+            "certificate": str(certificate.certificate),
+            "key": str(certificate.key),
+            "names": list(certificate.names),
+            "addresses": list(certificate.addresses),
+            "expires_at": rfc3339(datetime.fromtimestamp(certificate.expires_at, UTC)),
+            "days_left": provided.days_left,
+            "made": provided.made_certificate,
+        },
+        text="\n".join(lines),
+    )
+
+
+def purge(options: argparse.Namespace) -> int:
+    """Make the running hub empty every retained topic that it or a device ever published."""
+    client = hub_of(options)
+    if not options.yes:
+        note(
+            "This removes every retained message of Strawberry from its broker and from the home broker.\n"
+            "Devices, tokens and conversations stay. Stop the spokes first: a running one publishes again.\n"
+            "'strawberry up --no-spoke' runs without the local one."
+        )
+        if not agreed("Remove them?", otherwise="Nothing was changed. Add --yes."):
+            note("Nothing was changed.")
+            return 1
+    with waiting("removing messages"):
+        answer: dict[str, Any] = client.request("POST", "/api/purge", {})
+    Output(options.json).result(answer, text="\n".join(_report(answer)))
+    return 1 if answer["left"] else 0
+
+
+def _report(answer: dict[str, Any]) -> Iterator[str]:
+    yield f"{answer['emptied']} topics are empty now."
+    if answer["left"]:
+        yield f"Not emptied: {', '.join(answer['left'])}"
+    if answer["connected"]:
+        yield f"Still running, and publishing again: {', '.join(answer['connected'])}"
+    yield "The hub publishes again after its next start."
