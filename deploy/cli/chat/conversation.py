@@ -169,7 +169,7 @@ class Conversation:
         try:
             self._client.request("POST", path, {"approve": approve})
         except StrawberryError as error:
-            # Too late, for example; the turn goes on and says what came of it.
+            # Too late, for example; the turn continues and reports its outcome.
             note(error.message)
 
 

@@ -18,7 +18,7 @@ _FENCE: Final = re.compile(r"^ {0,3}(```+|~~~+)")
 
 
 class MarkdownScreen:
-    """Shows each block anew with every piece until it is complete: a paragraph, a list, a program."""
+    """Redraws the last block (a paragraph, a list, a program) with each piece until it is complete."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.is_empty = True
