@@ -208,18 +208,3 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
     for file in [*DOCUMENTS, SKILLS_PAGE]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text("utf-8")):
             assert (file.parent / target).exists(), f"{file.name}: {target}"
-
-
-def test_the_page_about_http_has_every_route_of_the_hub() -> None:
-    page = (ROOT / "docs" / "http.md").read_text("utf-8")
-    written = {re.sub(r"\{\w+\}", "{}", path) for path in re.findall(r"`[A-Z]+ (/[^`]*)`", page)}
-    source = "\n".join(
-        file.read_text("utf-8")
-        for package in ("hub_agent", "hub_registry", "chat")
-        for file in (ROOT / package / "http").glob("*.py")
-    )
-    served = set(re.findall(r'"(/(?:api|v1|\.well-known)/[^"]*[^"/])"', source))
-    assert served >= {"/api/chat", "/api/skills/call", "/api/tokens"}
-    # A path in the source may be the beginning of several.
-    paths = {re.sub(r"\{\w+\}", "{}", path) for path in served}
-    assert not {path for path in paths if not any(f"{each}/".startswith(f"{path}/") for each in written)}
