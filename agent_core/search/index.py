@@ -8,7 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from agent_core.search.catalogue import FoundMethod, SearchPage
@@ -143,22 +143,23 @@ class SkillIndex:
             max_bytes: How long the answer may be as JSON.
         """
         words = query_words(query)
+        entries: Iterable[_Entry] = ()
+        total = 0
         if words:
-            entries = self._ranked(query, words, current, similar)
-        elif query.strip():
-            entries = []
-        else:
-            entries = self._listed(current)
+            ranked = self._ranked(query, words, current, similar)
+            entries, total = ranked, len(ranked)
+        elif not query.strip():
+            entries, total = self._listed(current), len(self._entries)
         named = self._named_by(words)
         results: list[FoundMethod] = []
         room = max_bytes - _ENVELOPE_BYTES
-        for entry in entries[:limit]:
+        for entry in islice(entries, limit):
             result = self._result(entry, current=current, named=named)
             room -= len(json.dumps(result.as_json(), ensure_ascii=False).encode()) + 1
             if room < 0 and results:
                 break
             results.append(result)
-        return SearchPage(tuple(results), len(entries))
+        return SearchPage(tuple(results), total)
 
     def texts(self) -> dict[int, str]:
         """Return what each method is about, in a sentence, by row."""
@@ -189,15 +190,14 @@ class SkillIndex:
         scored.sort(key=lambda pair: -pair[0])
         return [entry for _, entry in scored]
 
-    def _listed(self, current: str | None) -> list[_Entry]:
+    def _listed(self, current: str | None) -> Iterator[_Entry]:
         if self._alphabetical is None:
             entries = self._entries.values()
             self._alphabetical = sorted(entries, key=lambda entry: (entry.skill, entry.method, entry.row))
-        if current is None or current not in self._keys:
-            return self._alphabetical
-        first = list(self._entries_of(current))
+        first = list(self._entries_of(current)) if current is not None else []
         shown = {entry.row for entry in first}
-        return first + [entry for entry in self._alphabetical if entry.row not in shown]
+        yield from first
+        yield from (entry for entry in self._alphabetical if entry.row not in shown)
 
     def _result(self, entry: _Entry, *, current: str | None, named: set[str]) -> FoundMethod:
         seen = [self._devices[device] for device in entry.contracts]

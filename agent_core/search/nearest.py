@@ -1,4 +1,4 @@
-"""Names that somebody may have meant."""
+"""Known names near to a misspelt one."""
 
 import difflib
 from collections.abc import Iterable

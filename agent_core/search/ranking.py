@@ -20,7 +20,7 @@ _WEIGHTS: Final = (3.0, 2.5, 2.0, 1.0, 1.0, 3.0)
 _SYNONYM: Final = 0.45
 """What a synonym counts beside the word itself."""
 
-_LEAST: Final = (0.19, -0.18, 0.4)
+_LEAST: Final = (0.19, -0.18, 0.34)
 """Score that the best match must have, as a part of the information in the question: slope over the tenfold
 number of methods, offset, and most. Below it, a match is a chance word more often than an answer, and chance
 matches are the more frequent the more methods there are. Tuned on half of the requests of the benchmark."""
@@ -140,9 +140,10 @@ class Ranking:
 
     def _by_words(self, clauses: Sequence[_Clause], asked: float) -> list[tuple[int, float]]:
         chosen = _rarest(clauses)
-        if not chosen:
-            rarest = sorted(clauses, key=lambda clause: clause.frequency)[:_MOST_UNRANKED]
-            return self._unranked([clause.query for clause in rarest])
+        telling = max(clauses, key=lambda clause: clause.information)
+        if telling not in chosen:
+            # The word that tells most is too common to be ranked, and the others are beside the point.
+            return self._unranked(clauses)
         by_word: defaultdict[str, dict[int, float]] = defaultdict(dict)
         for clause in chosen:
             found = by_word[clause.word]
@@ -152,7 +153,9 @@ class Ranking:
         for found in by_word.values():
             for row, score in found.items():
                 scores[row] += score
-        if max(scores.values()) < self._least(asked):
+        # Words that are too common to be looked for say nothing against what the others find.
+        common = {clause.word: clause.information for clause in clauses if clause.word not in by_word}
+        if max(scores.values()) < self._least(asked - sum(common.values())):
             return []
         return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
@@ -198,10 +201,11 @@ class Ranking:
         factor = clause.information / max(rarity, _LEAST_IDF)
         return [(row, score * factor) for row, score in found]
 
-    def _unranked(self, queries: Sequence[str]) -> list[tuple[int, float]]:
-        """Find by terms that are in too many documents to rank: those with one in the names come first."""
+    def _unranked(self, clauses: Sequence[_Clause]) -> list[tuple[int, float]]:
+        """Find by words that are in too many documents to rank: those with one in the names come first."""
         found: dict[int, float] = {}
-        any_of = " OR ".join(queries)
+        most_telling = sorted(clauses, key=lambda clause: -clause.information)[:_MOST_UNRANKED]
+        any_of = " OR ".join(clause.query for clause in most_telling)
         for query, score in ((f"{{method skill}} : ({any_of})", 2.0), (any_of, 1.0)):
             statement = "SELECT rowid FROM stems WHERE stems MATCH ? LIMIT ?"
             for (row,) in self._db.execute(statement, (query, MAX_SCORED)):

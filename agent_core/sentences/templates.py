@@ -28,7 +28,7 @@ from contracts.registration import Method
 from contracts.wire import Json
 
 MIN_LITERAL_WORDS: Final = 2
-"""Words that must be said as they stand; with fewer, everyday speech would set things off."""
+"""Words that must be said as they stand; with fewer, everyday speech would trigger calls."""
 
 _MAX_TEMPLATE: Final = 500
 _MAX_READINGS: Final = 20

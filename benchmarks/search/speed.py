@@ -59,7 +59,7 @@ def rows(effort: Effort) -> list[Row]:
 
 
 def _filled(methods: int) -> SkillIndex:
-    """An index in which every skill is another one: the worst case, where nothing is shared."""
+    """Fill an index with skills that are all different: the worst case, where nothing is shared."""
     index = SkillIndex()
     for number, registration in enumerate(_registrations(methods // _METHODS_PER_SKILL)):
         device = f"device_{number}"
