@@ -18,6 +18,7 @@ from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillNam
 from contracts.presence import DeviceStatus, Emitted, Heartbeat, HubStatus, Revocation, State
 from contracts.registration import Registration
 from contracts.rpc import REPLY, Call, Control
+from contracts.validation import explain
 
 _LEVELS: Final[dict[str, TypeAdapter[str]]] = {
     "device": TypeAdapter(DeviceId),
@@ -124,9 +125,7 @@ class Topic(Generic[Payload]):
         try:
             return self.payload.validate_json(payload)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the payload"
-            raise InvalidMessage(f"{self.template}: {where}: {first['msg']}") from None
+            raise InvalidMessage(f"{self.template}: {explain(error, what='field')}") from None
 
 
 STATUS: Final = Topic(

@@ -1,6 +1,7 @@
 """Chat over the bus, as a device and as a client of the broker see it."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import shutil
@@ -23,6 +24,7 @@ from hub_agent.bus.bus_chat import BusChat
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import BusKind, TurnSettings
 from hub_registry.access.bearer import Bearer
+from hub_registry.access.tokens import TokenRequest
 from identity.envelope import Seal, unseal
 from identity.ids import uuid7
 from tests.hub_agent.home import Device, Home, linked, open_home, wait_for
@@ -319,6 +321,27 @@ async def test_a_client_without_the_grant_reaches_nobody(home: Home) -> None:
     assert lamp.level == 0
 
 
+async def test_a_device_whose_token_lacks_the_scope_is_refused(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home", kind="shared") as home:
+        lamp, registry = LampSkill(), home.hub.registry
+        device = await home.device("Bedroom PC", lamp)
+        await registry.authority.issue(
+            TokenRequest(
+                kind="device",
+                subject=device.id,
+                owner=registry.admin.id,
+                scopes=("register",),
+                lifetime_s=600,
+                key=device.key.public,
+            )
+        )
+        async with device_of(home, device) as talk:
+            id_ = uuid7()
+            await talk.ask(id_, signed(home, device, id_, "turn on the lamp"))
+            assert (await talk.answer(id_))["code"] == "refused"
+    assert lamp.level == 0
+
+
 async def test_nobody_can_be_asked_so_what_needs_a_confirmation_is_refused(home: Home) -> None:
     lock = LockSkill()
     await home.device("Door", lock)
@@ -341,6 +364,10 @@ async def test_the_limits_of_a_user_hold_here_too(tmp_path: Path) -> None:
             assert (await talk.answer("2"))["message"] == "too many turns are open"
             slow.go.set()
             assert (await talk.answer("1"))["kind"] == "final"
+            async with home.client() as http:
+                # It waits until the turn is stored, too.
+                turn = hashlib.sha256(b"node-red/1").hexdigest()[:32]
+                assert (await http.post(f"/api/turns/{turn}/cancel")).json() == {"state": "finished"}
             await talk.ask("3", "take your time")
             assert (await talk.answer("3"))["kind"] == "final"
             await talk.ask("4", "take your time")
