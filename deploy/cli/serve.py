@@ -159,8 +159,11 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
     try:
         serving = _serve_child(settings.model_copy(update=where), token, tell)
         run_until_stopped(serving)
-    except (StrawberryError, OSError) as error:
-        tell("failed", problem=str(error))
+    except StrawberryError as error:
+        tell("failed", problem=error.message, hint=error.hint)
+        return 1
+    except OSError as error:
+        tell("failed", problem=str(error), hint="")
         return 1
     return 0
 
@@ -173,7 +176,7 @@ async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, tell:
         told = None
         while True:
             if spoke.problem is not None:
-                state, fields = "refused", {"problem": spoke.problem}
+                state, fields = "refused", {"problem": spoke.problem, "hint": ""}
             elif spoke.connected:
                 await spoke.announced()
                 state, fields = "online", {}

@@ -129,7 +129,10 @@ class LocalSpoke:
             if not await self._follow(process):
                 return ""
             return f"code {await process.wait()}"
-        except (StrawberryError, OSError) as error:
+        except StrawberryError as error:
+            self._show("failed", error.message, hint=error.hint, problem=error.message)
+            return error.message
+        except OSError as error:
             return str(error)
         finally:
             await asyncio.shield(_end(process))
@@ -145,7 +148,7 @@ class LocalSpoke:
                 self._show("removed", "was removed; it joins again")
                 return False
             else:
-                self._show(told["state"], told["problem"])
+                self._show(told["state"], told["problem"], hint=told["hint"], problem=told["problem"])
         return True
 
     async def _show_online(self) -> None:
@@ -185,9 +188,11 @@ class LocalSpoke:
             await asyncio.sleep(_REVOKED_S)
         return True
 
-    def _show(self, presence: str, text: str, **fields: Any) -> None:
+    def _show(self, presence: str, text: str, *, hint: str = "", **fields: Any) -> None:
         if text != self._said:
-            self._report.state("spoke", f"  spoke    {text}", presence=presence, **fields)
+            hints = [f"           {hint}"] if hint else []
+            fields |= {"hint": hint} if hint else {}
+            self._report.state("spoke", f"  spoke    {text}", *hints, presence=presence, **fields)
         self._said = text
         self._shown.set()
 

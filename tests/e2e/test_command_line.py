@@ -82,6 +82,18 @@ def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
         wait_for(lambda: not any(map(runs, children)), what="the children to end")
 
 
+def test_a_local_spoke_that_cannot_start_is_reported_and_the_rest_is_ready(up: House) -> None:
+    with up as house:
+        (house.home / "spoke").mkdir()
+        (house.home / "spoke" / "enrolment.json").write_text("{")
+        _start_up(house)
+        said = house.log("up")
+        assert "spoke    " in said
+        assert said.index("enrolment.json is damaged") < said.index("Ready")
+        assert "not there yet" not in said
+        assert house.json("devices", "list") == []
+
+
 @pytest.mark.slow
 def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_command_for_it(
     up: House,
