@@ -34,7 +34,6 @@ from hub_agent.chat.record import ConversationRecord
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
 from hub_agent.settings import HubSettings
-from hub_registry.access.audit import Audit
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
@@ -91,7 +90,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             home = await stack.enter_async_context(
                 open_home_link(settings.home_link, topics, instance=settings.instance)
             )
-        trail = AuditTrail(Audit(registry.store))
+        trail = AuditTrail(registry.store)
         stack.push_async_callback(trail.flush)
         purgers = (partial(purge_home, topics, home),)
         bus = await stack.enter_async_context(

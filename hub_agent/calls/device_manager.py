@@ -14,8 +14,7 @@ from contracts.errors import CallError, ErrorCode
 from contracts.registration import MethodFlags
 from contracts.rpc import MAX_TTL_MS, Actor
 from contracts.wire import Json
-from hub_agent.calls.audit import AuditTrail
-from hub_registry.access.audit import CallRecord
+from hub_agent.calls.audit import AuditTrail, CallRecord
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
 from identity.ids import uuid7
@@ -198,7 +197,8 @@ class _Record:
         return CallRecord(
             at=now(),
             call=self._id,
-            actor=self.actor,
+            user=self.actor.user,
+            actor=self.actor.model_dump(exclude_defaults=True),
             device=self.device,
             skill=self.target.skill,
             method=self.target.method.name,

@@ -159,8 +159,8 @@ class AuditRow(Table, table=True):
     call: str
     user: str
     actor: Json = Field(sa_column=Column(JSON, nullable=False))
-    device_id: str
-    class_name: str
-    function_name: str
+    device: str
+    skill: str
+    method: str
     arguments: str
     outcome: str

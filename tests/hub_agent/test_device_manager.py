@@ -13,8 +13,8 @@ from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, MethodFlags, Registration
 from contracts.rpc import Actor
+from hub_agent.calls.audit import CallRecord
 from hub_agent.calls.device_manager import DeviceManager
-from hub_registry.access.audit import CallRecord
 from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import now
 from tests.hub_registry.test_directory import device

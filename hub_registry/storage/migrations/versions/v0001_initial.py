@@ -97,9 +97,9 @@ sa.Table(
     sa.Column("call", sa.String(), nullable=False),
     sa.Column("user", sa.String(), nullable=False),
     sa.Column("actor", sa.JSON(), nullable=False),
-    sa.Column("device_id", sa.String(), nullable=False),
-    sa.Column("class_name", sa.String(), nullable=False),
-    sa.Column("function_name", sa.String(), nullable=False),
+    sa.Column("device", sa.String(), nullable=False),
+    sa.Column("skill", sa.String(), nullable=False),
+    sa.Column("method", sa.String(), nullable=False),
     sa.Column("arguments", sa.String(), nullable=False),
     sa.Column("outcome", sa.String(), nullable=False),
 )
