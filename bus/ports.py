@@ -101,9 +101,19 @@ def port_owner(port: int) -> str | None:
     import psutil
 
     try:
-        for each in psutil.net_connections(kind="tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-                return f"{psutil.Process(each.pid).name()} (pid {each.pid})"
+        for _ in range(3):
+            for each in psutil.net_connections(kind="tcp"):
+                if (
+                    each.status != psutil.CONN_LISTEN
+                    or not each.laddr
+                    or each.laddr.port != port
+                    or not each.pid
+                ):
+                    continue
+                owner = psutil.Process(each.pid)
+                # A child that is just being started has the descriptors of its parent for a moment.
+                if any(own.laddr and own.laddr.port == port for own in owner.net_connections(kind="tcp")):
+                    return f"{owner.name()} (pid {each.pid})"
     except (psutil.Error, OSError):
         return None
     return None
