@@ -17,7 +17,7 @@ from identity.certificates import own_names, primary_address
 
 _log = logging.getLogger(__name__)
 
-_GOODBYE_S: Final = 2.0
+_STOP_S: Final = 2.0
 """How long taking it back may take; what is not taken back is forgotten by itself."""
 _SHOWN: Final = 8
 """Characters of the hub's id that distinguish two homes in one network."""
@@ -61,7 +61,7 @@ async def advertise(advertisement: Advertisement) -> None:
 
 async def _leave(network: AsyncZeroconf) -> None:
     try:
-        async with asyncio.timeout(_GOODBYE_S):
+        async with asyncio.timeout(_STOP_S):
             await network.async_unregister_all_services()
             await network.async_close()
     except (OSError, Error, TimeoutError) as error:

@@ -104,7 +104,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             stack.enter_context(registry.search.using(embeddings))
         turns = Turns(record, tasks=tasks, open_per_user=settings.turns.open_per_user)
         connections = Connections(tasks)
-        stack.callback(registry.authority.on_revoked(partial(_shut_out, turns, connections)))
+        stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
         assistant = Assistant(
             settings=settings,
@@ -160,7 +160,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
 
 
-async def _shut_out(turns: Turns, connections: Connections, revocation: Revocation) -> None:
+async def _end_revoked(turns: Turns, connections: Connections, revocation: Revocation) -> None:
     """End what was begun with a token that is revoked."""
     turns.cancel_where(lambda turn: turn.token in revocation.tokens)
     connections.revoke(revocation.tokens)

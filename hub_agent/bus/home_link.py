@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "strawberry-home-"
 """Another one than on the bus: both may be the same broker, which lets a client id in once."""
-_GOODBYE_S: Final = 2.0
+_STOP_S: Final = 2.0
 """How long stopping may wait for a broker that no longer answers."""
 
 
@@ -77,15 +77,15 @@ class HomeLink:
         await self._topics.record(Published(self.broker, topic))
         await self.link.publish(topic, payload, retain=True, confirmed=confirmed)
 
-    async def say_online(self) -> None:
+    async def publish_online(self) -> None:
         """Publish that the hub is online; after each connect."""
         await self.publish(self._availability.topic, home.ONLINE)
 
-    async def say_offline(self) -> None:
+    async def publish_offline(self) -> None:
         """Publish that the hub is offline, if the broker is connected."""
 
         async def publish() -> None:
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(_STOP_S):
                 await self.publish(self._availability.topic, home.OFFLINE, confirmed=True)
 
         try:
@@ -146,14 +146,14 @@ async def open_home_link(
     link = open_link(with_login(given, settings.login), will=availability.will, wait_s=CONNECT_S)
     async with link:
         opened = HomeLink(link, topics, broker=settings.url, availability=availability)
-        stop = link.on_connected(opened.say_online)
+        stop = link.on_connected(opened.publish_online)
         try:
             if link.connected:
-                await opened.say_online()
+                await opened.publish_online()
             yield opened
         finally:
             stop()
-            await opened.say_offline()
+            await opened.publish_offline()
 
 
 async def purge_home(topics: HomeTopics, link: HomeLink | None) -> Purged:

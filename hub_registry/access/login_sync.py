@@ -41,7 +41,7 @@ class LoginSync:
         self._authority = authority
         self._broker_logins = logins
         self._on_out = on_out
-        self._in_doubt = asyncio.Event()
+        self._outdated = asyncio.Event()
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and with no other.
@@ -66,15 +66,15 @@ class LoginSync:
         except Disconnected as error:
             self._put_off(f"the login of {principal.id} is removed", error)
         except StrawberryError as error:
-            self.doubt()
+            self.resync()
             raise LinkError(
                 f"the broker still accepts the login of {principal.id}: {error.message}",
                 hint="Its token is refused over HTTP already; the broker is asked again.",
             ) from error
 
-    def doubt(self) -> None:
+    def resync(self) -> None:
         """Return the broker the full list of logins soon."""
-        self._in_doubt.set()
+        self._outdated.set()
 
     async def sync(self) -> None:
         """Make the broker agree with the database as a whole.
@@ -83,7 +83,7 @@ class LoginSync:
             StrawberryError: If it is away, or refuses something; it is tried again.
         """
         async with self._authority.acts:
-            self._in_doubt.clear()
+            self._outdated.clear()
             try:
                 # Not what is remembered: an act that was cut short may have reached the database.
                 await self._authority.load()
@@ -92,10 +92,10 @@ class LoginSync:
                         self._authority.bus_logins(), self._authority.unexpired_revocations()
                     )
             except TimeoutError:
-                self.doubt()
+                self.resync()
                 raise LinkError("the broker takes too long to accept the list of logins") from None
             except BaseException:
-                self.doubt()
+                self.resync()
                 raise
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class LoginSync:
             tasks.create_task(self._repeat(), name="logins: repeat")
 
     def _put_off(self, what: str, error: Disconnected) -> None:
-        self.doubt()
+        self.resync()
         _log.warning("%s when the broker is back: %s", what, error.message)
 
     async def _expire(self) -> None:
@@ -119,9 +119,9 @@ class LoginSync:
     async def _repeat(self) -> None:
         backoff, told = Backoff(_AGAIN_S, _AGAIN_MAX_S, jitter=0), ""
         while True:
-            await self._in_doubt.wait()
+            await self._outdated.wait()
             await asyncio.sleep(backoff.next())
-            if not self._in_doubt.is_set():
+            if not self._outdated.is_set():
                 backoff.reset()
                 continue  # a connect has done it meanwhile
             try:

@@ -56,7 +56,7 @@ class BusLogins(Protocol):
         """Remove a login and disconnect its client."""
         ...
 
-    def doubt(self) -> None:
+    def resync(self) -> None:
         """Send the broker the full list soon: it may have accepted a login that was then not stored."""
         ...
 
@@ -168,7 +168,7 @@ class TokenAuthority:
             yield
         except BaseException:
             if logins is not None:
-                logins.doubt()
+                logins.resync()
             raise
         if claims.kind in _ON_BUS:
             self._on_bus[claims.kind, claims.sub] = claims

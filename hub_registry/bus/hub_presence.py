@@ -32,15 +32,7 @@ class HubPresence:
         self.session = secrets.token_hex(8)
         return None if self.silent else self.offline()
 
-    def silence(self) -> None:
-        """Leave nothing on the bus from the next connection on."""
-        self.silent = True
-
-    def speak(self) -> None:
-        """Publish the status again from the next connection on."""
-        self.silent = False
-
-    def nothing(self) -> Message:
+    def cleared(self) -> Message:
         """Make the message that empties the status."""
         row = topics.HUB_STATUS
         return Message(self.topic, b"", row.qos, row.retained)

@@ -68,18 +68,18 @@ async def purge_bus(
         raise Disconnected("the broker is not connected", hint="Try again when it is back.")
     retained = _RetainedTopics(link, presence)
     own = 0 if presence.silent else 1
-    presence.silence()
+    presence.silent = True
     try:
         await connect_again(link)
         emptied = set(filter(topics.has_place, await retained.gather(*topics.BRANCHES)))
         await retained.empty(emptied)
         theirs = tuple(branch for device in connected for branch in _branches(device))
         more, left = await retained.clear(*topics.BRANCHES, spare=lambda topic: topic.startswith(theirs))
-        nothing = presence.nothing()
-        await link.publish(nothing.topic, nothing.payload, qos=nothing.qos, retain=True, confirmed=True)
+        cleared = presence.cleared()
+        await link.publish(cleared.topic, cleared.payload, qos=cleared.qos, retain=True, confirmed=True)
     except BaseException:
         # Half purged is not purged: the hub goes on as before.
-        presence.speak()
+        presence.silent = False
         link.reconnect()
         raise
     purged = [Purged(len((emptied | more) - left) + own, tuple(sorted(left)), tuple(sorted(connected)))]
@@ -202,7 +202,7 @@ class _RetainedTopics:
         finally:
             if self._presence.silent:
                 with suppress(Disconnected):  # the next connect empties it
-                    await self._publish(self._presence.nothing())
+                    await self._publish(self._presence.cleared())
 
     async def _publish(self, message: Message) -> None:
         await self._link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)

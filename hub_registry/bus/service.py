@@ -26,7 +26,7 @@ _EXPIRE_S: Final = 0.5
 """How late an ``online`` that was retained and not confirmed may count as offline."""
 _FORGET_S: Final = 60.0
 """How late skills without a sign of life may leave the search; they leave after half an hour."""
-_GOODBYE_S: Final = 2.0
+_STOP_S: Final = 2.0
 """How long stopping may wait for a broker that no longer answers."""
 
 
@@ -125,7 +125,7 @@ class RegistryService:
         finally:
             entry = self._registry.directory.get(device)
             if entry is not None:
-                self._ingest.shut_out(entry)
+                self._ingest.revoke(entry)
 
     async def remove_client(self, name: str) -> None:
         """Revoke the login of a client and disconnect it.
@@ -152,7 +152,7 @@ class RegistryService:
             if self._logins is not None:
                 stack.callback(self._registry.authority.use_logins(self._logins))
             stack.callback(self._link.on_connected(self._connected))
-            stack.push_async_callback(self._say_goodbye)
+            stack.push_async_callback(self._publish_offline)
             for filter_, handler, qos in (
                 (topics.STATUS.filter(), self._ingest.status, 1),
                 (topics.HEARTBEAT.filter(), self._ingest.heartbeat, 0),
@@ -177,7 +177,7 @@ class RegistryService:
 
     async def _connected(self) -> None:
         """Begin a session: every device has to confirm that it is online and publish its skills again."""
-        self._ingest.doubt_all()
+        self._ingest.require_confirmation()
         if self._logins is not None:
             try:
                 await self._logins.sync()
@@ -185,14 +185,14 @@ class RegistryService:
                 # It is tried again; devices that are connected need not wait for it.
                 _log.error("the broker does not agree on who may log in: %s", error)
         silent = self._presence.silent
-        await self._publish(self._presence.nothing() if silent else self._presence.online())
+        await self._publish(self._presence.cleared() if silent else self._presence.online())
         await self._published.flush()
 
-    async def _say_goodbye(self) -> None:
-        leave = self._presence.nothing if self._presence.silent else self._presence.offline
+    async def _publish_offline(self) -> None:
+        leave = self._presence.cleared if self._presence.silent else self._presence.offline
 
         async def publish() -> None:
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(_STOP_S):
                 await self._publish(leave(), confirmed=True)
 
         try:

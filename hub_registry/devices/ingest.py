@@ -85,10 +85,10 @@ class Ingest:
         """Take in a message on ``devices/+/skills/#``."""
         self._take(message, topics.SKILL, self._bounds.registration_bytes, self._registration)
 
-    def doubt_all(self) -> None:
+    def require_confirmation(self) -> None:
         """Require every device to confirm that it is online: the hub has just connected."""
         for entry in self._directory.entries():
-            entry.presence.doubt(at=self._clock())
+            entry.presence.require_confirmation(at=self._clock())
 
     def expire(self) -> None:
         """Count devices as offline that were only retained as online and did not confirm it."""
@@ -103,7 +103,7 @@ class Ingest:
             self._journal.high_water(entry.id, key.kid, entry.presence.high)
             self._announce(entry)
 
-    def shut_out(self, entry: Entry) -> None:
+    def revoke(self, entry: Entry) -> None:
         """Call the listeners for a device that is offline because it was revoked or removed."""
         high = entry.presence.high
         self._senders.pop(entry.id, None)

@@ -109,8 +109,8 @@ class Presence:
         self.state = State.OFFLINE
         return True
 
-    def doubt(self, *, at: float) -> None:
-        """Ask for a confirmation: the hub was away from the broker and may have missed a will."""
+    def require_confirmation(self, *, at: float) -> None:
+        """Require a confirmation: the hub was away from the broker and may have missed a will."""
         if self.state is State.ONLINE:
             self.state, self._confirm_by = State.UNCONFIRMED, at + CONFIRM_ONLINE_S
 

@@ -106,6 +106,6 @@ def test_after_a_restart_of_the_hub_a_connection_that_had_ended_stays_ended():
 
 def test_a_hub_that_was_away_from_the_broker_asks_for_confirmation(presence):
     hear(presence, status())
-    presence.doubt(at=50.0)
+    presence.require_confirmation(at=50.0)
     assert presence.connected
     assert presence.expire(at=50.0 + CONFIRM_ONLINE_S)
