@@ -32,7 +32,7 @@ class Reporter:
     def say(self, *lines: str) -> None:
         """Print lines for a person."""
         if not self._as_json:
-            self._write(visible("\n".join(lines)))
+            self._print(visible("\n".join(lines)))
 
     def state(self, state: str, *lines: str, **fields: Any) -> None:
         """Report a state.
@@ -42,9 +42,14 @@ class Reporter:
             fields: What a program reads besides the name of the state.
         """
         if self._as_json:
-            self._write(visible(json.dumps({"state": state, **fields}, ensure_ascii=False)))
+            self._print(visible(json.dumps({"state": state, **fields}, ensure_ascii=False)))
         elif lines:
             self.say(*lines)
+
+    def _print(self, text: str) -> None:
+        # A server goes on where the reader of its output went away (`strawberry up | head -3`).
+        with contextlib.suppress(BrokenPipeError):
+            self._write(text)
 
     def waiting(self, line: str, *, status: str, **fields: Any) -> None:
         """Report that it serves as far as it can, and what it waits for."""
@@ -83,10 +88,11 @@ def run_until_stopped(
         assert task is not None
 
         def stop() -> None:
-            if not task.cancelling():
-                on_stop()
+            is_first = not task.cancelling()
             informed.stopping()
             task.cancel()
+            if is_first:
+                on_stop()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             if sys.platform == "win32":

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.strawberry import environment_of, run
+from tests.forkserver import COMMAND
 
 
 def _assert_one_line_and_a_hint(done: "subprocess.CompletedProcess[str]", problem: str) -> None:
@@ -47,6 +48,22 @@ def test_a_wrong_setting_and_a_busy_port_are_found_before_anything_starts(tmp_pa
     (tmp_path / "strawberry.toml").write_text("[household]\nlangage = 'de'\n")
     done = run(environment_of(tmp_path), "up")
     _assert_one_line_and_a_hint(done, "unknown setting 'langage' in household; did you mean 'language'?")
+
+
+def test_a_server_ends_by_a_signal_also_where_the_reader_of_its_output_went_away(tmp_path: Path) -> None:
+    words = ("broker", "run", "--mqtt-port", "0", "--json")
+    with subprocess.Popen(
+        [*COMMAND, *words], env=environment_of(tmp_path), stdout=subprocess.PIPE, start_new_session=True
+    ) as server:
+        assert server.stdout is not None
+        while b'"ready"' not in server.stdout.readline():
+            assert server.poll() is None
+        server.stdout.close()
+        server.terminate()
+        try:
+            assert server.wait(30) == 0
+        finally:
+            server.kill()
 
 
 @pytest.fixture
