@@ -57,7 +57,7 @@ async def _model_server(directory: Path, replies: list[Says]) -> AsyncIterator[s
 
 
 async def _turn(directory: Path, effort: Effort) -> list[Row]:
-    """A turn of two answers and one tool call, less two bare requests to the same server."""
+    """Measure a turn of two answers and one tool call, less two bare requests to the same server."""
     pair = [
         Says(calls=(ScriptedCall(name="python_exec", arguments={"code": "1+1"}),)),
         Says(text="It is two."),

@@ -31,7 +31,7 @@ class Bus:
     with_tokens: bool
 
     def token(self, name: str, kind: PrincipalKind) -> str | None:
-        """A login for the embedded broker; Mosquitto here asks for none."""
+        """Return a login for the embedded broker; Mosquitto here asks for none."""
         if not self.with_tokens:
             return None
         claims = tokens.make_claims(
@@ -45,7 +45,7 @@ class Bus:
         return f"mqtt://127.0.0.1:{self.port}"
 
     def link(self, name: str) -> LinkSettings:
-        """What a hub of this name connects with."""
+        """Return the settings of a hub of this name."""
         token = self.token(name, "hub")
         password = SecretStr(token) if token else None
         return LinkSettings(urls=(self.url,), client_id=name, username=name, password=password)

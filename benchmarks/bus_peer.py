@@ -36,7 +36,7 @@ ECHO_ANSWERED: Final = topics.CHAT_REPLY.build(principal="echo", request="1")
 def make_echo_client(
     name: str, protocol: MQTTProtocolVersion, token: str | None, on_message: Any
 ) -> paho.Client:
-    """A paho client as it comes, but for TCP_NODELAY."""
+    """Make a plain paho client with TCP_NODELAY."""
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=protocol)
     if token is not None:
         client.username_pw_set(name, token)

@@ -173,7 +173,7 @@ async def _sentence(home: _Home) -> Row:
 
 
 async def _prompt(home: _Home, many: list[crowd.Spoke]) -> list[Row]:
-    """What the model is really sent once the crowd has registered."""
+    """Measure the prompt that the model receives once the crowd has registered."""
     database = home.house.home / "hub" / "hub.db"
     hub_id = await crowd.enrol(database, ())
     settings = LinkSettings(

@@ -34,7 +34,7 @@ _ALIVE_S: Final = 10
 
 @asynccontextmanager
 async def _hub(directory: Path, bus: Bus, spokes: list[Spoke]) -> AsyncIterator[tuple[Registry, Link]]:
-    """A hub that knows these spokes, and a link for them."""
+    """Run a hub that knows these spokes, and a link for them."""
     settings = RegistrySettings(database=directory / "hub.db")
     key = KeyPair.generate()
     await enrol(settings.database, spokes)
@@ -82,7 +82,7 @@ async def _stored(registry: Registry) -> int:
 
 
 async def _alive(directory: Path, bus: Bus, effort: Effort) -> Row:
-    """The hub's share of one core while spokes only say that they live."""
+    """Measure the hub's share of one core while spokes send only heartbeats."""
     spokes, seconds = make_spokes(effort.size(_ALIVE)), effort.repeats(_ALIVE_S)
     async with _hub(directory, bus, spokes) as (registry, link):
         await publish(

@@ -8,10 +8,10 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from agent_core.conversation import call_line, storable
-from contracts.backoff import Backoff
 from contracts.chat import MAX_DID, ChatRequest, TurnState
 from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
 from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
+from contracts.rates import Backoff
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)

@@ -76,3 +76,15 @@ def is_loopback(host: str | None) -> bool:
 def bracketed(host: str) -> str:
     """Return a host as it is written in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+# Announcement of a hub on the local network (DNS-SD, RFC 6763). Nothing of it is signed: a device that finds
+# a hub by it checks the key as with any other address.
+DNS_SD_SERVICE: Final = "_strawberry._tcp.local."
+TXT_HUB_ID: Final = "id"
+TXT_KEY: Final = "key"
+"""Fingerprint of the hub's key."""
+TXT_PATH: Final = "path"
+"""Base path of its HTTP API; empty for the root."""
+TXT_TLS: Final = "tls"
+"""``1`` for https, ``0`` for http."""

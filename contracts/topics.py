@@ -205,3 +205,22 @@ def find(topic: str) -> tuple[Topic[Any], dict[str, str]] | None:
         if values is not None:
             return row, values
     return None
+
+
+HOME_ONLINE: Final = b"online"
+HOME_OFFLINE: Final = b"offline"
+"""What the topic of `home_availability` carries; the second is also the Last Will."""
+
+_INSTANCE: Final[TypeAdapter[str]] = TypeAdapter(InstanceName)
+
+
+def home_availability(instance: str) -> str:
+    """Return the topic of a hub process's availability on the home's own broker, as Home Assistant reads it.
+
+    Raises:
+        InvalidTopic: If that is not the name of a hub process.
+    """
+    try:
+        return f"strawberry/{_INSTANCE.validate_python(instance)}/availability"
+    except ValidationError:
+        raise InvalidTopic(f"{instance!r} is not the name of a hub process") from None

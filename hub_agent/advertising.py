@@ -12,7 +12,7 @@ from typing import Final
 from zeroconf import Error, InterfaceChoice
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from contracts import discovery
+from contracts import addresses
 from identity.certificates import own_names, primary_address
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ async def advertise(advertisement: Advertisement) -> None:
     try:
         announced = await network.async_register_service(_info(advertisement), allow_name_change=True)
         await announced
-        _log.info("announced in the local network as %s", discovery.SERVICE)
+        _log.info("announced in the local network as %s", addresses.DNS_SD_SERVICE)
         await asyncio.Event().wait()
     except (OSError, Error, TimeoutError) as error:
         _warn(error)
@@ -77,15 +77,15 @@ def _warn(error: Exception) -> None:
 
 def _info(advertisement: Advertisement) -> AsyncServiceInfo:
     return AsyncServiceInfo(
-        discovery.SERVICE,
-        f"Strawberry {advertisement.hub_id[:_SHOWN]}.{discovery.SERVICE}",
+        addresses.DNS_SD_SERVICE,
+        f"Strawberry {advertisement.hub_id[:_SHOWN]}.{addresses.DNS_SD_SERVICE}",
         port=advertisement.port,
         parsed_addresses=_addresses(advertisement.host),
         properties={
-            discovery.HUB_ID: advertisement.hub_id,
-            discovery.KEY: advertisement.key,
-            discovery.PATH: advertisement.path,
-            discovery.TLS: "1" if advertisement.tls else "0",
+            addresses.TXT_HUB_ID: advertisement.hub_id,
+            addresses.TXT_KEY: advertisement.key,
+            addresses.TXT_PATH: advertisement.path,
+            addresses.TXT_TLS: "1" if advertisement.tls else "0",
         },
         # A name of its own: that of the machine is often announced by the system already.
         server=f"strawberry-{advertisement.hub_id[:_SHOWN]}.local.",

@@ -1,8 +1,8 @@
 """Signing what is published, and checking what arrives, before anything is parsed."""
 
-from contracts import signing
 from contracts.errors import BadSignature
 from contracts.wire import Wire
+from identity import signing
 from identity.keys import KeyPair, PublicKey
 
 

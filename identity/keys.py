@@ -26,8 +26,8 @@ from nacl.exceptions import BadSignatureError
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError, InvalidMessage
-from contracts.signing import SIGNATURE_BYTES
 from identity.files import write_private
+from identity.signing import SIGNATURE_BYTES
 
 _KEY_BYTES = 32
 _SECRETS = b"strawberry-secret-1\0"

@@ -20,7 +20,7 @@ from contracts.rpc import Call
 from contracts.wire import Json
 from spoke.settings import SpokeSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("strawberry.audit")
 
 _SAMPLES: Final = Path(__file__).parent / "samples"
@@ -60,7 +60,7 @@ class SkillHost:
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()
         for problem in self.problems:
-            _LOG.warning(
+            _log.warning(
                 "not loaded: %s: %s%s", problem.path, problem.message, problem.hint and f" ({problem.hint})"
             )
         return self
@@ -141,7 +141,7 @@ class SkillHost:
             async with asyncio.timeout(grace_s):
                 await self._idle.wait()
         except TimeoutError:
-            _LOG.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
+            _log.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
 
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
         try:

@@ -19,8 +19,8 @@ from agent_core.gateway.protocol import (
     ToolCall,
 )
 from agent_core.models.entries import Model, ModelEntry, Models
-from contracts.backoff import Backoff
 from contracts.errors import GatewayError, NoModel
+from contracts.rates import Backoff
 
 _LONGEST_PAUSE_S: Final = 8.0
 

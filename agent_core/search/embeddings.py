@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_core.models.entries import Model
-from contracts.backoff import Backoff
 from contracts.errors import ConfigError, GatewayError
+from contracts.rates import Backoff
 
 if TYPE_CHECKING:
     import httpx

@@ -17,7 +17,7 @@ from agent_core.skills.skill import Skill
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class SkillRunner:
         if running := [execution.work for execution in self._running]:
             await asyncio.wait(running, timeout=self._settings.stop_grace_s)
         for execution in self._running:
-            _LOG.warning("%s did not stop within %g s", execution.path, self._settings.stop_grace_s)
+            _log.warning("%s did not stop within %g s", execution.path, self._settings.stop_grace_s)
 
     async def run(
         self,
@@ -275,7 +275,7 @@ class SkillRunner:
         try:
             await self._hook(skill, "setup")
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
-            _LOG.warning("%s could not be set up", skill.name, exc_info=error)
+            _log.warning("%s could not be set up", skill.name, exc_info=error)
             del self.skills[skill.name]
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             self.problems.append(LoadProblem(skill.name, f"its set-up failed: {text}"))
@@ -284,7 +284,7 @@ class SkillRunner:
         try:
             await self._hook(skill, "close")
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills are closed too
-            _LOG.warning("%s could not be closed", skill.name, exc_info=error)
+            _log.warning("%s could not be closed", skill.name, exc_info=error)
 
     async def _hook(self, skill: LoadedSkill, name: str) -> None:
         if not isinstance(skill.instance, Skill):

@@ -19,8 +19,8 @@ from broker.mosquitto.installation import Installation, find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
 from bus.ports import listen
-from contracts.backoff import Backoff
 from contracts.errors import ConfigError
+from contracts.rates import Backoff
 from identity.files import make_private_directory, write_private
 from identity.keys import KeyPair
 

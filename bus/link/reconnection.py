@@ -9,8 +9,8 @@ from bus.link.connection import Answer, Connection, Login, Protocol, Verdict
 from bus.link.drivers import make_driver
 from bus.link.message import Message
 from bus.link.settings import Address, LinkSettings, parse_addresses
-from contracts.backoff import Backoff, jittered
 from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
+from contracts.rates import Backoff, jittered
 from identity.certificates import client_context
 
 _log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ class Check:
     hint: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The check as JSON."""
+        """Return the check as JSON."""
         return asdict(self)
 
 

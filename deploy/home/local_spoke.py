@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.addresses import host_of, is_loopback
-from contracts.backoff import Backoff
 from contracts.errors import StrawberryError
+from contracts.rates import Backoff
 from deploy.cli.client import find_hub
 from deploy.home.directory import Home
 from deploy.home.running import Reporter

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NoReturn, Self
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _STARTING_BEAT_S: Final = 10.0
 """How often a start that takes long asks for more time; only as long as the event loop turns."""
@@ -94,7 +94,7 @@ class ServiceManager:
             try:
                 sender.sendto("\n".join(lines).encode(), address)
             except OSError as error:
-                _LOG.debug("the service manager does not listen: %s", error)
+                _log.debug("the service manager does not listen: %s", error)
 
 
 def _status(text: str) -> str:

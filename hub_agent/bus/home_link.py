@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from bus.link import Link, LinkSettings, Message, open_link
-from contracts import home
+from contracts import topics
 from contracts.errors import Forbidden, StrawberryError
 from contracts.wire import Json
 from hub_agent.bus.bus_login import with_login
@@ -36,12 +36,12 @@ class Availability:
     """
 
     def __init__(self, instance: str) -> None:
-        self.topic = home.availability(instance)
+        self.topic = topics.home_availability(instance)
         self.silent = False
 
     def will(self) -> Message | None:
         """Make the Last Will; for ``open_link``, which asks before each connect."""
-        return None if self.silent else Message(self.topic, home.OFFLINE, 1, True)
+        return None if self.silent else Message(self.topic, topics.HOME_OFFLINE, 1, True)
 
 
 class HomeLink:
@@ -79,14 +79,14 @@ class HomeLink:
 
     async def publish_online(self) -> None:
         """Publish that the hub is online; after each connect."""
-        await self.publish(self._availability.topic, home.ONLINE)
+        await self.publish(self._availability.topic, topics.HOME_ONLINE)
 
     async def publish_offline(self) -> None:
         """Publish that the hub is offline, if the broker is connected."""
 
         async def publish() -> None:
             async with asyncio.timeout(_STOP_S):
-                await self.publish(self._availability.topic, home.OFFLINE, confirmed=True)
+                await self.publish(self._availability.topic, topics.HOME_OFFLINE, confirmed=True)
 
         try:
             await asyncio.shield(publish())

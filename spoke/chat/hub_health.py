@@ -7,7 +7,6 @@ from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
-from contracts.backoff import Backoff
 from contracts.errors import (
     ConfigError,
     HubBroken,
@@ -18,12 +17,13 @@ from contracts.errors import (
     StrawberryError,
 )
 from contracts.joining import HubCard
+from contracts.rates import Backoff
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.refreshing import find_hub
 from spoke.membership.trust import WELL_KNOWN, Hub, no_hub
 from spoke.settings import ChatSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _ANSWERED_AT_ONCE: Final = (HubRefused, HubUntrusted, ConfigError, InvalidMessage)
 """Failures that cost no time, so that each message can find them out for itself."""
@@ -154,6 +154,6 @@ class HubHealth:
                 break
             except (TimeoutError, HubUnreachable):
                 continue
-            _LOG.info("the hub answers again")
+            _log.info("the hub answers again")
             break
         self._silence = ""

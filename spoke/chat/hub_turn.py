@@ -34,7 +34,7 @@ from spoke.membership.hub_connection import HubConnection
 from spoke.membership.trust import Hub
 from spoke.settings import ChatSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _CHAT: Final = "/v1/chat/completions"
 _MAX_REFUSAL: Final = 256 * 1024
@@ -276,7 +276,7 @@ class _Reader:
                 if self.last is None:
                     self._take(chunk)
         except HubBroken as error:
-            _LOG.info("%s", error)
+            _log.info("%s", error)
 
     def _take(self, chunk: dict[str, Any]) -> None:
         told = chunk.get("x_strawberry")

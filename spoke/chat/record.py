@@ -19,7 +19,7 @@ from contracts.chat import MAX_PUSHED, ConversationSummary, TurnRecord, TurnStat
 from contracts.wire import rfc3339
 from spoke.chat.database import FILE_NAME, Database, open_database
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _PUSH_BYTES: Final = 256 * 1024
 """Of one push; the hub takes requests of a megabyte."""

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from contracts.backoff import Backoff
 from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
+from contracts.rates import Backoff
 from contracts.wire import Json
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.record import SpokeRecord
@@ -22,7 +22,7 @@ from spoke.membership.trust import Hub
 
 T = TypeVar("T")
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _TURNS: Final = "/api/turns"
 _CONVERSATIONS: Final = "/api/conversations"
@@ -86,7 +86,7 @@ class Sync:
                     continue
                 alone = False
                 if answer.status in _NOT_TAKEN:
-                    _LOG.warning("the hub does not take turn %s: %s", page[0].turn, answer.error[0])
+                    _log.warning("the hub does not take turn %s: %s", page[0].turn, answer.error[0])
                 elif answer.status != 200:
                     raise refusal_of(hub, answer)
                 else:
@@ -177,7 +177,7 @@ class Sync:
                     refreshed = loop.time()
             except StrawberryError as error:
                 if error.message != told:
-                    _LOG.info("conversations are not synced yet: %s", error)
+                    _log.info("conversations are not synced yet: %s", error)
                 told, wait_s = error.message, backoff.next()
             else:
                 backoff.reset()
@@ -191,7 +191,7 @@ class Sync:
 def _log_foreign(page: Sequence[TurnRecord], recorded: Sequence[str]) -> None:
     for turn in page:
         if turn.turn not in recorded:
-            _LOG.warning("the hub has recorded turn %s for another client, and keeps that", turn.turn)
+            _log.warning("the hub has recorded turn %s for another client, and keeps that", turn.turn)
 
 
 def _parsed(kind: TypeAdapter[T], hub: Hub, body: Json) -> T:

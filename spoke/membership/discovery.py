@@ -10,7 +10,7 @@ from typing import Final
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from contracts import discovery
+from contracts import addresses
 from contracts.errors import ConfigError
 
 _LISTEN_S: Final = 3.0
@@ -65,7 +65,7 @@ async def look_around(
 
     try:
         async with AsyncZeroconf(interfaces=interfaces) as network:
-            async with AsyncServiceBrowser(network.zeroconf, discovery.SERVICE, handlers=[hear]):
+            async with AsyncServiceBrowser(network.zeroconf, addresses.DNS_SD_SERVICE, handlers=[hear]):
                 await asyncio.sleep(listen_s)
             infos = [info for name in heard if (info := _named(name)) is not None]
             await asyncio.gather(*(info.async_request(network.zeroconf, _ANSWER_MS) for info in infos))
@@ -79,7 +79,7 @@ async def look_around(
 def _named(name: str) -> AsyncServiceInfo | None:
     """Return the query for a name; None for a name that no hub can have."""
     try:
-        return AsyncServiceInfo(discovery.SERVICE, name)
+        return AsyncServiceInfo(addresses.DNS_SD_SERVICE, name)
     except Error:
         return None
 
@@ -87,19 +87,19 @@ def _named(name: str) -> AsyncServiceInfo | None:
 def _suggestion(info: AsyncServiceInfo) -> Suggestion | None:
     """Read an announcement; return None if it has no address."""
     # A certificate is for the machine's addresses, too, and not every system looks up `.local` names.
-    addresses = info.parsed_addresses(IPVersion.V4Only) or [
+    found = info.parsed_addresses(IPVersion.V4Only) or [
         f"[{address}]" for address in info.parsed_addresses(IPVersion.V6Only) if "%" not in address
     ]
-    if not addresses or not info.port:
+    if not found or not info.port:
         return None
     told = info.decoded_properties
-    scheme = "https" if told.get(discovery.TLS) == "1" else "http"
-    path = _text(told.get(discovery.PATH)).strip("/")
+    scheme = "https" if told.get(addresses.TXT_TLS) == "1" else "http"
+    path = _text(told.get(addresses.TXT_PATH)).strip("/")
     return Suggestion(
-        name=_text(info.name.removesuffix(f".{discovery.SERVICE}")),
-        url=f"{scheme}://{addresses[0]}:{info.port}" + (f"/{path}" if path else ""),
-        hub_id=_text(told.get(discovery.HUB_ID)),
-        key=_text(told.get(discovery.KEY)),
+        name=_text(info.name.removesuffix(f".{addresses.DNS_SD_SERVICE}")),
+        url=f"{scheme}://{found[0]}:{info.port}" + (f"/{path}" if path else ""),
+        hub_id=_text(told.get(addresses.TXT_HUB_ID)),
+        key=_text(told.get(addresses.TXT_KEY)),
     )
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contracts.backoff import Backoff
 from contracts.errors import (
     ConfigError,
     HubUnreachable,
@@ -19,6 +18,7 @@ from contracts.errors import (
     Unauthorized,
 )
 from contracts.joining import JoinAsked, JoinPoll, JoinRequest, JoinState, join_fingerprint
+from contracts.rates import Backoff
 from identity.files import make_private_directory, only_one
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
@@ -28,7 +28,7 @@ from spoke.membership.trust import TRY_LATER, Hub, meet
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _JOIN: Final = "/api/devices/join"
 _POLL: Final = "/api/devices/join/poll"
@@ -99,13 +99,13 @@ async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[Jo
         joining = _Joining(url, request=_request(name, key), key=key, settings=settings, clock=clock)
         enrolment, hub = await joining.run(show)
         enrolment.save(path)
-        _LOG.info("joined %s as %s; the hub's key is %s", url, enrolment.device, enrolment.hub_key.kid)
+        _log.info("joined %s as %s; the hub's key is %s", url, enrolment.device, enrolment.hub_key.kid)
         try:
             # The hub hands the token out until it has been used once.
             enrolment = await refresh(enrolment, hub, clock=clock)
             enrolment.save(path)
         except StrawberryError as error:
-            _LOG.info("the new token has not been used yet: %s", error)
+            _log.info("the new token has not been used yet: %s", error)
         return enrolment
 
 
@@ -121,12 +121,12 @@ async def _check_may_join(
             hint=f"Remove {path} to leave it, or set another STRAWBERRY_HOME.",
         )
     if key.kid != stored.key_id:
-        _LOG.info("joining again: the key of %s is lost", stored.device)
+        _log.info("joining again: the key of %s is lost", stored.device)
         return
     try:
         await refresh(stored, hub, clock=clock)
     except Unauthorized as error:
-        _LOG.info("joining again: %s", error)
+        _log.info("joining again: %s", error)
         return
     raise ConfigError(
         f"this device has already joined {url} as {stored.device}",
@@ -172,7 +172,7 @@ class _Joining:
             try:
                 return await self._decision(hub, asked, ends_at), hub
             except _Forgotten:
-                _LOG.info("the hub no longer knows the code %s; requesting another", asked.code)
+                _log.info("the hub no longer knows the code %s; requesting another", asked.code)
             hub, asked = await self._ask_again()
         raise HubUnreachable(f"the hub {self._url} forgets every code", hint="Look at its log.")
 
@@ -186,7 +186,7 @@ class _Joining:
             except HubUntrusted:
                 raise
             except HubUnreachable as error:
-                _LOG.info("waiting for the hub: %s", error)
+                _log.info("waiting for the hub: %s", error)
                 await asyncio.sleep(self._settings.retry_max_s)
 
     async def _ask(self, hub: Hub) -> JoinAsked:
@@ -196,7 +196,7 @@ class _Joining:
             if answer.status not in TRY_LATER:
                 break
             delay = answer.retry_after_s or backoff.next()
-            _LOG.warning("the hub issues no code yet: %s; retrying in %.0f s", answer.error[0], delay)
+            _log.warning("the hub issues no code yet: %s; retrying in %.0f s", answer.error[0], delay)
             await asyncio.sleep(delay)
         set_clock(self._clock, answer)
         if answer.status != 200:
@@ -214,7 +214,7 @@ class _Joining:
             except HubUntrusted:
                 raise
             except HubUnreachable as error:
-                _LOG.info("waiting for the hub: %s", error)
+                _log.info("waiting for the hub: %s", error)
                 delay = backoff.next()
                 continue
             if answer.status in TRY_LATER:

@@ -7,7 +7,6 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from contracts.backoff import Backoff
 from contracts.errors import (
     ConfigError,
     HubUnreachable,
@@ -17,6 +16,7 @@ from contracts.errors import (
     Unauthorized,
 )
 from contracts.joining import EnrolAnswer
+from contracts.rates import Backoff
 from identity.files import make_private_directory
 from identity.keys import KeyPair, PublicKey
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
@@ -26,7 +26,7 @@ from spoke.membership.trust import TRY_LATER, check_address, check_fingerprint, 
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _ENROL: Final = "/api/devices/enrol"
 _NEW_TOKEN: Final = "Create a new one on the hub with 'strawberry devices add NAME'."  # noqa: S105 - a hint
@@ -72,7 +72,7 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
         found = await _asked(wanted, clock)
         is_confirmed = found is not None
         if found is not None and found != stored:
-            _LOG.info("the hub is at %s, the bus at %s", found.hub_url, ", ".join(found.brokers))
+            _log.info("the hub is at %s, the bus at %s", found.hub_url, ", ".join(found.brokers))
             found.save(path)
         stored = found or wanted
     elif token is None or settings.hub_url is None:
@@ -95,10 +95,10 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
         if stored is None:
             raise
         # An old command with its used token was run again: the stored enrolment is still valid.
-        _LOG.warning("ignoring the enrolment token: %s. Continuing as %s", error, stored.device)
+        _log.warning("ignoring the enrolment token: %s. Continuing as %s", error, stored.device)
         return _identity(key, stored, settings, is_confirmed=is_confirmed)
     enrolment.save(path)
-    _LOG.info("joined %s as %s; the hub's key is %s", url, enrolment.device, enrolment.hub_key.kid)
+    _log.info("joined %s as %s; the hub's key is %s", url, enrolment.device, enrolment.hub_key.kid)
     return Identity(key, enrolment, is_confirmed=True)
 
 
@@ -139,7 +139,7 @@ async def _asked(stored: Enrolment, clock: HubClock) -> Enrolment | None:
         hub = await find_hub(stored, timeout_s=_ASK_S)
         return await refresh(stored, hub, clock=clock, timeout_s=_ASK_S)
     except StrawberryError as error:
-        _LOG.info("using the stored enrolment: %s", error)
+        _log.info("using the stored enrolment: %s", error)
         return None
 
 
@@ -160,7 +160,7 @@ async def _enrol(
         except HubUnreachable as error:
             reason = error.message
         delay = backoff.next()
-        _LOG.warning("cannot join yet: %s; retrying in %.0f s", reason, delay)
+        _log.warning("cannot join yet: %s; retrying in %.0f s", reason, delay)
         await asyncio.sleep(delay)
     if answer.status != 200:
         raise refusal(hub.http.url, answer, hint=_NEW_TOKEN)

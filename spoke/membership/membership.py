@@ -16,15 +16,15 @@ from typing import Final
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings
-from contracts.backoff import Backoff, jittered
 from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.joining import Bus
+from contracts.rates import Backoff, jittered
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.refreshing import due_at, find_hub, refresh, renewed
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _USE_S: Final = 5.0
 """Limit for the first use of a new token; the spoke is off the bus meanwhile."""
@@ -168,7 +168,7 @@ class Membership:
             self._rejected(error)
             return
         except StrawberryError as error:
-            _LOG.warning("the device token is not renewed yet: %s", error)
+            _log.warning("the device token is not renewed yet: %s", error)
             self._renew_from = time.monotonic() + self._renew_backoff.next()
             return
         self._renew_backoff.reset()
@@ -201,7 +201,7 @@ class Membership:
 
     def _accepted(self, found: Enrolment) -> None:
         if self._is_rejected:
-            _LOG.info("the hub accepts %s again", self.enrolment.device)
+            _log.info("the hub accepts %s again", self.enrolment.device)
         before, self.problem, self._told = self.enrolment, None, ""
         was_rejected, self._is_rejected, self._is_confirmed = self._is_rejected, False, True
         self._ask_backoff.reset()
@@ -212,7 +212,7 @@ class Membership:
         if link is None:
             return
         if _bus_of(found) != _bus_of(before):
-            _LOG.info("the bus has moved: %s", ", ".join(found.brokers))
+            _log.info("the bus has moved: %s", ", ".join(found.brokers))
             link.use(self.link_settings())
         if was_rejected:
             link.resume()
@@ -229,7 +229,7 @@ class Membership:
         device, url = self.enrolment.device, self.enrolment.hub_url
         rejoin = _REJOIN.format(device=device)
         self.problem = f"the hub {url} refuses {device}: {error.message}. {rejoin}"
-        _LOG.error("%s", self.problem)
+        _log.error("%s", self.problem)
         if self._link is not None:
             self._link.pause()
 
@@ -240,9 +240,9 @@ class Membership:
                 f"the broker refuses {self.enrolment.device}, and the hub cannot be asked why: "
                 f"{error.message}. Both are retried."
             )
-            _LOG.error("%s", self.problem)
+            _log.error("%s", self.problem)
         elif error.message != self._told:
-            _LOG.info("the hub cannot be asked: %s", error)
+            _log.info("the hub cannot be asked: %s", error)
         self._told = error.message
 
     def _keep(self, found: Enrolment) -> None:
@@ -255,7 +255,7 @@ class Membership:
         if found.token != before.token:
             self._turn = 0
             self._renew_at = self._due()
-            _LOG.info("the device token was renewed")
+            _log.info("the device token was renewed")
 
     @property
     def _path(self) -> Path:

@@ -18,7 +18,7 @@ from spoke.membership.hub_http import HubAnswer
 from spoke.membership.trust import Hub, meet, no_hub
 from spoke.presence.clock import HubClock
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _BUS: Final = "/api/bus"
 _RENEW: Final = "/api/tokens/renew"
@@ -114,7 +114,7 @@ def set_clock(clock: HubClock, answer: HubAnswer) -> None:
     """Set the clock by an answer of the hub, and warn if this machine's is wrong."""
     moved = clock.set_ahead(answer.clock_ahead_s)
     if moved:
-        _LOG.warning("this machine's clock is %.0f s off the hub's; using the hub's time", -moved)
+        _log.warning("this machine's clock is %.0f s off the hub's; using the hub's time", -moved)
 
 
 def parsed(model: type[Answer], hub: Hub, body: object) -> Answer:

@@ -13,7 +13,7 @@ from contracts.joining import HubCard, ca_document
 from identity.keys import PublicKey
 from spoke.membership.hub_http import HubAnswer, HubHttp
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 WELL_KNOWN: Final = "/.well-known/strawberry"
 

@@ -9,7 +9,7 @@ from typing import Final
 from bus.rpc import EpochClock
 from identity.files import write_private
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _STATE_FILE: Final = "state.json"
 
@@ -69,5 +69,5 @@ def _last_epoch(path: Path) -> int:
     except FileNotFoundError:
         return 0
     except (OSError, ValueError, KeyError, TypeError):
-        _LOG.warning("%s cannot be read; the new epoch comes from the clock alone", path)
+        _log.warning("%s cannot be read; the new epoch comes from the clock alone", path)
         return 0

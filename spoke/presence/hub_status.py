@@ -11,7 +11,7 @@ from contracts.presence import HubStatus
 from identity.envelope import unseal
 from identity.keys import PublicKey
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MAX_INSTANCES: Final = 32
 _MAX_SESSIONS: Final = 256
@@ -62,7 +62,7 @@ class HubPresence:
         known = self._instances.get(name)
         if known is None or status.started_at > known.started_at:
             if known is None and len(self._instances) >= _MAX_INSTANCES:
-                _LOG.warning("the hub has more than %d processes; ignoring %s", _MAX_INSTANCES, name)
+                _log.warning("the hub has more than %d processes; ignoring %s", _MAX_INSTANCES, name)
                 return False
             known = self._instances[name] = _Instance(status.started_at)
         elif status.started_at < known.started_at:

@@ -18,7 +18,7 @@ from spoke.presence.hub_status import HubPresence
 from spoke.presence.status import OwnStatus
 from spoke.settings import SpokeSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _LEAVE_S: Final = 2.0
 
@@ -87,7 +87,7 @@ class Presence:
             async with asyncio.timeout(_LEAVE_S), self._publishing:
                 await self._publish(self._status.offline(), confirmed=True)
         except (Disconnected, Forbidden, TimeoutError) as error:
-            _LOG.info("could not publish that this spoke goes offline; its last will does: %s", error)
+            _log.info("could not publish that this spoke goes offline; its last will does: %s", error)
 
     def _on_hub(self, message: Message) -> None:
         is_new = self._hubs.hear(message)
@@ -100,14 +100,14 @@ class Presence:
         if message.retain or self._status.is_echo(message.payload):
             return
         if self._status.is_later(message.payload):
-            _LOG.error(
+            _log.error(
                 "another spoke publishes as %s with its key: stop one of them, and join again with the other",
                 self._device,
             )
             return
         self._was_emptied |= not message.payload
         if not self._status_is_false.is_set():
-            _LOG.warning("the bus carried a false status of %s; publishing the true one again", self._device)
+            _log.warning("the bus carried a false status of %s; publishing the true one again", self._device)
         self._status_is_false.set()
 
     def _on_own_skill(self, message: Message) -> None:
@@ -123,7 +123,7 @@ class Presence:
                 async with asyncio.timeout(self._settings.hub_wait_s):
                     await self._hub_seen.wait()
             except TimeoutError:
-                _LOG.debug("no hub has published a status yet")
+                _log.debug("no hub has published a status yet")
         await self._announce()
 
     async def _announce(self) -> None:
@@ -139,7 +139,7 @@ class Presence:
         if self._stale:
             self._has_stale.set()
         if not self.announced.is_set():
-            _LOG.info("%s is on the bus with %d skills", self._device, len(self._registrations))
+            _log.info("%s is on the bus with %d skills", self._device, len(self._registrations))
             self.announced.set()
 
     async def _answer_hubs(self) -> None:

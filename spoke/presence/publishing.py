@@ -16,7 +16,7 @@ from contracts.rates import TokenBucket
 from contracts.wire import Json
 from spoke.settings import PublishingBounds
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _COMPLAIN_EVERY_S = 60.0
 """A skill that publishes too much is logged once a minute, not once a message."""
@@ -135,7 +135,7 @@ class SkillOutlet:
             await link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
         except Disconnected:
             # A state is sent again after the reconnect; an event is dropped.
-            _LOG.info("not sent because the connection is lost: %s", message.topic)
+            _log.info("not sent because the connection is lost: %s", message.topic)
 
     async def _send_all_again(self) -> None:
         with self._lock:
@@ -150,13 +150,13 @@ class SkillOutlet:
         try:
             self._loop.call_soon_threadsafe(self._woken.set)
         except RuntimeError:
-            _LOG.debug("something was published after the spoke had stopped")
+            _log.debug("something was published after the spoke had stopped")
 
     def _complain(self, skill: str, problem: str, name: str) -> None:
         present = time.monotonic()
         if present >= self._complaints.get((skill, problem), 0.0):
             self._complaints[skill, problem] = present + _COMPLAIN_EVERY_S
-            _LOG.warning("%s: %s; %r is dropped", skill, problem, name)
+            _log.warning("%s: %s; %r is dropped", skill, problem, name)
 
 
 def _skill_of(topic: str) -> str:

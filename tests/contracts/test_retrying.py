@@ -3,9 +3,8 @@
 import pytest
 
 from contracts.addresses import Endpoint, broker_endpoint, endpoint, is_loopback
-from contracts.backoff import Backoff
 from contracts.errors import ConfigError
-from contracts.rates import SourceLimit, TokenBucket, TokenBuckets
+from contracts.rates import Backoff, SourceLimit, TokenBucket, TokenBuckets
 
 
 class Clock:

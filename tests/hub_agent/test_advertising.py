@@ -11,7 +11,7 @@ import pytest
 from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from contracts import discovery
+from contracts import addresses
 from hub_agent.advertising import Advertisement, advertise
 from hub_agent.settings import HttpSettings, LanSettings
 from identity.certificates import Authority
@@ -29,13 +29,13 @@ async def looking_around() -> AsyncIterator[Callable[[], set[str]]]:
 
     async with (
         AsyncZeroconf(interfaces=["127.0.0.1"]) as network,
-        AsyncServiceBrowser(network.zeroconf, discovery.SERVICE, handlers=[hear]),
+        AsyncServiceBrowser(network.zeroconf, addresses.DNS_SD_SERVICE, handlers=[hear]),
     ):
         yield lambda: names
 
 
 async def told_of(name: str) -> AsyncServiceInfo:
-    info = AsyncServiceInfo(discovery.SERVICE, name)
+    info = AsyncServiceInfo(addresses.DNS_SD_SERVICE, name)
     async with AsyncZeroconf(interfaces=["127.0.0.1"]) as network:
         assert await info.async_request(network.zeroconf, 60_000)
     return info
@@ -48,14 +48,14 @@ async def test_a_hub_that_others_may_reach_is_announced_and_taken_back_when_it_s
     http = HttpSettings(port=0, lan=lan, base_path="/strawberry")
     async with looking_around() as names:
         async with open_home(tmp_path / "home", http=http) as home:
-            mine = f"Strawberry {home.hub.registry.hub_id[:8]}.{discovery.SERVICE}"
+            mine = f"Strawberry {home.hub.registry.hub_id[:8]}.{addresses.DNS_SD_SERVICE}"
             await eventually(lambda: mine in names())
             info = await told_of(mine)
             assert info.decoded_properties == {
-                discovery.HUB_ID: home.hub.registry.hub_id,
-                discovery.KEY: home.hub.registry.key.kid,
-                discovery.PATH: "/strawberry",
-                discovery.TLS: "1",
+                addresses.TXT_HUB_ID: home.hub.registry.hub_id,
+                addresses.TXT_KEY: home.hub.registry.key.kid,
+                addresses.TXT_PATH: "/strawberry",
+                addresses.TXT_TLS: "1",
             }
             assert info.port == home.hub.lan_port
             assert info.parsed_addresses() == ["127.0.0.1"]

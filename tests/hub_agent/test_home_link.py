@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
-from contracts import home as house
+from contracts import topics
 from contracts.errors import InvalidTopic
 from contracts.joining import Login
 from hub_agent.bus.home_link import open_home_link, purge_home
@@ -101,13 +101,13 @@ async def kept_by(broker: Mosquitto) -> dict[str, bytes]:
 async def test_the_hub_says_there_that_it_is_there(tmp_path: Path, there: Mosquitto) -> None:
     async with watching(there) as watcher:
         async with open_home(tmp_path / "home", home_link=login_at(there)) as home:
-            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
             async with home.client() as client:
                 health = (await client.get("/api/health")).json()
             assert health["home_broker"] == {"connected": True, "mqtt": "5"}
             assert health["status"] == "ok"
-        await eventually(lambda: watcher.kept == {TOPIC: house.OFFLINE})
-    assert await kept_by(there) == {TOPIC: house.OFFLINE}
+        await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_OFFLINE})
+    assert await kept_by(there) == {TOPIC: topics.HOME_OFFLINE}
 
 
 async def test_when_the_hub_dies_its_last_will_says_so(there: Mosquitto, home_topics: HomeTopics) -> None:
@@ -115,12 +115,12 @@ async def test_when_the_hub_dies_its_last_will_says_so(there: Mosquitto, home_to
         watching(there) as watcher,
         open_home_link(login_at(there), home_topics, instance="main") as link,
     ):
-        await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+        await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
         async with taking_its_place(there) as other:
             await eventually(lambda: not link.link.connected)
-            await eventually(lambda: watcher.kept == {TOPIC: house.OFFLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_OFFLINE})
             other.pause()
-            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
 
 
 async def test_the_hub_runs_while_that_broker_is_away_and_is_there_when_it_comes(
@@ -134,12 +134,12 @@ async def test_the_hub_runs_while_that_broker_is_away_and_is_there_when_it_comes
         assert (health["status"], health["broker"]["connected"]) == ("degraded", True)
         there.start()
         async with watching(there) as watcher:
-            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
 
 
 async def test_nothing_of_the_bus_and_no_token_gets_there(tmp_path: Path, there: Mosquitto) -> None:
     async with watching(there) as watcher, open_home(tmp_path / "home", home_link=login_at(there)):
-        await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+        await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
     assert set(watcher.retained) == {TOPIC}
 
 
@@ -149,7 +149,7 @@ async def test_purging_empties_both_brokers_and_the_hub_is_silent_until_it_start
     directory = tmp_path / "home"
     async with watching(there) as watcher:
         async with open_home(directory, home_link=login_at(there)) as home, home.client() as client:
-            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
             answer = (await client.post("/api/purge")).json()
             assert answer["left"] == []
             assert answer["emptied"] >= 2
@@ -159,7 +159,7 @@ async def test_purging_empties_both_brokers_and_the_hub_is_silent_until_it_start
                 assert await kept_by(there) == {}
         assert await kept_by(there) == {}
         async with open_home(directory, home_link=login_at(there)):
-            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
 
 
 async def test_what_an_earlier_process_published_is_purged_too(
@@ -199,11 +199,11 @@ async def test_what_could_not_be_emptied_is_named_and_not_forgotten(
         # Half purged is not purged: the hub goes on there as before.
         there.start()
         async with watching(there) as watcher:
-            await eventually(lambda: watcher.kept == {TOPIC: house.ONLINE})
+            await eventually(lambda: watcher.kept == {TOPIC: topics.HOME_ONLINE})
 
 
 def test_only_names_of_hub_processes_stand_in_the_topic() -> None:
-    assert house.availability("main") == TOPIC
+    assert topics.home_availability("main") == TOPIC
     for wrong in ("a/b", "#", "Main", ""):
         with pytest.raises(InvalidTopic):
-            house.availability(wrong)
+            topics.home_availability(wrong)

@@ -10,7 +10,7 @@ from zeroconf._dns import DNSPointer
 from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncZeroconf
 
-from contracts import discovery
+from contracts import addresses
 from spoke.membership.discovery import Suggestion, look_around
 
 LOOPBACK = ["127.0.0.1"]
@@ -18,8 +18,8 @@ LOOPBACK = ["127.0.0.1"]
 
 def announcement(name: str, *, address: str = "127.0.0.1", port: int = 8443, **told: Any) -> ServiceInfo:
     return ServiceInfo(
-        discovery.SERVICE,
-        f"{name}.{discovery.SERVICE}",
+        addresses.DNS_SD_SERVICE,
+        f"{name}.{addresses.DNS_SD_SERVICE}",
         addresses=[socket.inet_aton(address)],
         port=port,
         properties=told,
@@ -45,7 +45,7 @@ async def heard(*announcements: ServiceInfo) -> list[Suggestion]:
 
 
 def _service(name: str) -> str:
-    return f"{name}.{discovery.SERVICE}"
+    return f"{name}.{addresses.DNS_SD_SERVICE}"
 
 
 @pytest.mark.slow
@@ -80,9 +80,9 @@ async def test_a_name_that_no_hub_can_have_hides_no_other() -> None:
         async def lie() -> None:
             while True:
                 said = DNSOutgoing(const._FLAGS_QR_RESPONSE | const._FLAGS_AA)
-                pointed = f"evil\x1b[2J.{discovery.SERVICE}"
+                pointed = f"evil\x1b[2J.{addresses.DNS_SD_SERVICE}"
                 said.add_answer_at_time(
-                    DNSPointer(discovery.SERVICE, const._TYPE_PTR, const._CLASS_IN, 4500, pointed), 0
+                    DNSPointer(addresses.DNS_SD_SERVICE, const._TYPE_PTR, const._CLASS_IN, 4500, pointed), 0
                 )
                 network.zeroconf.async_send(said)
                 await asyncio.sleep(0.2)
