@@ -72,13 +72,13 @@ class Registry:
         )
 
     async def enrol(self, token: str, public_key: dict[str, Any], *, source: str = "") -> Joined:
-        """Let a device in; see ``Enrolment.enrol``."""
+        """Enrol a device; see ``Enrolment.enrol``."""
         joined = await self.enrolment.enrol(token, public_key, source=source)
         self.directory.put(joined.device)
         return joined
 
     async def approve_join(self, code: str, *, owner: str, name: str | None = None) -> Approved:
-        """Let the device that shows this code in; see ``Joining.approve``."""
+        """Approve the device that shows this code; see ``Joining.approve``."""
         approved = await self.joining.approve(code, owner=owner, name=name)
         self.directory.put(approved.device)
         return approved

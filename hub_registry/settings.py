@@ -105,5 +105,5 @@ class RegistrySettings(_Settings):
 
     @property
     def bus(self) -> Bus:
-        """What a device is told of the bus."""
+        """Addresses and login of the bus, as a device receives them."""
         return Bus(brokers=self.brokers, prefix=self.topic_prefix, login=self.login, ca=self.ca)

@@ -211,7 +211,7 @@ class ServerCertificate:
         return context
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have a context that is in use show this certificate to all who connect from now on.
+        """Make a context that is in use present this certificate to new connections.
 
         Raises:
             ConfigError: If the files cannot be used.

@@ -45,7 +45,7 @@ def join(body: bytes, signature: bytes) -> bytes:
 
 
 def split(payload: bytes) -> tuple[bytes, bytes]:
-    """Take a signed payload apart into body and signature, by position alone.
+    """Split a signed payload into body and signature, by position alone.
 
     Raises:
         BadSignature: If there is no signature where it must stand.

@@ -204,7 +204,7 @@ class Pool:
         return process
 
     def leave(self, session: Session) -> None:
-        """Take back the seat of a session that gave up its process."""
+        """Free the place of a session that gave up its process."""
         self._seated.discard(session)
         self.room_changed()
 

@@ -56,7 +56,7 @@ class Revocations:
         return claims.jti in self._tokens or (only is not None and only[0] != claims.jti)
 
     def add(self, revocation: Revocation) -> None:
-        """Take a revocation in, drop those that nothing can use any more."""
+        """Apply a revocation, and drop those that no token can use any more."""
         at = revocation.before.timestamp()
         for token in revocation.tokens:
             self._tokens[token] = at
@@ -145,7 +145,7 @@ class Login:
 
     @property
     def name(self) -> str:
-        """How it is called in logs."""
+        """Its name in logs."""
         return f"{self.principal.kind} {self.principal.id}"
 
     @staticmethod

@@ -84,7 +84,7 @@ class Connection(BrokerProtocolHandler):
 
     @property
     def name(self) -> str:
-        """How it is called in logs."""
+        """Its name in logs."""
         return self.login.name
 
     @property

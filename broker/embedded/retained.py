@@ -107,7 +107,7 @@ class RetainedStore:
             await self._flush()
 
     def finish(self) -> None:
-        """Have :meth:`run` write what is not in the file yet, and return."""
+        """Make :meth:`run` write what is not in the file yet, and return."""
         self._finished = True
         self._changed.set()
 

@@ -206,7 +206,7 @@ class StrictBroker(Broker):
             connection.peer.abort()
 
     def leave(self, connection: Connection) -> None:
-        """Take a client out of the table and publish its will, if it has one; once."""
+        """Remove a client and publish its will, if it has one; once."""
         if connection.gone:
             return
         connection.gone = True
@@ -228,7 +228,7 @@ class StrictBroker(Broker):
     def receive(
         self, connection: Connection, publication: Publication, acknowledge: Callable[[], None]
     ) -> None:
-        """Take a message in: refuse it, obey it, or route it.
+        """Handle a message: refuse it, obey it, or route it.
 
         A refused message is acknowledged too: MQTT 3.1.1 knows no other answer, and without one the client
         would send it again.

@@ -159,7 +159,7 @@ def _listener(listener: MosquittoListener, max_connections: int) -> Iterator[str
 
 
 def _family(host: str) -> Iterator[str]:
-    """Give the address family of a WebSocket listener; without it Mosquitto listens on all addresses."""
+    """Return the address family of a WebSocket listener; without it Mosquitto listens on all addresses."""
     if host == "::":
         return
     try:

@@ -76,7 +76,7 @@ class DynamicSecurity:
                 await done
 
     async def change(self, commands: Sequence[Command]) -> None:
-        """Have commands done in their order, many in one message.
+        """Run commands in order, many in one message.
 
         Raises:
             NotFound: If one names a client or role that is not there.

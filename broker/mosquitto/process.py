@@ -129,12 +129,12 @@ class RunningMosquitto:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where it listens, in the order of the listeners."""
+        """Its ports, in the order of the listeners."""
         return tuple(each.port for each in self._settings.listeners)
 
     @property
     def url(self) -> str:
-        """Where programs on this machine connect to."""
+        """Its address for programs on this machine."""
         host = _reachable(self._settings.listeners[0].host)
         return f"mqtt://[{host}]:{self.ports[0]}" if ":" in host else f"mqtt://{host}:{self.ports[0]}"
 
@@ -145,7 +145,7 @@ class RunningMosquitto:
         return process.pid if process is not None and process.returncode is None else None
 
     def reload_certificates(self) -> None:
-        """Have it use the certificates that lie in its files now.
+        """Reload the certificates from their files.
 
         No client is disconnected, unless a WebSocket listener has a certificate: then Mosquitto restarts.
         """

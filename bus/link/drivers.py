@@ -39,7 +39,7 @@ class Driver(Protocol):
     """Runs one paho client for the length of one connection."""
 
     def attach(self, client: LeanClient) -> None:
-        """Take the client before it connects."""
+        """Attach to the client before it connects."""
 
     def started(self) -> None:
         """Begin to work: the client's socket is connected, and CONNECT is waiting to be sent."""
@@ -79,7 +79,7 @@ class LoopDriver:
         self._held = 0
 
     def attach(self, client: LeanClient) -> None:
-        """Take the client before it connects."""
+        """Attach to the client before it connects."""
         self._client = client
         client.on_held = self._hold
         client.on_socket_open = without_delay
@@ -173,7 +173,7 @@ class ThreadDriver:
         self._stopped = threading.Event()
 
     def attach(self, client: LeanClient) -> None:
-        """Take the client before it connects."""
+        """Attach to the client before it connects."""
         self._client = client
         client.on_socket_open = without_delay
 

@@ -153,7 +153,7 @@ class Link:
     async def subscribe(
         self, filter_: str, handler: Handler, *, qos: int = 1
     ) -> Callable[[], Awaitable[None]]:
-        """Have a plain function called for each message that matches; also after every reconnect.
+        """Call a plain function for each message that matches, also after every reconnect.
 
         While there is no connection the subscription waits for one.
 
@@ -215,7 +215,7 @@ class Link:
         self._reconnection.resume()
 
     def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-        """Have a coroutine function run after each connect, once all is subscribed again.
+        """Run a coroutine function after each connect, once everything is subscribed again.
 
         Returns:
             A function that takes the callback off again.
@@ -224,7 +224,7 @@ class Link:
         return lambda: self._connected.remove(callback)
 
     def on_disconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have a plain function called each time the connection is lost; gives its undoing."""
+        """Call a plain function each time the connection is lost; return its undoing."""
         self._disconnected.append(callback)
         return lambda: self._disconnected.remove(callback)
 

@@ -59,7 +59,7 @@ class Address(NamedTuple):
 
 
 def parse_addresses(urls: tuple[str, ...]) -> tuple[Address, ...]:
-    """Take the URLs of a broker apart.
+    """Parse the URLs of a broker.
 
     Raises:
         ConfigError: If there is none, or one is not the address of a broker.

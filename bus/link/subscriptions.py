@@ -42,7 +42,7 @@ class Subscriptions:
         self._all: list[Subscription] = []
 
     def add(self, subscription: Subscription) -> bool:
-        """Take one in; whether the broker has to be told."""
+        """Add a subscription; return whether the broker needs it, too."""
         known = self.covers(subscription.filter, subscription.qos)
         self._all.append(subscription)
         return not known

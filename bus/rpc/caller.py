@@ -114,7 +114,7 @@ class Caller:
             self._close(open_call)
 
     async def reserve(self, request: CallRequest) -> "Reservation":
-        """Have a device reserve a call without running it.
+        """Ask a device to reserve a call without running it.
 
         Raises:
             CallError: If it refuses, is not there, or does not answer in time. It has not run then

@@ -118,7 +118,7 @@ def _may_ask(origin: str, scheme: str, host: str) -> bool:
 
 
 def _host(header: str) -> str | None:
-    """Give the name in a Host header, without port and brackets."""
+    """Return the name in a Host header, without port and brackets."""
     try:
         return urlsplit(f"//{header}").hostname
     except ValueError:
@@ -126,6 +126,6 @@ def _host(header: str) -> str | None:
 
 
 def _place(origin: str) -> tuple[str, str, int] | None:
-    """Give scheme, host and port of an origin; None for what is none, such as ``null``."""
+    """Return scheme, host and port of an origin; None if it has none, such as ``null``."""
     found = endpoint(origin)
     return None if found is None else (found.scheme.replace("ws", "http", 1), found.host, found.port)

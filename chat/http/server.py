@@ -45,7 +45,7 @@ class _Server(uvicorn.Server):
 
 
 def _dated(app: ASGIApp) -> ASGIApp:
-    """Give every answer its ``Date``, by which spokes set their clocks.
+    """Add the ``Date`` header to every answer, by which spokes set their clocks.
 
     uvicorn's own is that of its latest tick: the first answers after a suspend bear the time before it.
     """

@@ -68,7 +68,7 @@ def _skipped(home: Home) -> dict[str, str]:
 
 
 def pull(options: argparse.Namespace) -> None:
-    """Let Ollama get a model, and show how far it is."""
+    """Download a model with Ollama and show the progress."""
     asyncio.run(_pull(options))
 
 
@@ -84,7 +84,7 @@ async def _pull(options: argparse.Namespace) -> None:
 
 
 async def pull_model(address: str, key: SecretStr | None, name: str) -> int:
-    """Let an Ollama get a model and show how far it is; gives the bytes of its files.
+    """Download a model with an Ollama and show the progress; return the size of its files in bytes.
 
     Raises:
         NotFound: If the library has no such model.

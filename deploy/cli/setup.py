@@ -156,7 +156,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
 
 
 def _choose_local(server: Model) -> LocalModel | None:
-    """Let a person choose among the models that Ollama has, or get another one."""
+    """Ask which of Ollama's models to use, or which one to download."""
     # Questions are asked outside of the event loop, which would keep a Ctrl-C to itself.
     (found,) = asyncio.run(ask_ollamas([server]))
     if found.problem:

@@ -72,7 +72,7 @@ def check_memory(*, hub: bool) -> Iterator[Check]:
 
 
 def judge_memory(total: int, available: int, *, hub: bool) -> Check:
-    """Say whether so many bytes are enough for a hub, or for a spoke alone."""
+    """Check whether this many bytes are enough for a hub, or for a spoke alone."""
     needed, free = _NEEDED_MB["hub" if hub else "spoke"]
     detail = f"{available // _MB} of {total // _MB} MB free"
     if total < needed * _MB:

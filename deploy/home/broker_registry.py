@@ -79,7 +79,7 @@ def provisioned_broker(home: Home) -> OurBroker | None:
 
 @contextmanager
 def announced(home: Home, broker: OurBroker) -> Iterator[None]:
-    """Say that this process runs a broker, for as long as the block lasts; it must hold ``home.broker``."""
+    """Announce that this process runs a broker while the block lasts; it must hold ``home.broker``."""
     write_private(home.broker_run_file, json.dumps({**asdict(broker), "pid": os.getpid()}, indent=2).encode())
     try:
         yield

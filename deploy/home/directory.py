@@ -46,7 +46,7 @@ class Home:
 
     @property
     def broker(self) -> Path:
-        """What a broker that this home runs keeps: retained messages, revocations, logins."""
+        """Data of a broker that this home runs: retained messages, revocations, logins."""
         return self.directory / "broker"
 
     @property
@@ -56,7 +56,7 @@ class Home:
 
     @property
     def enrolment_file(self) -> Path:
-        """What a spoke knows of the hub that it has joined."""
+        """Enrolment and data of the spoke of this machine."""
         return self.spoke / "enrolment.json"
 
     @property
@@ -116,7 +116,7 @@ class Home:
 
     @property
     def chat_history_file(self) -> Path:
-        """What was typed at the prompt of ``strawberry chat``."""
+        """Input history of ``strawberry chat``."""
         return self.directory / "chat_history"
 
 

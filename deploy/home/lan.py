@@ -68,7 +68,7 @@ class Lan:
         return tuple(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host in self.hosts)
 
     def on_renewed(self, reload: Callable[[], None]) -> None:
-        """Have a function called when a new certificate lies where the old one was."""
+        """Call a function when a new certificate has replaced the old one."""
         self._reloads.append(reload)
 
     async def keep(self, home: Home) -> None:
@@ -183,7 +183,7 @@ class Provided:
         return days_left(self.certificate)
 
     def describe(self) -> Iterator[str]:
-        """Say what was made and what there is, in lines for a person."""
+        """Return lines for a person: what was made and what exists."""
         if self.made_authority:
             yield "made the certificate authority of this home"
         verb = "made a server certificate" if self.made_certificate else "server certificate"

@@ -39,7 +39,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str] = os.environ) -> Self:
-        """Take it out of the environment, so that no child of this process speaks in its name."""
+        """Remove it from the environment, so that no child process can report in its name."""
         address = environment.pop("NOTIFY_SOCKET", None)
         period = environment.pop("WATCHDOG_USEC", "")
         process = environment.pop("WATCHDOG_PID", "")
@@ -48,16 +48,16 @@ class ServiceManager:
         return cls(address or None, watchdog_s)
 
     def ready(self, status: str) -> None:
-        """Say that the service serves now."""
+        """Report that the service is ready."""
         self._is_starting = False
         self._send("READY=1", _status(status))
 
     def status(self, text: str) -> None:
-        """Say in words how it is, for ``systemctl status``."""
+        """Report its state in words, for ``systemctl status``."""
         self._send(_status(text))
 
     def stopping(self) -> None:
-        """Say that it ends on purpose."""
+        """Report that it is stopping."""
         self._send("STOPPING=1", _status("ending what runs"))
 
     @asynccontextmanager

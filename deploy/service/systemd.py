@@ -187,7 +187,7 @@ class Systemd:
         return _run(words).returncode == 0
 
     def _linger(self) -> Iterable[str]:
-        """Say what is missing for a user's service to run while the user is not logged in."""
+        """Return what is missing for a user's service to run while the user is not logged in."""
         if self.system:
             return
         name = getpass.getuser()

@@ -33,7 +33,7 @@ class Lan:
 
     @property
     def host(self) -> str:
-        """Where it listens, as it was set."""
+        """Its configured address."""
         return self._settings.host
 
     @property
@@ -60,7 +60,7 @@ class Lan:
         return frozenset(name.lower() for name in (*self._settings.names, *certified))
 
     async def watch(self) -> None:
-        """Take up renewed certificates, until cancelled."""
+        """Reload renewed certificates until cancelled."""
         while self._shown is not None:
             await asyncio.sleep(self._settings.look_s)
             self._shown.look()

@@ -80,7 +80,7 @@ class PublishedTopics:
             self.empty(self._known.pop(device, {}))
 
     def empty(self, outdated: Iterable[str]) -> None:
-        """Have the broker retain nothing on these topics."""
+        """Empty these retained topics on the broker."""
         self._outdated.update(dict.fromkeys(outdated))
         if self._outdated:
             self._work.set()

@@ -208,7 +208,7 @@ class _RetainedTopics:
         await self._link.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
 
     async def empty(self, emptied: Iterable[str]) -> None:
-        """Have the broker retain nothing on these topics.
+        """Empty these retained topics on the broker.
 
         Raises:
             Disconnected: While there is no connection.

@@ -50,7 +50,7 @@ class Device:
 
     @property
     def profile(self) -> DeviceProfile:
-        """What the hub sends the device about its names."""
+        """The names of the device, as the hub sends them to it."""
         return DeviceProfile(
             name=self.display_name, key=self.key, aliases=self.aliases, area=self.area, floor=self.floor
         )

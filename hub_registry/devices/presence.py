@@ -60,7 +60,7 @@ class Presence:
         return self.state in (State.ONLINE, State.UNCONFIRMED)
 
     def hear(self, status: DeviceStatus, *, retained: bool, at: float) -> str | None:
-        """Take in a status whose signature holds.
+        """Apply a status whose signature was checked.
 
         Args:
             status: What the device, or the broker on its behalf, said.

@@ -200,7 +200,7 @@ class Agent:
             await self._answer_here(turn, emit, reason=str(doubt), can_act=False)
 
     async def _answer_here(self, turn: Turn, emit: Emit, *, reason: str, can_act: bool) -> None:
-        """Have this device's own model answer."""
+        """Let this device's own model answer."""
         if not self._settings.models.usable:
             emit(self._no_model(reason) if can_act else _UNKNOWN)
             return

@@ -100,7 +100,7 @@ class HubTurns:
         return turn in self._running
 
     async def run(self, turn: Turn, emit: Emit, *, began: Callable[[], Awaitable[None]]) -> None:
-        """Have the hub answer, and pass on its events; ends with ``TurnFinal`` or ``TurnError``.
+        """Ask the hub, and pass on its events; ends with ``TurnFinal`` or ``TurnError``.
 
         What it raises is raised within ``hub_s``, whatever the hub does.
 

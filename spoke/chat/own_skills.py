@@ -106,7 +106,7 @@ class OwnSkills(DirectoryCatalogue):
         self.finder.close()
 
     def refresh(self) -> None:
-        """Take over the names that the hub has given the device since the last call."""
+        """Apply the names that the hub has given the device since the last call."""
         profile = self._profile()
         if profile is not None and profile != self.own.profile:
             self.own = replace(self.own, profile=profile)

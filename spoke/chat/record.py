@@ -217,7 +217,7 @@ class SpokeRecord:
         return await self._database.read(work)
 
     async def pushed(self, turns: Iterable[str]) -> None:
-        """Take turns out of the outbox."""
+        """Remove turns from the outbox."""
         ids = list(turns)
 
         def work(connection: sqlite3.Connection) -> None:
@@ -243,7 +243,7 @@ class SpokeRecord:
         return await self._database.read(work)
 
     async def cache(self, turns: Sequence[TurnRecord]) -> None:
-        """Take over turns as the hub records them."""
+        """Store turns as the hub records them."""
 
         def work(connection: sqlite3.Connection) -> None:
             for turn in turns:

@@ -64,7 +64,7 @@ class Sync:
         self._one = asyncio.Lock()
 
     def wake(self) -> None:
-        """Have `run` sync soon."""
+        """Make `run` sync soon."""
         self._wanted.set()
 
     async def push(self) -> None:

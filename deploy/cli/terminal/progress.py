@@ -28,7 +28,7 @@ class Progress:
         return sum(self._totals.values())
 
     def text(self, step: PullStep, now: float) -> str:
-        """Take a step and put it into words.
+        """Return a step in words.
 
         Args:
             now: Seconds of a clock that never goes back.
