@@ -6,11 +6,12 @@ expression, or branch without end.
 
 import functools
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from referencing import Registry
 
 from contracts.wire import Json
@@ -26,44 +27,109 @@ _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
 
 
-def check_schema(schema: Mapping[str, Json]) -> None:
-    """Check that every keyword has a value of the form that JSON Schema (2020-12) gives it.
+_DEFINITION: Final = re.compile(r"#/\$defs/[^/~%]+$")
+_TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+
+
+def check_schema(schema: Json) -> None:
+    """Check that every keyword that constrains a value has the form that JSON Schema (2020-12) gives it.
+
+    Keywords that constrain nothing may have any value. Written by hand, because checking against the
+    meta-schema takes milliseconds for each method of each device, at every start.
 
     Raises:
         ValueError: The schema is malformed, or too deep.
     """
-    _check_depth(schema, 0)
-    _check_text(json.dumps(schema))
+    _check(schema, "", 0)
 
 
-@functools.lru_cache(maxsize=2_048)
-def _check_text(schema: str) -> None:
-    try:
-        Draft202012Validator.check_schema(json.loads(schema))
-    except SchemaError as error:
-        where = ".".join(str(step) for step in error.absolute_path)
-        raise ValueError(f"malformed JSON Schema at {where or 'its top'}: {error.message[:200]}") from None
-
-
-def _check_depth(schema: Json, depth: int) -> None:
+def _check(schema: Json, path: str, depth: int) -> None:
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        raise _malformed(path, "must be an object or a boolean")
     if depth > _MAX_DEPTH:
         raise ValueError(f"the JSON Schema is nested more than {_MAX_DEPTH} levels deep")
-    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    for child in children:
-        _check_depth(child, depth + 1)
+    for key, value in schema.items():
+        place = f"{path}.{key}" if path else key
+        if key in _SINGLE:
+            _check(value, place, depth + 1)
+        elif key in _OF_NAMES:
+            if not isinstance(value, dict):
+                raise _malformed(place, "must be an object")
+            for name, child in value.items():
+                _check(child, f"{place}.{name}", depth + 1)
+        elif key in _LISTS:
+            if not isinstance(value, list) or not value:
+                raise _malformed(place, "must be a list that is not empty")
+            for number, child in enumerate(value):
+                _check(child, f"{place}[{number}]", depth + 1)
+        elif (form := _FORMS.get(key)) is not None and not form[0](value):
+            raise _malformed(place, f"must be {form[1]}")
+
+
+def _malformed(path: str, reason: str) -> ValueError:
+    return ValueError(f"malformed JSON Schema: {path[:200] or 'it'} {reason}")
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _is_names(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_type(value: Json) -> bool:
+    names = [value] if isinstance(value, str) else value
+    return _is_names(names) and bool(names) and _TYPES.issuperset(names)
+
+
+def _is_definition(value: Json) -> bool:
+    # A pointer to anywhere else could reach a part that is not checked as a schema.
+    return isinstance(value, str) and _DEFINITION.match(value) is not None
+
+
+_FORMS: Final[dict[str, tuple[Callable[[Json], bool], str]]] = {
+    "type": (_is_type, "a type or a list of types"),
+    "required": (_is_names, "a list of names"),
+    "enum": (lambda value: isinstance(value, list), "a list"),
+    "uniqueItems": (lambda value: isinstance(value, bool), "a boolean"),
+    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "dependentRequired": (
+        lambda value: isinstance(value, dict) and all(map(_is_names, value.values())),
+        "an object of lists of names",
+    ),
+    "$ref": (_is_definition, "a reference to a definition, '#/$defs/NAME'"),
+    **dict.fromkeys(("pattern", "format"), (lambda value: isinstance(value, str), "a string")),
+    **dict.fromkeys(
+        ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (_is_number, "a finite number")
+    ),
+    **dict.fromkeys(
+        (
+            *("minLength", "maxLength", "minItems", "maxItems"),
+            *("minProperties", "maxProperties", "minContains", "maxContains"),
+        ),
+        (_is_count, "a count"),
+    ),
+}
 
 
 @functools.lru_cache(maxsize=2_048)
 def validator(schema: str) -> Draft202012Validator:
     """Compile a schema, given as JSON text.
 
-    Regular expressions are left out: the device checks them itself. References lead nowhere but into the
-    schema.
+    Only known keywords are kept. Regular expressions are not among them: the device checks those itself.
+    References lead to the schema's own definitions only.
 
     Raises:
-        ValueError: It branches too much to be checked.
+        ValueError: It branches too much to be checked, or refers to something that is not a definition.
     """
-    safe = _without_patterns(json.loads(schema))
+    safe = _rebuilt(json.loads(schema))
     if _branches(safe, safe.get("$defs", {}), {}) > MAX_BRANCHES:
         raise ValueError("the schema branches too much")
     # An empty registry, because the default one fetches references from the network.
@@ -92,20 +158,26 @@ def _branches(schema: Json, definitions: Mapping[str, Json], known: dict[str, in
     return count
 
 
-def _without_patterns(schema: Json) -> Any:
+def _rebuilt(schema: Json) -> Any:
+    """Return the parts of a schema that are safe to run: known keywords, references to definitions."""
     if not isinstance(schema, dict):
         return schema
-    safe = {key: value for key, value in schema.items() if key not in ("pattern", "patternProperties")}
+    safe = {key: value for key, value in schema.items() if key in _KEPT}
+    if "$ref" in safe and not _is_definition(safe["$ref"]):
+        raise ValueError("a reference leads out of the schema's definitions")
     if "patternProperties" in schema:
         # What they allowed would now count as additional.
         safe.pop("additionalProperties", None)
     for key in _OF_NAMES:
         if key in safe:
-            safe[key] = {name: _without_patterns(child) for name, child in safe[key].items()}
+            safe[key] = {name: _rebuilt(child) for name, child in safe[key].items()}
     for key in _LISTS:
         if key in safe:
-            safe[key] = [_without_patterns(child) for child in safe[key]]
+            safe[key] = [_rebuilt(child) for child in safe[key]]
     for key in _SINGLE:
         if key in safe:
-            safe[key] = _without_patterns(safe[key])
+            safe[key] = _rebuilt(safe[key])
     return safe
+
+
+_KEPT: Final = frozenset({*_OF_NAMES, *_LISTS, *_SINGLE, *_FORMS, "const"} - {"pattern", "format"})

@@ -224,11 +224,15 @@ class Agent:
 
     def _no_model(self, reason: str) -> TurnError:
         models = self._settings.models
-        said = "; ".join(models.problems) or "this device has no model configured"
+        said = "; ".join(models.problems) or "no model is configured"
         examples = self._skills.finder.examples(self._settings.household.language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         hint = " ".join(filter(None, (works, models.hint)))
-        return TurnError(code="no_model", message=f"no answer: {reason}; {said}", hint=hint)
+        return TurnError(
+            code="no_model",
+            message=f"no answer from the hub ({reason}) or from this device ({said})",
+            hint=hint,
+        )
 
     def _caller(self, turn: Turn) -> OwnCaller:
         actor = Actor(user=self._owner, device=turn.device, agent=AGENTS[0], turn=turn.id)

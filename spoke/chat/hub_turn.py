@@ -323,4 +323,4 @@ def _headers(turn: Turn) -> dict[str, str]:
 def _reason(status: int, body: Json) -> str:
     error = body.get("error") if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
-    return f"the hub says: {message}" if message else f"the hub answered with status {status}"
+    return message or f"it answered with status {status}"

@@ -1,0 +1,57 @@
+"""Schemas of devices: what is refused, and what is never run."""
+
+import json
+
+import pytest
+
+from agent_core.skills.foreign_schema import check_schema, validator
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": [1, 2]}, "properties"),
+        ({"required": 5}, "required"),
+        ({"properties": {"a": {"items": {"type": 7}}}}, "properties.a.items.type"),
+        ({"anyOf": []}, "anyOf"),
+        ({"minimum": float("nan")}, "minimum"),
+        ({"maxLength": 10**30}, "maxLength"),
+        ({"$defs": {"A": 1}}, "$defs.A"),
+        ({"$ref": 1}, "$ref"),
+    ],
+    ids=str,
+)
+def test_a_malformed_schema_is_refused_with_its_place(schema: dict[str, object], place: str) -> None:
+    with pytest.raises(ValueError, match="malformed JSON Schema") as error:
+        check_schema(schema)
+    assert f"{place} must be" in str(error.value)
+
+
+def test_a_schema_that_is_nested_without_end_is_refused() -> None:
+    schema: dict[str, object] = {}
+    for _ in range(100):
+        schema = {"items": schema}
+    with pytest.raises(ValueError, match="nested"):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"unevaluatedProperties": {"pattern": "^(a+)+$"}},
+    ],
+    ids=str,
+)
+def test_no_pattern_of_a_device_is_ever_run(schema: dict[str, object]) -> None:
+    # With the pattern, this one value would take hours.
+    assert validator(json.dumps(schema)).is_valid({"a": "a" * 40 + "!"})
+
+
+def test_a_reference_to_anything_but_a_definition_is_refused() -> None:
+    # Only a keyword that nobody checks as a schema holds the pattern.
+    schema = {"properties": {"a": {"$ref": "#/x-hidden"}}, "x-hidden": {"pattern": "^(a+)+$"}}
+    with pytest.raises(ValueError, match=r"properties\.a\.\$ref must be a reference to a definition"):
+        check_schema(schema)
+    with pytest.raises(ValueError, match="out of the schema's definitions"):
+        validator(json.dumps(schema))
