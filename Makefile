@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_registry hub_agent spoke deploy
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
-PYTEST := $(BIN)/python -m pytest --numprocesses logical --dist worksteal --durations 15 --durations-min 2
+PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 15 --durations-min 2 --numprocesses
 CHAOS_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
@@ -30,13 +30,14 @@ run: $(READY)  ## Broker, hub and a local spoke with the sample skills, on loopb
 	@exec $(BIN)/strawberry up
 
 test: $(READY)  ## The tests that are quick, in parallel (minutes)
-	@$(PYTEST) -m "not slow"
+	@# One worker more than cores: these tests mostly wait for processes and sockets.
+	@$(PYTEST) "$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')" -m "not slow"
 
 test-slow: $(READY)  ## The others: kills, clocks, cut wires
-	@$(PYTEST) -m slow
+	@$(PYTEST) logical -m slow
 
 test-all: $(READY)  ## All tests
-	@$(PYTEST)
+	@$(PYTEST) logical
 
 chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
 	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
