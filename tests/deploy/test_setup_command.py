@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -187,8 +188,9 @@ class Person:
             for question, answer in answers:
                 self._read(master, until=question)
                 if answer == CTRL_C:
-                    asking.send_signal(signal.SIGINT)
-                os.write(master, answer.encode())
+                    _interrupt(asking)
+                else:
+                    os.write(master, answer.encode())
             self._read(master, until=None)
             self.code = asking.wait()
             watchdog.cancel()
@@ -205,6 +207,17 @@ class Person:
                 return
             self.seen += piece.decode("utf-8", "replace")
         self._answered = self.seen.index(until, self._answered) + len(until)
+
+
+def _interrupt(asking: "subprocess.Popen[bytes]") -> None:
+    """Press Ctrl-C, and again where nothing happens.
+
+    Python handles a signal between two steps: one that arrives just before it blocks in reading waits there.
+    """
+    while asking.poll() is None:
+        asking.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            asking.wait(timeout=2)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is one of POSIX")
