@@ -145,6 +145,8 @@ class Probe:
         """Log out."""
         self._client.disconnect()
         await asyncio.to_thread(self._client.loop_stop)
+        # paho leaves the sockets that wake its thread to its finalizer, which may run after theirs.
+        self._client._reset_sockets(sockpair_only=True)
 
     async def subscribe(self, filter_: str) -> bool:
         """Subscribe; whether the broker granted it."""

@@ -203,6 +203,8 @@ class ThreadDriver:
         self._stopped.set()
         self._room.release()
         await asyncio.to_thread(self._client.loop_stop)
+        # paho leaves the sockets that wake its thread to its finalizer, which may run after theirs.
+        self._client._reset_sockets(sockpair_only=True)
 
     def _empty(self) -> None:
         # Cleared first: what is appended from here on wakes the loop once more, and nothing is lost.

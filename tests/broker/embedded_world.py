@@ -108,6 +108,7 @@ class Client:
     async def stop(self) -> None:
         self.paho.disconnect()
         await asyncio.to_thread(self.paho.loop_stop)
+        self.paho._reset_sockets(sockpair_only=True)
 
     async def _wait(self, mid: int) -> list[int]:
         return await asyncio.wait_for(self._answers.setdefault(mid, self._loop.create_future()), QUICK_S)

@@ -66,6 +66,7 @@ async def watching(mosquitto: Mosquitto, filter_: str) -> AsyncIterator[asyncio.
     finally:
         client.disconnect()
         await asyncio.to_thread(client.loop_stop)
+        client._reset_sockets(sockpair_only=True)
 
 
 async def test_others_see_the_properties_of_mqtt_5(link: Link, mosquitto: Mosquitto) -> None:

@@ -85,6 +85,7 @@ class Bus:
     def __exit__(self, *_: object) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets(sockpair_only=True)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish, and wait until the broker has it."""

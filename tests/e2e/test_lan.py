@@ -238,6 +238,7 @@ def test_a_login_is_used_over_tls_and_over_websocket_with_tls(home: House, broke
         wait_for(lambda seen=seen: "hub/main/status" in seen, what=f"the hub to be seen at {url}")
         client.disconnect()
         client.loop_stop()
+        client._reset_sockets(sockpair_only=True)
 
 
 def test_the_local_spoke_stays_on_loopback(home: House) -> None:
