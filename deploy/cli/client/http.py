@@ -6,7 +6,7 @@ import socket
 import ssl
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -84,16 +84,14 @@ class HubClient:
             StrawberryError: As ``request``, and where the stream ends before its end mark.
         """
         connection, response = self._send("POST", path, body, headers=headers)
-        with closing(connection):
-            try:
-                for line in response:
-                    text = line.decode("utf-8", "replace").strip()
-                    if text == "data: [DONE]":
-                        return
-                    if text.startswith("data:"):
-                        yield json.loads(text.removeprefix("data:"))
-            except (OSError, http.client.HTTPException, ValueError):
-                pass
+        # However the stream ends without its mark, it is the same error below.
+        with closing(connection), suppress(OSError, http.client.HTTPException, ValueError):
+            for line in response:
+                text = line.decode("utf-8", "replace").strip()
+                if text == "data: [DONE]":
+                    return
+                if text.startswith("data:"):
+                    yield json.loads(text.removeprefix("data:"))
         raise StrawberryError("the answer broke off", hint="What was done so far stays done; ask again.")
 
     def _send(
