@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, UserMessage
-from contracts.chat import Exchange
-from contracts.events import SkillCalled, TurnEvent
+from contracts.chat import Exchange, SkillCalled, TurnEvent
 
 _NO_ANSWER: Final = "(no answer)"
 _LINE_CHARS: Final = 200

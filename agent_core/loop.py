@@ -29,8 +29,7 @@ from agent_core.tools.native import NativeMode
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset
 from agent_core.turn import Emit, TurnContext, streamed
-from contracts.errors import GatewayError, NoModel
-from contracts.events import (
+from contracts.chat import (
     Mode,
     Notice,
     TextDelta,
@@ -40,6 +39,7 @@ from contracts.events import (
     TurnEvent,
     TurnFinal,
 )
+from contracts.errors import GatewayError, NoModel
 
 _SAME_FAILURES: Final = 3
 """How often the very same call may fail; a model that repeats it then does not recover by itself."""

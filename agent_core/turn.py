@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from contracts.events import TurnError, TurnEvent, TurnFinal
+from contracts.chat import TurnError, TurnEvent, TurnFinal
 
 _logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Reach, Row
-from contracts.events import TurnFinal
+from contracts.chat import TurnFinal
 from contracts.registration import Method
 from tests.model_server import Says, ScriptedCall
 

@@ -8,9 +8,8 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from agent_core.conversation import call_line, storable
-from contracts.chat import MAX_DID, ChatRequest, TurnState
+from contracts.chat import MAX_DID, ChatRequest, Mode, TextDelta, TurnError, TurnEvent, TurnFinal, TurnState
 from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
-from contracts.events import Mode, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.rates import Backoff
 from identity.ids import uuid7
 

@@ -1,4 +1,4 @@
-"""Who is there: status, heartbeat and the hub's own status."""
+"""Who is there, and what devices and the hub announce: statuses, heartbeats, states and events."""
 
 from typing import Annotated, Literal
 
@@ -93,6 +93,35 @@ class HubStatus(Wire):
     started_at: Timestamp
     session: str
     version: str = ""
+
+
+class UserEvent(Wire):
+    """Hub → a user and the admins: ``users/{user}/events/{kind}``."""
+
+    kind: Literal["user_event"] = "user_event"
+    at: Timestamp
+    subject: str
+    data: Json = None
+
+
+class WatcherState(Wire):
+    """Hub → all: what a watcher is doing."""
+
+    kind: Literal["watcher"] = "watcher"
+    name: str
+    state: Literal["active", "paused", "failed"]
+    at: Timestamp
+    last_decision: str = ""
+
+
+class CaptureState(Wire):
+    """Hub → all: what a capture is recording."""
+
+    kind: Literal["capture"] = "capture"
+    name: str
+    state: Literal["active", "stopped", "failed"]
+    at: Timestamp
+    messages: int = 0
 
 
 class Revocation(Part):

@@ -13,9 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from contracts.chat import ChatReply, ChatRequest
 from contracts.errors import InvalidMessage, InvalidTopic
-from contracts.events import CaptureState, UserEvent, WatcherState
 from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
-from contracts.presence import DeviceStatus, Emitted, Heartbeat, HubStatus, Revocation, State
+from contracts.presence import (
+    CaptureState,
+    DeviceStatus,
+    Emitted,
+    Heartbeat,
+    HubStatus,
+    Revocation,
+    State,
+    UserEvent,
+    WatcherState,
+)
 from contracts.registration import Registration
 from contracts.rpc import REPLY, Call, Control
 from contracts.validation import explain

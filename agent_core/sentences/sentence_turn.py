@@ -8,8 +8,8 @@ from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.responses import response_text
 from agent_core.tools.skill_calls import Confirmer, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext, streamed
+from contracts.chat import TextDelta, TurnEvent, TurnFinal
 from contracts.errors import CallError
-from contracts.events import TextDelta, TurnEvent, TurnFinal
 
 
 def run_sentence(

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 from agent_core.search.catalogue import Catalogue, Target
 from agent_core.skills.arguments import check_arguments
 from agent_core.turn import TurnContext
+from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.errors import CallError, ErrorCode
-from contracts.events import ConfirmationWanted, SkillCalled
 from contracts.wire import Json
 
 _MAX_DETAIL: Final = 2_000

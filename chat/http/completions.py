@@ -13,9 +13,17 @@ from pydantic import Field
 
 from chat.http.streams import DONE, event
 from chat.turns import Turn
-from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, Exchange
+from contracts.chat import (
+    AGENTS,
+    MAX_MESSAGE,
+    ChatRequest,
+    Exchange,
+    TextDelta,
+    TurnError,
+    TurnEvent,
+    TurnFinal,
+)
 from contracts.errors import InvalidMessage
-from contracts.events import TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.wire import Json, Part
 
 _MAX_NOTES: Final = 4_000

@@ -14,9 +14,8 @@ from chat.http.requests import read
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, TurnError
 from contracts.errors import InvalidMessage, NotFound
-from contracts.events import TurnError
 from contracts.names import Token
 
 Caller = TypeVar("Caller")

@@ -17,7 +17,7 @@ from typing import Final
 from bus.link import Link, Message
 from chat.tasks import open_tasks
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatRequest
+from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError
 from contracts.claims import Claims
 from contracts.errors import (
     Conflict,
@@ -27,7 +27,6 @@ from contracts.errors import (
     StrawberryError,
     TooManyRequests,
 )
-from contracts.events import TurnError
 from contracts.rates import TokenBucket
 from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.chat.assistant import Assistant

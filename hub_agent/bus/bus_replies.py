@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from bus.link import Link
 from contracts import topics
-from contracts.chat import ChatReply
+from contracts.chat import ChatReply, TurnError, TurnEvent, TurnFinal
 from contracts.errors import (
     Conflict,
     Disconnected,
@@ -18,7 +18,6 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from contracts.events import TurnError, TurnEvent, TurnFinal
 from identity.envelope import Seal
 
 _log = logging.getLogger(__name__)

@@ -23,12 +23,12 @@ from contracts.chat import (
     ChatRequest,
     ConversationSummary,
     Exchange,
+    TurnEvent,
     TurnRecord,
     TurnState,
     check_agent,
 )
 from contracts.errors import NoModel
-from contracts.events import TurnEvent
 from contracts.rpc import Actor
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import RateLimit

@@ -17,8 +17,8 @@ from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import answer, read
 from chat.http.streams import Connections, farewell
+from contracts.chat import TurnEvent
 from contracts.errors import CallError, ErrorCode, Forbidden
-from contracts.events import TurnEvent
 from contracts.names import MethodName, SkillName, Token
 from contracts.rpc import Actor
 from contracts.wire import Json

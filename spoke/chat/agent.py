@@ -21,12 +21,14 @@ from contracts.chat import (
     ChatRequest,
     ConversationSummary,
     Exchange,
+    Notice,
+    TurnError,
+    TurnEvent,
     TurnRecord,
     TurnState,
     check_agent,
 )
 from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
-from contracts.events import Notice, TurnError, TurnEvent
 from contracts.rpc import Actor
 from spoke.chat.hub_turn import HubTurns
 from spoke.chat.own_skills import OwnCaller, OwnSkills

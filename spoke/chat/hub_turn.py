@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from agent_core.turn import Emit
 from chat.turns import Turn
-from contracts.chat import AGENTS
+from contracts.chat import AGENTS, TURN_EVENT, TextDelta, TurnError, TurnFinal
 from contracts.errors import (
     Conflict,
     GatewayError,
@@ -27,7 +27,6 @@ from contracts.errors import (
     StrawberryError,
     Unsure,
 )
-from contracts.events import TURN_EVENT, TextDelta, TurnError, TurnFinal
 from contracts.wire import Json
 from spoke.chat.hub_health import HubHealth
 from spoke.membership.hub_connection import HubConnection

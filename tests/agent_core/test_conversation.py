@@ -4,8 +4,7 @@ import pytest
 
 from agent_core.conversation import call_line, messages_of, storable
 from agent_core.gateway.protocol import AssistantMessage, UserMessage
-from contracts.chat import Exchange
-from contracts.events import SkillCalled
+from contracts.chat import Exchange, SkillCalled
 
 
 def test_an_exchange_without_an_answer_is_shown_as_such() -> None:

@@ -16,7 +16,7 @@ from agent_core.limits import TurnLimits
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.tools.toolset import ToolOutcome
 from agent_core.turn import TurnContext
-from contracts.events import (
+from contracts.chat import (
     Notice,
     TextDelta,
     ToolCalled,

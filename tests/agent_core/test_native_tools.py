@@ -18,8 +18,8 @@ from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describ
 from agent_core.tools.native import NativeLimits, NativeMode, NativeToolset
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
+from contracts.chat import ConfirmationWanted, SkillCalled, TextDelta, ToolReturned, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
-from contracts.events import ConfirmationWanted, SkillCalled, TextDelta, ToolReturned, TurnEvent, TurnFinal
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool

@@ -28,8 +28,8 @@ from agent_core.gateway.protocol import (
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.models.ollama import ollama_address, open_ollama
+from contracts.chat import Notice, TurnFinal
 from contracts.errors import ConfigError, GatewayError, NotFound
-from contracts.events import Notice, TurnFinal
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama
 

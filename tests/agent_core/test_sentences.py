@@ -6,8 +6,8 @@ import pytest
 from agent_core.search.catalogue import SearchPage, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.sentence_turn import run_sentence
+from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
-from contracts.events import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 

@@ -10,8 +10,8 @@ from agent_core.gateway.protocol import ToolCall
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome
 from agent_core.turn import TurnContext
+from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.errors import CallError, ErrorCode, SandboxError
-from contracts.events import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host.limits import Deadline, RunLimits

@@ -12,8 +12,8 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.tools.toolset import SkillToolset, ToolLimits
+from contracts.chat import ConfirmationWanted, SkillCalled, ToolReturned, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
-from contracts.events import ConfirmationWanted, SkillCalled, ToolReturned, TurnEvent, TurnFinal
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool

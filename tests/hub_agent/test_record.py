@@ -9,9 +9,8 @@ import httpx
 import pytest
 
 from chat.turns import Turn
-from contracts.chat import MAX_PUSHED, ChatRequest, PushedTurns, TurnRecord
+from contracts.chat import MAX_PUSHED, ChatRequest, PushedTurns, TurnFinal, TurnRecord
 from contracts.errors import Conflict, Forbidden, NotFound
-from contracts.events import TurnFinal
 from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import Store, open_store
 from tests.hub_agent.home import Home

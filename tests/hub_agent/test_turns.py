@@ -8,9 +8,8 @@ import pytest
 
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, TextDelta, TurnEvent, TurnFinal
 from contracts.errors import Conflict, GatewayError, StorageError, TooManyRequests
-from contracts.events import TextDelta, TurnEvent, TurnFinal
 from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import open_store
 from tests.hub_registry.spokes import eventually

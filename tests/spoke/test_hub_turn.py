@@ -11,9 +11,8 @@ import pytest
 
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, TurnEvent, TurnFinal
 from contracts.errors import NotServed, StrawberryError, Unsure
-from contracts.events import TurnEvent, TurnFinal
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.hub_turn import HubTurns
 from spoke.membership.hub_http import HubHttp

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from chat.turns import Turn
-from contracts.chat import MAX_PUSHED, ChatRequest, TurnRecord
+from contracts.chat import MAX_PUSHED, ChatRequest, TextDelta, TurnError, TurnFinal, TurnRecord
 from contracts.errors import ConfigError, Conflict, StorageError
-from contracts.events import TextDelta, TurnError, TurnFinal
 from spoke.chat.database import FILE_NAME
 from spoke.chat.record import SpokeRecord, open_record
 

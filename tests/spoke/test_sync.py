@@ -17,9 +17,8 @@ from pydantic import SecretStr
 
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, TurnFinal
 from contracts.errors import HubBroken, Unauthorized
-from contracts.events import TurnFinal
 from hub_agent.chat.record import ConversationRecord
 from identity.keys import KeyPair
 from spoke.chat.hub_health import HubHealth
