@@ -14,11 +14,12 @@ from sqlmodel import Session, create_engine
 
 from contracts.errors import ConfigError, StorageError
 from hub_registry.storage.migrations.versions import v0001_initial as initial
+from hub_registry.storage.migrations.versions import v0002_device_trust as second
 from identity.files import make_private_directory
 
 T = TypeVar("T")
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """The newest revision. Known here so that Alembic (0.3 s) is imported only to run a migration."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION_TABLE: Final = "alembic_version"
@@ -146,8 +147,7 @@ def _bring_up_to_date(engine: Engine) -> None:
         revision = _revision(connection)
         if revision is None:
             _create(connection)
-            revision = initial.revision
-        if revision != HEAD:
+        elif revision != HEAD:
             _upgrade(connection)
 
 
@@ -164,13 +164,15 @@ def _revision(connection: Connection) -> str | None:
 
 def _create(connection: Connection) -> None:
     initial.schema.create_all(connection)
+    for statement in second.STATEMENTS:
+        connection.exec_driver_sql(statement)
     # As Alembic makes it.
     connection.exec_driver_sql(
         f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) PRIMARY KEY NOT NULL)"
     )
     connection.exec_driver_sql(
         f"INSERT INTO {_VERSION_TABLE} VALUES (?)",  # noqa: S608  a constant
-        (initial.revision,),
+        (HEAD,),
     )
 
 

@@ -150,7 +150,11 @@ class RegistrationRow(Table, table=True):
 
 
 class AuditRow(Table, table=True):
-    """One call, with the hash of its arguments and never the arguments themselves."""
+    """One call or refused attempt, with the hash of its arguments and never the arguments themselves.
+
+    ``token`` is the ``jti`` of the token it was made with, ``through`` the device whose token that is, and
+    ``confirmed_by`` the ``jti`` of the token with which a person confirmed it.
+    """
 
     __tablename__ = "audit"
 
@@ -164,3 +168,7 @@ class AuditRow(Table, table=True):
     method: str
     arguments: str
     outcome: str
+    token: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    token_name: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    through: str | None = None
+    confirmed_by: str | None = None

@@ -18,6 +18,7 @@ from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage import migrations
+from hub_registry.storage.migrations.versions import v0001_initial as initial
 from hub_registry.storage.store import HEAD, open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
@@ -41,6 +42,24 @@ async def test_migrations_lead_from_an_empty_database_to_the_head(tmp_path: Path
     assert differences(path) == []
     async with open_store(path) as store:
         assert await Accounts(store).users() == []
+
+
+async def test_a_home_of_the_first_revision_is_migrated_when_it_is_opened(database: Path):
+    database.parent.mkdir()
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.begin() as connection:
+        initial.schema.create_all(connection)
+        connection.exec_driver_sql(
+            "CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)"
+        )
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0001')")
+        connection.exec_driver_sql(
+            "INSERT INTO user VALUES ('ann', 'Ann', 'admin', NULL, NULL, '2026-01-01T00:00:00.000Z')"
+        )
+    engine.dispose()
+    async with open_store(database) as store:
+        assert [user.id for user in await Accounts(store).users()] == ["ann"]
+    assert differences(database) == []
 
 
 def test_alembic_is_not_imported_where_nothing_is_to_be_migrated(database: Path):

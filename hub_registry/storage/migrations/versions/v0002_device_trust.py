@@ -1,0 +1,21 @@
+"""Changes of the second revision, as plain SQL: a new database is made without Alembic."""
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+STATEMENTS = (
+    "ALTER TABLE audit ADD COLUMN token VARCHAR DEFAULT '' NOT NULL",
+    "ALTER TABLE audit ADD COLUMN token_name VARCHAR DEFAULT '' NOT NULL",
+    "ALTER TABLE audit ADD COLUMN through VARCHAR",
+    "ALTER TABLE audit ADD COLUMN confirmed_by VARCHAR",
+)
+
+
+def upgrade() -> None:
+    """Change the tables."""
+    from alembic import op  # imported only where a migration runs
+
+    for statement in STATEMENTS:
+        op.execute(statement)
