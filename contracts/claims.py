@@ -8,8 +8,10 @@ from contracts.wire import Part
 
 AUDIENCE: Final = "strawberry"
 
-Scope = Literal["register", "chat", "call"]
-SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call")
+Scope = Literal["register", "chat", "call", "confirm", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call", "confirm", "admin")
+"""``confirm`` answers the questions of the owner's turns; ``admin`` changes devices, logins and tokens, for
+an owner who is an admin."""
 DEVICE_SCOPES: Final[tuple[Scope, ...]] = ("register", "chat")
 """A device chats as its owner; calling other devices' skills needs ``call`` on top."""
 

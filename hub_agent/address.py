@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from contracts.claims import SCOPES
+from contracts.claims import SCOPES, Claims
 from contracts.errors import Unauthorized
 from contracts.wire import rfc3339
 from hub_registry.access.tokens import TokenRequest
@@ -35,9 +35,10 @@ def announced(directory: Path, url: str) -> Iterator[None]:
 
 
 async def provide_token(directory: Path, registry: Registry) -> None:
-    """Write a token of the first admin to ``cli.token`` unless there is a valid one."""
+    """Write a token of the first admin with all scopes to ``cli.token`` unless there is a valid one."""
     file = directory / "cli.token"
-    if _good(file, registry):
+    stored = _stored(file, registry)
+    if stored is not None and _is_good(stored, registry):
         return
     token = await registry.authority.issue(
         TokenRequest(
@@ -50,12 +51,17 @@ async def provide_token(directory: Path, registry: Registry) -> None:
         )
     )
     write_private(file, token.encode())
+    if stored is not None:
+        await registry.authority.revoke([stored.jti])
 
 
-def _good(file: Path, registry: Registry) -> bool:
+def _stored(file: Path, registry: Registry) -> Claims | None:
     try:
-        claims = registry.authority.check(file.read_text("ascii").strip())
+        return registry.authority.check(file.read_text("ascii").strip())
     except (OSError, ValueError, Unauthorized):
-        return False
+        return None
+
+
+def _is_good(claims: Claims, registry: Registry) -> bool:
     is_all = claims.sub == registry.admin.id and claims.scopes == frozenset(SCOPES)
     return is_all and claims.exp > time.time() + _RENEW_S

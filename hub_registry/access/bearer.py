@@ -63,9 +63,9 @@ class Gate:
         return authenticate
 
     async def require_admin(self, request: Request) -> Bearer:
-        """Authenticate a request and require a token of an admin in person.
+        """Authenticate a request and require the scope ``admin`` in a token of an admin.
 
-        A program with some scopes of an admin, and a device of an admin, do not count.
+        A device of an admin does not count, whatever its scopes.
 
         Raises:
             Forbidden: If it is any other token.
@@ -73,7 +73,7 @@ class Gate:
         bearer = await self.bearer(request)
         if bearer.claims.kind != "user" or bearer.user.role != "admin":
             raise Forbidden("only an admin may do that")
-        _require_scope(bearer, "register")
+        _require_scope(bearer, "admin")
         return bearer
 
 

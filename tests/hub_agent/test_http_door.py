@@ -17,6 +17,7 @@ from starlette.routing import Route
 from contracts.claims import SCOPES
 from contracts.errors import TooManyRequests
 from hub_agent import service
+from hub_agent.address import provide_token
 from hub_agent.calls.rate import RateLimit
 from hub_agent.http import app
 from hub_agent.http.app import Services
@@ -176,6 +177,16 @@ async def test_a_token_opens_only_what_its_scopes_say(home: Home) -> None:
     async with home.client(calls) as client:
         for method, path, body in PROTECTED[:7]:
             assert (await client.request(method, path, json=body)).status_code == 403, path
+
+
+async def test_the_command_line_gets_a_token_with_all_scopes_for_one_of_before(home: Home) -> None:
+    before = await home.token(scopes=("register", "chat", "call"))
+    (home.directory / "hub" / "cli.token").write_text(before)
+    await provide_token(home.directory / "hub", home.hub.registry)
+    async with home.client(before) as client:
+        assert (await client.get("/api/tokens")).status_code == 401
+    async with home.client() as client:
+        assert (await client.get("/api/tokens")).status_code == 200
 
 
 async def test_health_needs_no_token_and_tells_nothing_private(home: Home) -> None:

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from bus.ports import listen
 from chat.http.errors import HANDLERS
 from chat.http.server import serve
-from contracts.claims import PrincipalKind, Scope
+from contracts.claims import SCOPES, PrincipalKind, Scope
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenRequest
@@ -52,7 +52,7 @@ class Client:
                 kind=kind,
                 subject=user.id,
                 owner=user.id,
-                scopes=scopes or ("register", "chat", "call"),
+                scopes=scopes or SCOPES,
                 lifetime_s=60,
             )
         )

@@ -118,7 +118,8 @@ async def test_only_an_admin_in_person_administers(client, method, path, body):
     member = await client.registry.accounts.add("Ada", role="member")
     for token in (
         await client.token(member),
-        await client.token(None, "chat", "call"),
+        await client.token(None, "register", "chat", "call", "confirm"),
+        await client.token(member, "admin"),
         await client.token(kind="device"),
         await client.token(kind="client"),
     ):

@@ -11,7 +11,7 @@ from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
-_SCOPES: Final = ("chat", "call")
+_SCOPES: Final = ("chat", "call", "confirm", "admin")
 _COLUMNS: Final = ("name", "scope", "issued", "expires", "id")
 _ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", "id")
 
@@ -21,7 +21,10 @@ def add(options: argparse.Namespace) -> None:
     scopes = [scope for scope in options.scope.replace(" ", ",").split(",") if scope]
     for scope in scopes:
         if scope not in _SCOPES:
-            raise ConfigError(f"unknown scope {scope!r}", hint="Use chat, call, or both as chat,call.")
+            raise ConfigError(
+                f"unknown scope {scope!r}",
+                hint="Use one or more of chat, call, confirm and admin, for example chat,call.",
+            )
     answer: dict[str, Any] = hub_of(options).request(
         "POST", "/api/tokens", {"name": options.name, "scopes": scopes}
     )

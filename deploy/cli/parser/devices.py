@@ -97,7 +97,7 @@ def _add_tokens(commands: Commands, client: Parser) -> None:
         "--scope",
         default="chat",
         metavar="SCOPES",
-        help="what it allows: chat, call, or both as chat,call; default %(default)s",
+        help="what it allows: chat, call, confirm, admin, or several as chat,call; default %(default)s",
     )
     new.set_defaults(run="deploy.cli.hub.tokens:add")
     each = actions.add_parser("list", parents=[client], help="list the tokens that are valid")
