@@ -12,7 +12,7 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
 from agent_core.tools.toolset import SkillToolset, ToolLimits
-from contracts.chat import ConfirmationWanted, SkillCalled, ToolReturned, TurnEvent, TurnFinal
+from contracts.chat import SkillCalled, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
@@ -138,59 +138,3 @@ async def test_search_describe_and_one_program_that_calls(
     assert [event.state for event in events if isinstance(event, SkillCalled)] == ["called", "done"] * 3
     assert isinstance(events[-1], TurnFinal)
     assert server.refused == []
-
-
-async def test_a_skill_error_is_an_exception_that_the_model_sees_and_handles(
-    serve: Serve, gateway_to: OpenGateway, pool: Pool
-) -> None:
-    server = serve(
-        [
-            calls("python_exec", code="devices.hall.LampSkill.dimm(5)"),
-            calls(
-                "python_exec",
-                code="try:\n  device.LampSkill.dim(500)\nexcept Exception as e:\n  print('no:', e)",
-            ),
-            Says(text="I could not."),
-        ]
-    )
-    lamp = Lamp()
-    async with gateway_to(server) as gateway:
-        events = await turn(gateway, lamp, pool)
-    first, second = server.requests[-1].results
-    assert "there is no devices.hall.LampSkill.dimm" in first
-    assert "nearest: dim" in first
-    assert "no: " in second
-    assert [event.ok for event in events if isinstance(event, ToolReturned)] == [False, True]
-    assert lamp.levels == []
-
-
-@pytest.mark.slow
-async def test_the_sandbox_clock_stands_still_while_a_person_is_asked(
-    serve: Serve, gateway_to: OpenGateway, pool: Pool
-) -> None:
-    for exec_s in (1.0, 5.0, 15.0):
-        server = serve([calls("python_exec", code="devices.hall.LampSkill.burn(9)"), Says(text="Done.")])
-        lamp = Lamp()
-        lamp.thinks_s = exec_s + 0.3
-        async with gateway_to(server) as gateway:
-            events = await turn(gateway, lamp, pool, exec_s=exec_s)
-        # On a machine that stands still the program alone may take longer than so little.
-        if lamp.levels:
-            break
-    assert lamp.levels == [9]
-    (wanted,) = [event for event in events if isinstance(event, ConfirmationWanted)]
-    assert wanted.arguments == {"level": 9}
-    assert isinstance(events[-1], TurnFinal)
-
-
-async def test_cancelling_reaches_the_skill_through_the_sandbox(
-    serve: Serve, gateway_to: OpenGateway, pool: Pool
-) -> None:
-    server = serve([calls("python_exec", code="devices.hall.LampSkill.dim(9)")])
-    lamp = Lamp()
-    lamp.stuck = asyncio.Event()
-    async with gateway_to(server) as gateway, asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(turn(gateway, lamp, pool))
-        await lamp.stuck.wait()
-        running.cancel()
-    assert lamp.cancelled

@@ -27,39 +27,6 @@ def test_a_container_engine_answers_so_that_mosquittos_image_is_tried_too() -> N
         pytest.skip("no container engine answers: nothing here ran on Mosquitto in a container")
 
 
-async def test_a_message_goes_from_device_to_hub_and_back(any_bus: Bus) -> None:
-    at_hub: asyncio.Queue[Message] = asyncio.Queue()
-    at_lamp: asyncio.Queue[Message] = asyncio.Queue()
-    control = topics.CONTROL.filter(device="lamp_pi")
-    async with (
-        open_link(await any_bus.link_settings(HUB)) as hub,
-        open_link(await any_bus.link_settings(LAMP)) as lamp,
-    ):
-        await hub.subscribe(topics.EVENT.filter(), at_hub.put_nowait)
-        await lamp.subscribe(control, at_lamp.put_nowait)
-        await lamp.publish(EVENT, b"pressed")
-        assert (await at_hub.get())[:2] == (EVENT, b"pressed")
-        call_id = "0190a6c8-4d3a-7b6e-8f00-000000000000"
-        await hub.publish(topics.CONTROL.build(device="lamp_pi", call=call_id), b"start")
-        assert (await at_lamp.get()).payload == b"start"
-
-
-async def test_what_is_retained_is_there_for_who_comes_later_until_it_is_emptied(any_bus: Bus) -> None:
-    inbox: asyncio.Queue[Message] = asyncio.Queue()
-    async with open_link(await any_bus.link_settings(LAMP)) as lamp:
-        await lamp.publish(STATUS, b"online", retain=True, confirmed=True)
-    async with open_link(await any_bus.link_settings(HUB)) as hub:
-        await hub.subscribe(topics.STATUS.filter(), inbox.put_nowait)
-        first = await inbox.get()
-        assert (first.payload, first.retain) == (b"online", True)
-        await hub.publish(STATUS, b"", retain=True, confirmed=True)
-        assert (await inbox.get()).payload == b""
-    async with open_link(await any_bus.link_settings(HUB)) as hub:
-        await hub.subscribe(topics.STATUS.filter(), inbox.put_nowait)
-        await hub.publish(topics.STATUS.build(device="other"), b"the end")
-        assert (await inbox.get()).payload == b"the end"
-
-
 async def test_the_last_will_of_a_device_that_vanishes_is_published_and_retained(any_bus: Bus) -> None:
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     login = await any_bus.link_settings(LAMP)

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
 from bus.link.drivers import DriverName
-from contracts.errors import ConfigError, Disconnected, LinkError, LoginRefused
+from contracts.errors import Disconnected, LinkError, LoginRefused
 from identity.certificates import Authority, ServerCertificate
 from tests.broker.embedded_world import House, Listener, embedded_house
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
@@ -209,37 +209,12 @@ async def test_an_expired_certificate_is_named_as_the_reason(
         assert "strawberry certs --renew" in error.hint
 
 
-async def test_a_certificate_of_tomorrow_is_named_as_the_reason(
-    authority: Authority, driver: DriverName, tmp_path: Path
-) -> None:
-    later = datetime.now(UTC) + timedelta(days=3)
-    certificate = authority.issue(NAMES, ADDRESSES, directory=tmp_path / "certs", at=later)
-    listener = Listener(port=0, tls=certificate.context())
-    async with (
-        embedded_house(tmp_path / "broker", listeners=(listener,)) as house,
-        failing(hub_of(house, driver=driver, ca=authority.pem)) as error,
-    ):
-        assert "not valid yet" in error.message
-        assert "clock" in error.hint
-
-
 async def test_a_port_without_tls_is_named_as_the_reason(driver: DriverName, tmp_path: Path) -> None:
     async with embedded_house(tmp_path / "broker") as house:
         url = f"mqtts://127.0.0.1:{house.port}"
         async with failing(hub_of(house, url, driver=driver)) as error:
             assert "TLS" in error.message
             assert "8883" in error.hint
-
-
-async def test_something_else_than_mqtt_or_tls_is_named_as_the_reason(driver: DriverName) -> None:
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    url = f"mqtts://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, failing(settings(url, driver=driver)) as error:
-        assert "does not speak TLS on this port" in error.message
 
 
 async def test_a_broker_that_hangs_in_the_handshake_is_given_up(driver: DriverName) -> None:
@@ -287,51 +262,6 @@ async def test_a_certificate_that_is_renewed_while_running_serves_the_next_conne
         await until(lambda: link.connected)
 
 
-async def test_a_link_over_tls_comes_back_after_its_broker_was_killed(
-    secure_mosquitto: Mosquitto, authority: Authority, driver: DriverName
-) -> None:
-    came: asyncio.Queue[None] = asyncio.Queue()
-
-    async def connected() -> None:
-        came.put_nowait(None)
-
-    with secure_mosquitto as broker:
-        link = open_link(settings(broker.url, driver=driver, ca=authority.pem))
-        link.on_connected(connected)
-        async with link, asyncio.timeout(60):
-            await came.get()
-            for _ in range(2):
-                broker.kill()
-                broker.start()
-                await came.get()
-            assert await flood(link, count=20, size=10) == [10] * 20
-
-
-async def test_leaving_over_tls_is_a_farewell_and_drops_the_will(
-    house: House, authority: Authority, driver: DriverName
-) -> None:
-    watcher = house.token("main", "hub")
-    inbox: asyncio.Queue[Message] = asyncio.Queue()
-    async with open_link(
-        settings(
-            house.url,
-            driver=driver,
-            client_id="main-2",
-            username="main",
-            password=SecretStr(watcher),
-            ca=authority.pem,
-        )
-    ) as link:
-        await link.subscribe("hub/#", inbox.put_nowait)
-        leaver = open_link(
-            hub_of(house, driver=driver, ca=authority.pem), will=lambda: Message("hub/main/status", b"dead")
-        )
-        async with leaver:
-            await leaver.publish("hub/a/status", b"", confirmed=True)
-        await link.publish("hub/b/status", b"")
-        assert [(await inbox.get()).topic for _ in range(2)] == ["hub/a/status", "hub/b/status"]
-
-
 async def test_the_next_address_is_tried_where_one_does_not_answer(
     house: House, authority: Authority, driver: DriverName
 ) -> None:
@@ -341,19 +271,6 @@ async def test_the_next_address_is_tried_where_one_does_not_answer(
         await until(lambda: link.connected)
         assert link.url == house.url
         assert link.last_error is None
-
-
-async def test_the_next_address_is_tried_where_one_shows_a_certificate_of_others(
-    house: House, driver: DriverName, tmp_path: Path
-) -> None:
-    other = Authority.load_or_create(tmp_path / "other")
-    certificate = other.issue(NAMES, ADDRESSES, directory=tmp_path / "other")
-    listener = Listener(port=0, tls=certificate.context())
-    async with embedded_house(tmp_path / "2", key=house.key, listeners=(listener,)) as second:
-        login = hub_of(house, house.url, second.url, driver=driver, ca=other.pem)
-        async with open_link(login, wait_s=30) as link:
-            assert link.url == second.url
-    assert house.sessions == 0
 
 
 async def test_the_next_address_is_tried_where_one_refuses_the_login(
@@ -394,20 +311,3 @@ async def test_what_is_wrong_with_each_address_is_told_and_a_refusal_counts_most
     assert f"no connection to {dead}" in message
     assert f"{house.url} refuses the login of main" in message
     assert "wrong" not in message
-
-
-@pytest.mark.parametrize(
-    "urls",
-    [
-        (),
-        ("mqtt://a", "http://b"),
-        ("mqtts://",),
-        ("mqtts://anna:secret@hub:8883",),
-        ("mqtt://hub:99999",),
-        ("wss://hub:9001",),
-    ],
-)
-def test_addresses_that_are_none_are_refused_at_once(urls: tuple[str, ...], driver: DriverName) -> None:
-    with pytest.raises(ConfigError) as caught:
-        open_link(settings(*urls, driver=driver))
-    assert "secret" not in f"{caught.value.message} {caught.value.hint}"

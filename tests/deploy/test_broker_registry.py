@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home.broker_registry import OurBroker, announced, find_ours, is_local, keep_provisioned
+from deploy.home.broker_registry import OurBroker, announced, find_ours, keep_provisioned
 from deploy.home.directory import Home
 from identity.files import is_held, only_one
 
@@ -69,18 +69,6 @@ def test_a_damaged_file_is_told_and_trusts_nobody(tmp_path: Path) -> None:
             find_ours(home, URL)
     home.provisioned_file.write_text(json.dumps({"url": URL, "kind": "embedded"}))
     assert find_ours(home, URL) is not None
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1883", "mqtt://", "mqtt://host:port", "127.0.0.1:1883"])
-def test_what_is_no_address_of_a_broker_is_told(url: str) -> None:
-    with pytest.raises(ConfigError, match="is not the address of a broker"):
-        is_local(url)
-
-
-def test_a_login_in_an_address_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigError, match="must not contain a login") as refused:
-        is_local("mqtt://anna:pass-word@127.0.0.1:1883")
-    assert "pass-word" not in refused.value.message + refused.value.hint
 
 
 def test_what_a_killed_process_left_behind_is_not_believed_of_the_next_one(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line itself, before any hub is asked."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bus.ports import listen
+from deploy.cli.parser import make_parser
 from identity.files import only_one
 from tests.forkserver import COMMAND
 
@@ -39,6 +41,15 @@ def run(
 
 def test_it_tells_its_version(environment: dict[str, str]) -> None:
     assert run(environment, "--version").stdout == f"strawberry {version('strawberry-home')}\n"
+
+
+def test_every_command_explains_itself() -> None:
+    parsers = [make_parser()]
+    for parser in parsers:
+        assert parser.format_help().startswith("usage: strawberry")
+        below = (each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+        parsers += [command for choices in below for command in choices.values()]
+    assert len(parsers) > 40
 
 
 def test_what_goes_for_every_command_may_stand_before_and_behind_it(environment: dict[str, str]) -> None:

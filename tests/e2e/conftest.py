@@ -63,17 +63,6 @@ class JournalSkill(Skill):
         time.sleep(seconds)
         return FILE.read_text().splitlines()
 
-    @skill_method(confirm=True)
-    def burn(self) -> str:
-        """Burn the journal."""
-        _write("burnt")
-        return "burnt"
-
-    def fail(self, text: str) -> str:
-        """Fail as skills do."""
-        _write(f"{text} failed")
-        raise ValueError(f"no page left for {text}")
-
 
 class AnywhereSkill(Skill):
     """Does its work on any device."""
@@ -83,13 +72,6 @@ class AnywhereSkill(Skill):
     def write(self, text: str) -> str:
         """Write a line wherever there is a journal."""
         _write(f"anywhere {text}")
-        return f"wrote {text}"
-
-    def slowly(self, text: str, seconds: float) -> str:
-        """Write a line wherever there is a journal, wait, and write another."""
-        _write(f"anywhere {text} begun")
-        time.sleep(seconds)
-        _write(f"anywhere {text} done")
         return f"wrote {text}"
 '''
 

@@ -1,10 +1,8 @@
 """The command line as a new user meets it."""
 
 import json
-import os
 import signal
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,7 @@ import pytest
 
 from tests.e2e.house import PATIENCE_S, House, runs, wait_for
 from tests.e2e.talks import Talk, notices, own_model
-from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
-from tests.ports import free_port
 
 LOCK_SKILL = '''
 from pathlib import Path
@@ -152,21 +148,6 @@ def test_killing_up_leaves_no_orphan(up: House) -> None:
 
 def _children(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-def test_a_busy_port_names_its_owner_and_the_way_out(house: House, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "up", "--http-port", str(house.http_port), "--mqtt-port", str(free_port()), "--no-spoke"],
-        env=house.environment(tmp_path / "second", {}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert str(house.http_port) in done.stderr
-    assert str(house.processes["hub"].pid) in done.stderr
-    assert "--http-port" in done.stderr
 
 
 def test_a_confirm_method_asks_and_runs_only_after_yes(house: House, model: ScriptedModel) -> None:
@@ -367,70 +348,3 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     house.start_broker()
     outputs = [text for done in (said, failed, refused, unknown) for text in (done.stdout, done.stderr)]
     _assert_silent(house, secrets, *outputs)
-
-
-def test_no_secret_is_in_what_up_prints_and_keeps(up: House) -> None:
-    with up as house:
-        _start_up(house)
-        house.json("chat", "turn on the lamp")
-        added = house.json("devices", "add", "Another")
-        program = house.json("tokens", "add", "node-red", "--scope", "chat,call")["token"]
-        house.cli("devices", "list", STRAWBERRY_TOKEN=program)
-        house.kill("up")
-        _start_up(house)
-        wait_for(lambda: house.log("up").count("Ready") == 2, what="strawberry up once more")
-        secrets = {added["token"], program, *_secrets_of(house.home)}
-        assert len(secrets) == 6
-        _assert_silent(house, secrets)
-
-
-def test_doctor_looks_at_everything_a_user_can_mend(house: House) -> None:
-    checks = {row["check"]: row for row in house.json("doctor")}
-    assert checks["hub"]["ok"]
-    assert checks["sandbox"]["ok"]
-    assert all(row["ok"] or row["hint"] for row in checks.values())
-
-
-def test_every_command_explains_itself() -> None:
-    environment = {**os.environ, "COLUMNS": "100"}
-    for words in (
-        [],
-        ["up"],
-        ["broker"],
-        ["broker", "run"],
-        ["broker", "provision"],
-        ["broker", "check"],
-        ["broker", "login"],
-        ["broker", "logins"],
-        ["broker", "logout"],
-        ["certs"],
-        ["purge"],
-        ["service"],
-        ["service", "install"],
-        ["service", "install", "up"],
-        ["service", "install", "hub"],
-        ["service", "install", "spoke"],
-        ["service", "status"],
-        ["service", "logs"],
-        ["service", "remove"],
-        ["spoke", "join"],
-        ["devices", "approve"],
-        ["devices", "remove"],
-        ["hub"],
-        ["spoke", "run"],
-        ["chat"],
-        ["history"],
-        ["call"],
-        ["exec"],
-        ["devices"],
-        ["devices", "add"],
-        ["tokens", "add"],
-        ["skills"],
-        ["skills", "search"],
-        ["doctor"],
-    ):
-        done = subprocess.run(
-            [*COMMAND, *words, "--help"], capture_output=True, text=True, env=environment, check=False
-        )
-        assert done.returncode == 0
-        assert done.stdout.startswith("usage: strawberry")

@@ -2,22 +2,13 @@
 
 import json
 import signal
-import ssl
-import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
-from urllib.parse import urlsplit
 
-import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
 from identity.certificates import own_names
 from tests.e2e.house import PATIENCE_S, House, wait_for
-from tests.forkserver import COMMAND
 from tests.ports import free_port
 
 JOURNAL = {
@@ -137,29 +128,6 @@ def test_a_machine_joins_by_code_over_tls_with_the_homes_own_authority(home: Hou
     assert all(each.startswith("mqtts://") for each in brokers), "a token never goes in the clear"
 
 
-def test_whoever_is_not_approved_is_not_let_in(home: House) -> None:
-    url, _ = _start_lan(home)
-    other = Other(home, "kitchen", url)
-    other.begin_joining()
-    code, _ = other.shown()
-
-    assert f"strawberry devices approve {code}" in home.cli("devices", "list").stdout
-    nobody = home.cli("devices", "approve", code)
-    assert "nobody can be asked here" in nobody.stderr
-    undecided = home.cli("devices", "approve", code, given="perhaps\n\n")
-    assert "the code stays valid" in undecided.stderr
-    assert [each["code"] for each in home.json("devices", "approve")] == [code]
-    refused = home.cli("devices", "approve", code, given="n\n")
-
-    assert refused.returncode == 1
-    assert other.joined() == 1
-    assert not (other.home / "spoke" / "enrolment.json").exists()
-    assert home.json("devices", "approve") == []
-    unknown = home.cli("devices", "approve", "AAAA-AAAA", "--yes")
-    assert unknown.returncode == 1
-    assert "no device is waiting with the code" in unknown.stderr
-
-
 def test_giving_up_to_join_is_clean(home: House) -> None:
     url, _ = _start_lan(home)
     other = Other(home, "kitchen", url)
@@ -168,77 +136,6 @@ def test_giving_up_to_join_is_clean(home: House) -> None:
     home.send("kitchen-join", signal.SIGINT)
     assert other.joined() == 130
     assert "Traceback" not in home.log("kitchen-join")
-
-
-def test_the_certificate_is_checked_against_the_authority_of_the_home_and_no_other(home: House) -> None:
-    url, _ = _start_lan(home)
-    trusting = ssl.create_default_context(cafile=str(home.home / "certs" / "ca.pem"))
-    with urllib.request.urlopen(f"{url}/api/health", context=trusting, timeout=PATIENCE_S) as response:
-        assert json.load(response)["broker"]["connected"]
-    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(f"{url}/api/health", context=ssl.create_default_context(), timeout=PATIENCE_S)
-    token = (home.home / "hub" / "cli.token").read_text()
-    assert home.cli("devices", "list", "--hub", url, STRAWBERRY_TOKEN=token).returncode == 0
-    stranger = str(home.directory / "stranger")
-    refused = home.cli("devices", "list", "--hub", url, STRAWBERRY_TOKEN=token, STRAWBERRY_HOME=stranger)
-    assert refused.returncode == 1
-    assert "is not trusted here" in refused.stderr
-    with pytest.raises(OSError):
-        # What is plain stays on loopback.
-        urllib.request.urlopen(f"http://{_own_address()}:{home.http_port}/api/health", timeout=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
-def test_without_tls_other_machines_come_in_only_where_both_sides_spell_it_out(
-    home: House, broker: str
-) -> None:
-    https = free_port()
-    home.start_up("--insecure-lan", "--https-port", str(https), "--no-spoke", "--broker", broker)
-    assert "WARNING" in home.log("up")
-    assert "everybody in your network can read" in home.log("up")
-    url = next(
-        word.rstrip(",") for word in home.log("up").split() if word.startswith(f"http://{_own_address()}:")
-    )
-    careful = subprocess.run(
-        [*COMMAND, "spoke", "join", url],
-        env=home.environment(home.directory / "careful"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert careful.returncode == 1
-    assert "--insecure" in careful.stderr
-
-    other = Other(home, "kitchen", url, "--insecure")
-    other.begin_joining()
-    code, _ = other.shown()
-    assert home.cli("devices", "approve", code, "--yes").returncode == 0
-    assert other.joined() == 0
-    other.run()
-    other.wait_until_it_serves()
-
-
-@pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
-def test_a_login_is_used_over_tls_and_over_websocket_with_tls(home: House, broker: str) -> None:
-    _start_lan(home, "--broker", broker, "--ws-port", str(free_port()))
-    login = home.json("broker", "login", "watcher")
-    transports: tuple[Literal["tcp", "websockets"], ...] = ("tcp", "websockets")
-    for url, transport in zip((login["brokers"][0], login["websocket"]), transports, strict=True):
-        address, seen = urlsplit(url), list[str]()
-        assert address.scheme in ("mqtts", "wss")
-        client = paho.Client(CallbackAPIVersion.VERSION2, client_id="watcher", transport=transport)
-        client.username_pw_set(login["username"], login["password"])
-        client.tls_set_context(ssl.create_default_context(cadata=login["ca"]))
-        client.on_connect = lambda client, *_: client.subscribe("#", 1)
-        client.on_message = lambda _c, _u, message, seen=seen: seen.append(message.topic)
-        client.connect(str(address.hostname), int(address.port or 0))
-        client.loop_start()
-        wait_for(lambda seen=seen: "hub/main/status" in seen, what=f"the hub to be seen at {url}")
-        client.disconnect()
-        client.loop_stop()
-        client._reset_sockets(sockpair_only=True)
 
 
 def test_the_local_spoke_stays_on_loopback(home: House) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import House, Spoke
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
@@ -49,27 +49,6 @@ def _begin(
         )
     house.begun.append(process)
     return process
-
-
-def test_mosquitto_sub_sees_presence_and_values_and_nothing_of_calls(
-    watched: tuple[House, Spoke],
-) -> None:
-    house, pc = watched
-    _, lines = _printed_lines(house, "watcher")
-    seen = house.directory / "seen"
-    _begin(house, "mosquitto_sub", lines, "-t", "#", "-v", into=seen)
-
-    def topics() -> set[str]:
-        return {line.split(" ", 1)[0] for line in seen.read_text().splitlines()}
-
-    retained = {"hub/main/status", f"devices/{pc.id}/status", f"devices/{pc.id}/skills/JournalSkill"}
-    wait_for(lambda: retained <= topics(), what="what is retained")
-    assert house.json("call", pc.id, "JournalSkill.write", "text=unseen") == "wrote unseen"
-    house.kill(pc.id)
-
-    wait_for(lambda: '"state":"offline"' in seen.read_text(), what="the end of the device")
-    assert not [topic for topic in topics() if "/calls/" in topic or "/results/" in topic or "$" in topic]
-    assert "unseen" not in seen.read_text()
 
 
 def test_a_login_that_was_granted_it_chats_and_another_does_not(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.bus import overhear
 from tests.e2e.house import House, wait_for
-from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
+from tests.model_server import Says, ScriptedModel, calls
 
 HEARTBEAT = b'{"v":1,"kind":"heartbeat","seq":9999,"uptime_s":1}'
 
@@ -38,30 +38,6 @@ def test_a_request_runs_real_skill_code_on_a_spoke(
         assert "tensorzero" in loaded, "it was TensorZero that asked the model"
 
 
-def test_a_model_that_knows_nothing_searches_describes_and_then_acts(
-    house: House, model: ScriptedModel, journal: dict[str, str]
-) -> None:
-    pc = house.add_spoke("Bedroom PC", journal)
-
-    def script(seen: SeenRequest) -> Says:
-        match seen.number:
-            case 0:
-                return calls("search_skills", query="write a line into the journal")
-            case 1:
-                assert "devices.bedroom_pc.JournalSkill.write" in seen.results[0]
-                return calls("describe_function", path="devices.bedroom_pc.JournalSkill.write")
-            case 2:
-                assert "def write(text: str) -> str" in seen.results[1]
-                return calls("python_exec", code="print(devices.bedroom_pc.JournalSkill.write(text='found'))")
-            case _:
-                return Says(text=f"Done: {seen.results[2][:200]}")
-
-    model.script = script
-
-    assert "wrote found" in house.json("chat", "keep this in mind")["answer"]
-    assert pc.journal() == ["found"]
-
-
 def test_one_program_acts_on_two_devices(
     any_house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
@@ -75,24 +51,6 @@ def test_one_program_acts_on_two_devices(
     house.json("chat", "write on both")
 
     assert (one.journal(), two.journal()) == (["both"], ["wrote both"])
-
-
-def test_a_skill_that_fails_is_told_to_the_model_which_goes_on(
-    house: House, model: ScriptedModel, journal: dict[str, str]
-) -> None:
-    pc = house.add_spoke("Bedroom PC", journal)
-    model.script = [
-        calls("python_exec", code="devices.bedroom_pc.JournalSkill.fail('page')"),
-        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('page')"),
-        Says(text="The second try worked."),
-    ]
-
-    answer = house.json("chat", "write page")
-
-    assert "no page left for page" in model.requests[1].results[0]
-    assert "Traceback" not in model.requests[1].results[0].partition("no page left")[2]
-    assert answer["answer"] == "The second try worked."
-    assert pc.journal() == ["page failed", "page"]
 
 
 def test_an_offline_device_is_named_at_once_with_where_else_the_skill_is(
@@ -152,27 +110,6 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
     assert other.journal() == ["anywhere once"]
 
 
-@pytest.mark.slow
-def test_a_call_that_was_started_never_runs_on_another_device(
-    house: House, model: ScriptedModel, journal: dict[str, str]
-) -> None:
-    one, two = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
-    model.script = [
-        calls("python_exec", code="devices.hub.AnywhereSkill.slowly('job', seconds=60)"),
-        Says(text="Nobody knows."),
-    ]
-    chat = house.begin("chat", "do the job", "--json")
-    wait_for(lambda: one.journal() or two.journal(), what="the job to begin")
-    first, other = (one, two) if one.journal() else (two, one)
-
-    house.kill(first.id)
-    chat.communicate(timeout=90)
-
-    assert "outcome unknown" in model.requests[1].results[0]
-    assert first.journal() == ["anywhere job begun"]
-    assert other.journal() == []
-
-
 def test_a_renamed_device_is_called_by_its_new_name(
     house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
@@ -189,16 +126,3 @@ def test_a_renamed_device_is_called_by_its_new_name(
     assert pc.journal() == ["moved"]
     assert "study_pc" in model.requests[2].results[1], "the old name is an error that lists the nearest"
     assert pc.id == "bedroom_pc"
-
-
-def test_a_model_that_fails_gives_a_clear_error_and_the_house_goes_on(
-    house: House, model: ScriptedModel
-) -> None:
-    model.script = lambda seen: Fails(status=500, message="out of order")
-
-    done = house.cli("chat", "hello")
-
-    assert done.returncode == 1
-    assert "out of order" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert house.json("skills", "list") == []

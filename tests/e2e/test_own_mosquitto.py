@@ -119,29 +119,6 @@ def test_a_mosquitto_with_an_authority_of_its_own_is_reached_over_tls_by_hub_and
         assert home.cli("broker", "check").returncode == 0
 
 
-def test_setting_up_tells_who_else_is_there_and_can_be_done_again(home: House, secured: Secured) -> None:
-    first = home.cli("broker", "provision", secured.url, given=f"{ADMIN_PASSWORD}\n")
-    assert first.returncode == 0, first.stderr
-    assert "strawberry-hub-main" in first.stdout
-    assert "zigbee" in first.stdout
-    assert ADMIN_PASSWORD not in first.stdout + first.stderr
-
-    again = home.cli("broker", "provision", secured.url, given=f"{ADMIN_PASSWORD}\n")
-    assert again.returncode == 0
-    assert "nothing was changed" in again.stdout
-    assert secured.zigbee_works()
-
-
-def test_a_wrong_password_of_the_administrator_changes_nothing(home: House, secured: Secured) -> None:
-    done = home.cli("broker", "provision", secured.url, given="wrong\n")
-    assert done.returncode == 1
-    assert "refuses the login of admin" in done.stderr
-    assert len(done.stderr.splitlines()) <= 2
-    assert not (home.home / "hub" / "broker.json").exists()
-    empty = home.cli("broker", "provision", secured.url)
-    assert "no password was given" in empty.stderr
-
-
 def test_checking_proves_that_logins_and_denials_work_and_says_what_does_not(
     home: House, secured: Secured
 ) -> None:
@@ -166,57 +143,9 @@ def test_checking_proves_that_logins_and_denials_work_and_says_what_does_not(
     assert home.cli("broker", "check").returncode == 1
 
 
-@pytest.mark.parametrize("how", ["restart", "forget"])
-def test_the_house_is_whole_again_by_itself_whatever_the_broker_kept(
-    provisioned_house: House, secured: Secured, journal: dict[str, str], how: str
-) -> None:
-    house = provisioned_house
-    pc = house.add_spoke("Bedroom PC", journal)
-    before = wait_for(lambda: _all_of(pc, secured), what="all that a device publishes")
-    assert f"devices/{pc.id}/skills/JournalSkill" in before
-
-    if how == "restart":
-        secured.stop()
-        secured.start()
-    else:
-        secured.forget()
-
-    wait_for(lambda: house.healthy() and house.state_of(pc) == "online", what="the house to be whole")
-    wait_for(lambda: _ours(secured) == before, what="everything retained to be there again")
-    assert house.json("call", pc.id, "JournalSkill.write", "text=whole") == "wrote whole"
-
-
-def test_a_renamed_device_leaves_nothing_behind_and_a_removed_one_neither(
-    provisioned_house: House, secured: Secured, journal: dict[str, str]
-) -> None:
-    house = provisioned_house
-    pc = house.add_spoke("Bedroom PC", journal)
-    before = wait_for(lambda: _all_of(pc, secured), what="all that a device publishes")
-
-    house.json("devices", "rename", pc.id, "Study PC")
-    assert house.json("call", "Study PC", "JournalSkill.write", "text=renamed") == "wrote renamed"
-    assert _ours(secured) == before
-    assert not [topic for topic in before if "study" in topic]
-
-    house.json("devices", "remove", pc.id)
-    wait_for(lambda: _ours(secured) == {"hub/main/status"}, what="its topics to be empty")
-    assert house.json("devices", "list") == []
-
-
 def _roles(broker: Secured) -> list[str]:
     stored = json.loads((broker.directory / "dynsec.json").read_text())
     return [str(role["rolename"]) for role in stored["roles"]]
-
-
-def _ours(broker: Secured) -> set[str]:
-    """Everything retained, as the administrator of the broker sees it."""
-    return set(broker.retained("admin", ADMIN_PASSWORD, "#"))
-
-
-def _all_of(spoke: Spoke, broker: Secured) -> set[str]:
-    """Everything retained, once a device has said all; its first heartbeat comes last."""
-    seen = _ours(broker)
-    return seen if f"devices/{spoke.id}/heartbeat" in seen else set()
 
 
 def _answers(house: House, spoke: Spoke) -> bool:

@@ -16,8 +16,8 @@ from contracts.joining import HubCard, ca_document
 from hub_agent.http.lan import open_lan
 from hub_agent.settings import HttpSettings, LanSettings
 from identity.certificates import Authority, client_context
-from tests.hub_agent.home import Home, chunks, open_home, says, wait_for
-from tests.hub_agent.skills import LampSkill, SlowSkill
+from tests.hub_agent.home import Home, open_home
+from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
 
 NAME = "hub.test"
@@ -94,23 +94,6 @@ async def test_the_names_of_the_certificate_are_served_there(
         assert (await client.get("/api/skills")).status_code == near
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
-        (f"https://{NAME}:8443", 200),
-        (f"http://{NAME}:8443", 403),
-        ("https://evil.example", 403),
-        ("null", 403),
-    ],
-)
-async def test_only_pages_of_the_hub_may_ask_there(
-    lan: tuple[Home, Authority], origin: str, status: int
-) -> None:
-    home, authority = lan
-    async with from_afar(home, authority, host=f"{NAME}:8443", origin=origin) as client:
-        assert (await client.get("/api/skills")).status_code == status
-
-
 async def test_what_a_device_is_told_is_good_from_where_it_asks(lan: tuple[Home, Authority]) -> None:
     home, authority = lan
     registry = home.hub.registry
@@ -159,22 +142,6 @@ async def test_a_damaged_certificate_leaves_the_present_one_as_it_is(
         await eventually(lambda: "cannot be used" in caplog.text)
     async with from_afar(home, authority, host=NAME) as client:
         assert (await client.get("/api/health")).status_code == 200
-
-
-async def test_a_revoked_token_ends_its_stream_there_too(lan: tuple[Home, Authority]) -> None:
-    home, authority = lan
-    slow = SlowSkill()
-    await home.device("Bedroom PC", slow)
-    token = await home.token()
-    async with from_afar(home, authority, token) as client:
-        body = says("take your time", stream=True)
-        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-            await wait_for(slow.begun)
-            tokens = home.hub.registry.authority
-            await tokens.revoke([tokens.check(token).jti])
-            assert [chunk async for chunk in chunks(response)][-1] == "[DONE]"
-        await wait_for(slow.stopped)
-        assert (await client.get("/api/skills")).status_code == 401
 
 
 async def test_in_the_clear_only_where_that_was_spelled_out(tmp_path: Path) -> None:

@@ -76,19 +76,6 @@ class JournalSkill(Skill):
         self.check_cancelled(seconds)
         return "nothing happened"
 
-    def stubborn(self, text: str, seconds: float) -> str:
-        """Write a line, wait whatever anybody says, and write another."""
-        _write(f"{text} begun")
-        time.sleep(seconds)
-        _write(f"{text} done")
-        return f"wrote {text}"
-
-    def pages(self, count: int) -> int:
-        """Report each page."""
-        for page in range(count):
-            yield page
-        return count
-
     @skill_method(read_only=True)
     def read(self) -> list[str]:
         """Read all lines."""

@@ -99,22 +99,6 @@ async def test_a_call_that_the_broker_kept_never_runs(hub: StandInHub, bus: BusS
         await ran_once_more(bus, place)
 
 
-async def test_a_call_of_another_epoch_or_past_its_deadline_is_refused(
-    bus: BusSide, spoke: Spoke, place: Place
-) -> None:
-    earlier = datetime.now(UTC) - timedelta(seconds=60)
-    refused = {
-        ErrorCode.STALE_EPOCH: make_call(spoke, epoch=spoke.epoch - 1),
-        ErrorCode.EXPIRED: make_call(spoke, issued_at=earlier, ttl_ms=1_000),
-    }
-    for code, call in refused.items():
-        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
-        topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
-        await wait_for(lambda topic=topic: bus.payloads(topic), "the answer")
-        assert f'"code":"{code}"'.encode() in bus.payloads(topic)[-1]
-    assert place.journal == []
-
-
 async def test_a_machine_without_a_clock_judges_deadlines_by_the_hubs(
     hub: StandInHub, bus: BusSide, place: Place
 ) -> None:
@@ -156,33 +140,6 @@ async def test_a_call_from_before_a_restart_does_not_run_after_it(
         await bus.link.publish(WRITE, captured)
         await settle(bus)
     assert place.journal == ["forged", "last"]
-
-
-async def test_a_repeated_call_runs_once_and_is_answered_alike(
-    bus: BusSide, spoke: Spoke, place: Place
-) -> None:
-    call = make_call(spoke)
-    topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
-    for _ in range(3):
-        await bus.link.publish(WRITE, bus.seal.seal(WRITE, call))
-    await wait_for(lambda: bus.payloads(topic), "the first answer")
-    # Also after the answer, and with everything but the id changed.
-    await bus.link.publish(WRITE, bus.seal.seal(WRITE, call.model_copy(update={"args": ["other"]})))
-    await settle(bus)
-    assert place.journal == ["forged", "last"]
-    assert len(set(bus.payloads(topic))) == 1
-
-
-async def test_a_reserved_call_runs_only_when_started(bus: BusSide, spoke: Spoke, place: Place) -> None:
-    request = CallRequest(device=DEVICE, skill="JournalSkill", method="write", actor=ANNA, args=["reserved"])
-    reservation = await bus.caller.reserve(request)
-    await settle(bus)
-    assert place.journal == ["last"]
-    assert await reservation.start() == "wrote reserved"
-    released = await bus.caller.reserve(request)
-    released.release()
-    await settle(bus)
-    assert place.journal == ["last", "reserved", "last"]
 
 
 async def test_a_guest_may_only_look(bus: BusSide, spoke: Spoke, place: Place) -> None:
@@ -238,19 +195,6 @@ async def test_what_does_not_fit_executes_nothing(
     assert place.journal == ["last"]
 
 
-async def test_a_cancelled_call_stops_and_says_so(bus: BusSide, spoke: Spoke, place: Place) -> None:
-    call = make_call(spoke, args=["stopped", 30.0])
-    slowly = topics.CALL.build(device=DEVICE, skill="JournalSkill", method="slowly")
-    await bus.link.publish(slowly, bus.seal.seal(slowly, call))
-    await wait_for(lambda: place.journal, "the call to begin")
-    control = topics.CONTROL.build(device=DEVICE, call=call.id)
-    cancel = Control(kind="cancel", id=call.id, instance="main", epoch=spoke.epoch)
-    await bus.link.publish(control, bus.seal.seal(control, cancel))
-    topic = topics.RESULT.build(device=DEVICE, instance="main", call=call.id)
-    await wait_for(lambda: any(b'"code":"cancelled"' in one for one in bus.payloads(topic)), "the answer")
-    assert place.journal == ["stopped begun"]
-
-
 async def test_of_a_call_that_cannot_be_stopped_the_spoke_says_nothing(
     hub: StandInHub, bus: BusSide, place: Place
 ) -> None:
@@ -278,13 +222,6 @@ async def test_of_a_call_that_cannot_be_stopped_the_spoke_says_nothing(
         assert told == [], "neither cancelled nor unknown: that is for the hub to conclude"
         # It is not repeated.
         assert place.journal == ["deaf begun", "last", "deaf done", "last"]
-
-
-async def test_a_generator_reports_on_its_way(bus: BusSide, spoke: Spoke) -> None:
-    pages: list[Any] = []
-    request = CallRequest(device=DEVICE, skill="JournalSkill", method="pages", actor=ANNA, args=[3])
-    assert await bus.caller.call(request, pages.append) == 3
-    assert pages == [0, 1, 2]
 
 
 async def read_on(bus: BusSide) -> None:

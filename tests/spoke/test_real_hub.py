@@ -203,18 +203,3 @@ async def test_a_running_spoke_learns_its_new_name_and_keeps_it(house: House) ->
     async with open_spoke(house.settings.model_copy(update={"refresh_s": 0.05, "retry_max_s": 0.05})):
         await house.registry.change_device(device, Change(display_name="Entrance hall"))
         await wait_for(lambda: key() == "entrance_hall", "the new name")
-
-
-async def test_a_refused_code_leaves_nothing_on_either_side(house: House) -> None:
-    codes: asyncio.Queue[JoinCode] = asyncio.Queue()
-
-    async def ask() -> str:
-        with pytest.raises(Exception, match="refused this device") as error:
-            await join_by_code(house.settings, name="Stranger", show=codes.put_nowait)
-        return str(error.value)
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(ask())
-        house.registry.joining.refuse((await codes.get()).code, by=house.registry.admin.id)
-    assert house.registry.directory.entries() == []
-    assert not (house.settings.directory / "enrolment.json").exists()
