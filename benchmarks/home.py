@@ -23,7 +23,7 @@ from bus.link import LinkSettings, open_link
 from contracts.errors import SandboxError
 from identity.keys import KeyPair
 from sandbox_host import install
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import House
 from tests.model_server import Says, ScriptedModel, text_of
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 
@@ -97,34 +97,19 @@ async def _open_home(directory: Path, many: list[crowd.Spoke], effort: Effort) -
     with (
         Mosquitto(directory / "mosquitto") as mosquitto,
         ScriptedModel(lambda _: Says(text="It is done.")) as model,
-        House(directory / "house", sandbox=sandbox_directory()) as house,
+        House(directory / "house", sandbox=sandbox_directory(), debug=False) as house,
     ):
         house.use_model(model.base_url)
         # It was not set up for us and lets anybody in: the crowd needs no logins of its own.
         house.broker_url, house.hub_flags = mosquitto.url, ("--trust-broker",)
         (house.home / "hub").mkdir(mode=0o700)
         await crowd.enrol(house.home / "hub" / "hub.db", many)
-        await asyncio.to_thread(_start, house)
+        await asyncio.to_thread(house.start_hub)
+        await asyncio.to_thread(house.add_spoke, "Bench PC", {"bench.py": _SKILL})
         token = (house.home / "hub" / "cli.token").read_text()
         headers = {"authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(base_url=house.url, headers=headers, timeout=60) as client:
             yield _Home(house, mosquitto, client, model, effort)
-
-
-def _start(house: House) -> None:
-    """Start hub and spoke as a user does; the tests' own way writes debug logs, which takes its time."""
-    address = ("--broker", house.broker_url, "--http-port", str(house.http_port))
-    house.start("hub", "hub", *address, *house.hub_flags)
-    wait_for(lambda: house.healthy() or house.ended("hub"), what="the hub")
-    added = house.json("devices", "add", "Bench PC")
-    home = house.directory / added["id"]
-    skills = home / "skills"
-    skills.mkdir(parents=True)
-    (skills / "bench.py").write_text(_SKILL)
-    spoke = Spoke(added["id"], "Bench PC", home=home, skills=skills, token=added["token"], hub=house.url)
-    arguments = ("spoke", "run", "--hub", house.url, "--skills", str(skills))
-    house.start(spoke.id, *arguments, home=home, HUB_DEVICE_TOKEN=spoke.token)
-    house.wait_until_online(spoke)
 
 
 async def _memory(home: _Home) -> Row:

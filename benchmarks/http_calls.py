@@ -18,7 +18,7 @@ from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row
 from bus.ports import listen
 from contracts.wire import Json
-from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.house import House
 
 _ONE_BY_ONE: Final = 400
 _IN_FLIGHT: Final = 32
@@ -58,8 +58,9 @@ class _Call(BaseModel):
 
 async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; all processes keep their files in the directory."""
-    with House(directory / "house") as house:
-        await asyncio.to_thread(_start, house)
+    with House(directory / "house", debug=False) as house:
+        await asyncio.to_thread(house.start_up, "--no-spoke")
+        await asyncio.to_thread(house.add_spoke, "Bench PC", {"echo.py": _SKILL})
         token = (house.home / "hub" / "cli.token").read_text()
         async with _echo() as echo_url:
             echoes: dict[int, list[float]] = {1: [], _IN_FLIGHT: []}
@@ -82,22 +83,6 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
             middle(echoes[_IN_FLIGHT]),
         ),
     ]
-
-
-def _start(house: House) -> None:
-    """Start everything as a user does; the tests' own way writes debug logs, which takes its time."""
-    ports = ("--http-port", str(house.http_port), "--mqtt-port", str(house.mqtt_port))
-    house.start("up", "up", *ports, "--no-spoke")
-    wait_for(lambda: house.healthy() or house.ended("up"), what="the hub")
-    added = house.json("devices", "add", "Bench PC")
-    home = house.directory / added["id"]
-    skills = home / "skills"
-    skills.mkdir(parents=True)
-    (skills / "echo.py").write_text(_SKILL)
-    spoke = Spoke(added["id"], "Bench PC", home=home, skills=skills, token=added["token"], hub=house.url)
-    arguments = ("spoke", "run", "--hub", house.url, "--skills", str(skills))
-    house.start(spoke.id, *arguments, home=home, HUB_DEVICE_TOKEN=spoke.token)
-    house.wait_until_online(spoke)
 
 
 @asynccontextmanager

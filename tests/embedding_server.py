@@ -4,15 +4,16 @@ import importlib.util
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
+
+from tests.model_server.http import POLL_S, Exchange, LoopbackServer
 
 
 @cache
@@ -46,10 +47,11 @@ class EmbeddingServer:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.status = 200
+        self.closing = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._server = LoopbackServer(self, 0)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True)
 
     @property
     def url(self) -> str:
@@ -60,38 +62,26 @@ class EmbeddingServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.may_answer.set()
         self._server.shutdown()
         self._server.server_close()
+        self._server.close_connections()
         self._thread.join()
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
+    def get(self, http: Exchange) -> None:
+        """There is nothing to get."""
+        http.send_json(404, {})
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                server.may_answer.wait()
-                status = server.status if self.path == "/v1/embeddings" else 404
-                data: list[dict[str, Any]] = []
-                if status == 200:
-                    server.texts += body["input"]
-                    vectors = embed(body["input"])
-                    # OpenAI does not promise the order.
-                    data = [{"index": at, "embedding": each} for at, each in enumerate(vectors)][::-1]
-                answer = json.dumps({"data": data, "model": body["model"]}).encode()
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(answer)))
-                    self.end_headers()
-                    self.wfile.write(answer)
-                except ConnectionError:
-                    pass  # the client did not wait
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Print nothing."""
-
-        return Handler
+    def post(self, http: Exchange, raw: bytes) -> None:
+        """Answer with the vector of each text."""
+        body = json.loads(raw)
+        self.may_answer.wait()
+        status = self.status if http.path == "/v1/embeddings" else 404
+        data: list[dict[str, Any]] = []
+        if status == 200:
+            self.texts += body["input"]
+            # OpenAI does not promise the order.
+            data = [{"index": at, "embedding": each} for at, each in enumerate(embed(body["input"]))][::-1]
+        with suppress(ConnectionError):  # the client did not wait
+            http.send_json(status, {"data": data, "model": body["model"]})

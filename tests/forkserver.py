@@ -29,6 +29,8 @@ from typing import Any, BinaryIO, Final, TextIO, cast
 
 MODULE: Final = "deploy.cli.main"
 COMMAND: Final = [sys.executable, "-m", MODULE]
+OBSERVED: Final = [sys.executable, "-m", "tests.chaos.observed"]
+"""The command as a process that can be looked into."""
 SCRIPT: Final = [str(Path(sys.executable).with_name("strawberry"))]
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -74,7 +76,7 @@ _PIPES: Final = (*_STREAMS, "p2cwrite", "c2pread", "errread")
 def _can_fork(options: Mapping[str, Any]) -> bool:
     """Whether these are the arguments of a plain ``strawberry`` command."""
     args = options["args"]
-    if not isinstance(args, list | tuple) or list(args[: len(COMMAND)]) != COMMAND:
+    if not isinstance(args, list | tuple) or list(args[: len(COMMAND)]) not in (COMMAND, OBSERVED):
         return False
     special = ("preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
     if any(options[name] not in (None, (), False) for name in special):
@@ -98,6 +100,7 @@ class _Client:
     def fork(self, options: Mapping[str, Any]) -> int:
         """Start a command and return its process id."""
         order = {
+            "module": options["args"][2],
             "words": [os.fspath(word) for word in options["args"][len(COMMAND) :]],
             "environment": dict(os.environ if options["env"] is None else options["env"]),
             "directory": str(Path(options["cwd"] or ".").resolve(strict=True)),
@@ -211,8 +214,8 @@ def _run(order: dict[str, Any], streams: list[int]) -> None:
     time.tzset()
     _open_streams(unbuffered="PYTHONUNBUFFERED" in os.environ)
     sys.argv[1:] = order["words"]
-    sys.path[0] = order["directory"]
-    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+    sys.path[:1] = [order["directory"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
 
 def _open_streams(*, unbuffered: bool) -> None:

@@ -14,12 +14,8 @@ from deploy.home.directory import Home
 from tests.chaos.load import JOURNAL_SKILL, NO_ANSWER, NOT_HEARD, Answered
 from tests.chaos.observed import Sight, growth, look_into
 from tests.chaos.schedule import Blow
-from tests.chaos.spokes import Nursery, SpokeProcess
 from tests.e2e.house import House
 from tests.e2e.secured import Secured
-
-OBSERVED = ("-m", "tests.chaos.observed")
-"""How Python runs a ``strawberry`` command that can be looked into."""
 
 BACK_S = 180.0
 """How long all may take to be back on a busy machine; never what is asserted."""
@@ -53,6 +49,7 @@ class Command:
 
     house: House
     name: str
+    home: Path
 
     @property
     def pid(self) -> int:
@@ -69,7 +66,7 @@ class Command:
         return self.house.log(self.name)[-4000:]
 
     def sight(self) -> Path:
-        return self.house.home / f"sight-{self.pid}.json"
+        return self.home / f"sight-{self.pid}.json"
 
 
 @dataclass
@@ -93,42 +90,19 @@ class Foreign:
         return None
 
 
-@dataclass
-class Forked:
-    """A spoke."""
-
-    nursery: Nursery
-    spoke: SpokeProcess
-
-    @property
-    def pid(self) -> int:
-        return self.spoke.pid
-
-    def start(self) -> None:
-        self.nursery.start(self.spoke)
-
-    def died_by_itself(self) -> str | None:
-        if not self.nursery.has_ended(self.spoke) or self.nursery.ended[self.pid] == -signal.SIGKILL:
-            return None
-        return self.spoke.log.read_text()[-4000:]
-
-    def sight(self) -> Path:
-        return self.spoke.sight
-
-
 @dataclass(repr=False)
 class Household:
     """All of it.
 
     Attributes:
         victims: Every process by name: ``broker``, ``hub`` and the ids of the spokes.
+        spokes: Their homes by id.
         killed: When the hub was killed, by the monotonic clock.
     """
 
     house: House
-    nursery: Nursery
     victims: dict[str, Victim]
-    spokes: dict[str, SpokeProcess]
+    spokes: dict[str, Path]
     killed: list[float] = field(default_factory=list)
 
     def client(self) -> HubClient:
@@ -196,10 +170,9 @@ class Household:
 
     def tracebacks(self) -> list[str]:
         """Give what stands in the logs that nobody expected: tracebacks, with what led to each."""
-        logs = [*self.house.directory.glob("*.log"), *(spoke.log for spoke in self.spokes.values())]
         return [
             f"{log.name}: {text[max(0, text.find(_TRACEBACK) - 500) :][:4000]}"
-            for log in logs
+            for log in self.house.directory.glob("*.log")
             if _TRACEBACK in (text := log.read_text(errors="replace"))
         ]
 
@@ -217,16 +190,16 @@ async def eventually(missing: Callable[[], object], *, what: str, patience: floa
         await asyncio.sleep(_LOOK_S)
 
 
-def add_spokes(house: House, nursery: Nursery, number: int) -> dict[str, SpokeProcess]:
-    """Add so many devices to the hub and start their spokes."""
+def add_spokes(house: House, number: int, *, skills: Path) -> dict[str, Path]:
+    """Add so many devices to the hub and start their spokes; return their homes."""
     client = find_hub(Home(house.home), url=house.url)
-    spokes: dict[str, SpokeProcess] = {}
+    homes: dict[str, Path] = {}
     for index in range(number):
         added: Mapping[str, Any] = client.request("POST", "/api/devices", {"name": f"Spoke {index}"})
-        spoke = SpokeProcess(added["id"], house.directory / added["id"], added["token"])
-        nursery.start(spoke)
-        spokes[spoke.id] = spoke
-    return spokes
+        homes[added["id"]] = home = house.directory / added["id"]
+        words = ("spoke", "run", "--hub", house.url, "--skills", str(skills))
+        house.start(added["id"], *words, home=home, HUB_DEVICE_TOKEN=added["token"])
+    return homes
 
 
 def write_skills(directory: Path) -> Path:

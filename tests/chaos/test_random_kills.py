@@ -15,10 +15,8 @@ import pytest
 from deploy.home.directory import Home
 from tests.chaos.household import (
     BACK_S,
-    OBSERVED,
     Command,
     Foreign,
-    Forked,
     Household,
     Victim,
     add_spokes,
@@ -27,9 +25,9 @@ from tests.chaos.household import (
 )
 from tests.chaos.load import KINDS, LOOK, PAUSE_S, Kind, Load, judge, read_journals
 from tests.chaos.schedule import draw
-from tests.chaos.spokes import Nursery
 from tests.e2e.house import House
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
+from tests.forkserver import OBSERVED
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
@@ -49,11 +47,11 @@ def household(request: pytest.FixtureRequest, tmp_path: Path, sandbox_files: Pat
     """A hub with twenty spokes on a broker of each kind."""
     with ExitStack() as stack:
         house = stack.enter_context(House(tmp_path / "house", sandbox=sandbox_files))
-        house.program = (sys.executable, *OBSERVED)
+        house.program = OBSERVED
         broker: Victim
         if request.param == "embedded":
             house.start_broker()
-            broker = Command(house, "broker")
+            broker = Command(house, "broker", house.home)
         else:
             require(find_mosquitto() is not None, HINT)
             secured = stack.enter_context(Secured(tmp_path / "mosquitto"))
@@ -62,11 +60,10 @@ def household(request: pytest.FixtureRequest, tmp_path: Path, sandbox_files: Pat
             house.broker_url = secured.url
             broker = Foreign(secured)
         house.start_hub()
-        skills = write_skills(tmp_path / "skills")
-        nursery = stack.enter_context(Nursery(hub_url=house.url, skills=skills))
-        spokes = add_spokes(house, nursery, SPOKES)
-        victims = {name: Forked(nursery, spoke) for name, spoke in spokes.items()}
-        yield Household(house, nursery, {"broker": broker, "hub": Command(house, "hub"), **victims}, spokes)
+        spokes = add_spokes(house, SPOKES, skills=write_skills(tmp_path / "skills"))
+        victims = {name: Command(house, name, home) for name, home in spokes.items()}
+        hub = Command(house, "hub", house.home)
+        yield Household(house, {"broker": broker, "hub": hub, **victims}, spokes)
 
 
 async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_twice(
@@ -95,7 +92,7 @@ async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_
     await household.all_online()
     await all_answer(load)
     await call_each(load)
-    journal = read_journals(spoke.home for spoke in household.spokes.values())
+    journal = read_journals(household.spokes.values())
     assert judge(load.answered, journal) == []
     assert household.unexplained(load.answered) == []
     assert household.tracebacks() == []

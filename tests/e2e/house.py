@@ -118,7 +118,11 @@ class Spoke:
 
 @dataclass
 class House:
-    """Everything of one home; a context manager that leaves no process behind."""
+    """Everything of one home; a context manager that leaves no process behind.
+
+    Attributes:
+        debug: Whether processes write debug logs, which takes its time.
+    """
 
     directory: Path
     sandbox: Path | None = None
@@ -130,11 +134,16 @@ class House:
     program: Sequence[str] = tuple(COMMAND)
     commands: dict[str, Callable[[], None]] = field(default_factory=dict)
     hub_flags: tuple[str, ...] = ()
+    debug: bool = True
 
     @property
     def home(self) -> Path:
         """``STRAWBERRY_HOME`` of the hub."""
         return self.directory / "home"
+
+    @property
+    def _debug(self) -> tuple[str, ...]:
+        return ("--debug",) if self.debug else ()
 
     @property
     def database(self) -> Path:
@@ -215,13 +224,13 @@ class House:
     def start_up(self, *flags: str) -> None:
         """Start everything in one process and wait until it says that it is ready."""
         ports = ("--http-port", str(self.http_port), "--mqtt-port", str(self.mqtt_port))
-        self.start("up", "up", *ports, *flags, "--debug")
+        self.start("up", "up", *ports, *flags, *self._debug)
         self.broker_url = f"mqtt://127.0.0.1:{self.mqtt_port}"
         wait_for(lambda: "Ready" in self.log("up") or self.ended("up"), what="strawberry up")
 
     def start_broker(self) -> None:
         """Start the embedded broker alone."""
-        self.start("broker", "broker", "run", "--mqtt-port", str(self.mqtt_port), "--debug")
+        self.start("broker", "broker", "run", "--mqtt-port", str(self.mqtt_port), *self._debug)
         self.broker_url = f"mqtt://127.0.0.1:{self.mqtt_port}"
         wait_for(lambda: running_broker(Home(self.home)) or self.ended("broker"), what="the broker")
 
@@ -233,7 +242,7 @@ class House:
     def begin_hub(self) -> None:
         """Start the hub and go on at once."""
         address = ("--broker", self.broker_url, "--http-port", str(self.http_port))
-        self.start("hub", "hub", *address, *self.hub_flags, "--debug")
+        self.start("hub", "hub", *address, *self.hub_flags, *self._debug)
 
     def healthy(self) -> bool:
         """Whether the hub answers and has its broker."""
@@ -294,7 +303,7 @@ class House:
         flags = ["--samples"] if samples else []
         self.start(
             spoke.id,
-            *("spoke", "run", "--hub", spoke.hub, "--skills", str(spoke.skills), "--debug", *flags),
+            *("spoke", "run", "--hub", spoke.hub, "--skills", str(spoke.skills), *self._debug, *flags),
             home=spoke.home,
             HUB_DEVICE_TOKEN=spoke.token,
         )
