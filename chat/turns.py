@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from agent_core.conversation import call_line, storable
+from agent_core.tools.skill_calls import Consent
 from contracts.chat import MAX_DID, ChatRequest, Mode, TextDelta, TurnError, TurnEvent, TurnFinal, TurnState
 from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
 from contracts.rates import Backoff
@@ -41,7 +42,7 @@ class Turn:
         state: ``running`` until it has ended.
         mode: Who answered; None without a complete answer.
         did: Calls that were made, a line each.
-        untrusted: Whether text from outside the home came in; set by what runs it.
+        consent: Asks the person of this turn; set by what runs it.
         at_hub: Whether the hub records it; set by a spoke.
         ended: Set when it has ended and that is recorded.
         cancelled: Whether it was told to stop.
@@ -66,7 +67,7 @@ class Turn:
         self.state: TurnState = "running"
         self.mode: Mode | None = None
         self.did: list[str] = []
-        self.untrusted = False
+        self.consent = Consent(None)
         self.at_hub = False
         self.ended = asyncio.Event()
         self.cancelled = False
@@ -75,6 +76,11 @@ class Turn:
         self._queue: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether text that may be a stranger's came in."""
+        return self.consent.untrusted
 
     @property
     def answer(self) -> str | None:

@@ -178,6 +178,7 @@ class ConfirmationWanted(Part):
     Attributes:
         id: Answer to ``POST /api/turns/{turn}/confirmations/{id}``.
         arguments: The real ones, by name.
+        cut: Whether they were too long: some are missing, or are the beginning of their text.
         expires_s: Seconds until no answer counts as no.
     """
 
@@ -188,6 +189,7 @@ class ConfirmationWanted(Part):
     device_name: str
     method: str
     arguments: dict[str, Json]
+    cut: bool = False
     expires_s: float
 
 

@@ -53,9 +53,12 @@ class Registry:
         aliases: Sequence[str] = (),
         area: str | None = None,
         floor: str | None = None,
+        may_confirm: bool = False,
     ) -> Device:
         """Add a device that may then be invited; see ``Devices.add``."""
-        device = await self.devices.add(display_name, owner=owner, aliases=aliases, area=area, floor=floor)
+        device = await self.devices.add(
+            display_name, owner=owner, aliases=aliases, area=area, floor=floor, may_confirm=may_confirm
+        )
         self.directory.put(device)
         return device
 

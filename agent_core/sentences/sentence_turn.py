@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from agent_core.search.catalogue import Catalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.responses import response_text
-from agent_core.tools.skill_calls import Confirmer, SkillCaller, SkillCalls
+from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext, streamed
 from contracts.chat import TextDelta, TurnEvent, TurnFinal
 from contracts.errors import CallError
@@ -18,7 +18,7 @@ def run_sentence(
     turn: str,
     catalogue: Catalogue,
     caller: SkillCaller,
-    confirmer: Confirmer | None = None,
+    consent: Consent,
     device: str | None = None,
 ) -> AsyncGenerator[TurnEvent, None]:
     """Make the call that a sentence means, with all rights and confirmations, and say its result.
@@ -27,6 +27,7 @@ def run_sentence(
     The last event is exactly one ``TurnFinal`` or ``TurnError``, as with ``loop.run_turn``.
 
     Args:
+        consent: Asks the person where the call needs it; notes whether its result may be a stranger's.
         device: Id of the current device.
     """
 
@@ -39,7 +40,7 @@ def run_sentence(
             final(emit, matched.question)
             return
         context = TurnContext(turn, emit, _unpaused)
-        calls = SkillCalls(catalogue, caller=caller, confirmer=confirmer, context=context)
+        calls = SkillCalls(catalogue, caller=caller, consent=consent, context=context)
         try:
             result = await calls.call(matched.target, [], matched.arguments)
         except CallError as error:

@@ -1,5 +1,7 @@
 """Skill calls of a turn: checked, confirmed where needed, and reported as events."""
 
+import asyncio
+import json
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final, Protocol
@@ -13,6 +15,11 @@ from contracts.wire import Json
 
 _MAX_DETAIL: Final = 2_000
 """Characters of an error that go into an event."""
+MAX_QUESTIONS: Final = 3
+"""Questions of one turn: a person who is asked again and again says yes in the end."""
+_MAX_SHOWN: Final = 2_000
+_MAX_VALUE: Final = 500
+"""Characters of all arguments, and of one, that a person is shown."""
 
 
 class SkillCaller(Protocol):
@@ -49,26 +56,122 @@ class Confirmer(Protocol):
         ...
 
 
-class SkillCalls:
-    """Handles the calls of one run of a program.
+class Consent:
+    """Decides which calls of one turn need a person's yes, and asks for it.
+
+    There is one question at a time, and few in a turn. A refusal holds for its method until the turn ends,
+    whatever the arguments and the device.
+
+    Args:
+        confirmer: Asks the person; without one, a call that needs a confirmation is refused.
 
     Attributes:
-        untrusted: Whether text from outside has come in, before or during this run.
+        untrusted: Whether text that may be a stranger's is in the turn's context.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        *,
-        caller: SkillCaller,
-        confirmer: Confirmer | None,
-        context: TurnContext,
-        untrusted: bool = False,
-    ) -> None:
+    def __init__(self, confirmer: Confirmer | None, *, untrusted: bool = False) -> None:
         self.untrusted = untrusted
+        self._confirmer = confirmer
+        self._asked = 0
+        self._refused: set[str] = set()
+        self._one = asyncio.Lock()
+
+    def is_needed(self, target: Target) -> bool:
+        """Return whether a person must be asked before this method is called."""
+        flags = target.method.flags
+        return flags.confirm or (self.untrusted and (flags.destructive or flags.open_world))
+
+    async def ask(self, target: Target, arguments: Mapping[str, Json], context: TurnContext) -> None:
+        """Ask for exactly this call; the yes is used up by the call that follows.
+
+        Raises:
+            CallError: ``refused`` unless the person says yes.
+        """
+        method = f"{target.skill}.{target.method.name}"
+        if self._confirmer is None:
+            raise CallError(
+                ErrorCode.REFUSED,
+                f"{method} needs a person's confirmation, which cannot be given here",
+                hint=WHERE_TO_CONFIRM,
+                device=target.device,
+            )
+        async with self._one:
+            if method not in self._refused:
+                if self._asked >= MAX_QUESTIONS:
+                    raise CallError(
+                        ErrorCode.REFUSED,
+                        f"{method} needs a confirmation, and this turn has asked {self._asked} times already",
+                        hint="Do not try it again; tell the user to ask for the rest in a new message.",
+                        device=target.device,
+                    )
+                self._asked += 1
+                if await self._approved(self._confirmer, target, method, arguments, context):
+                    return
+                self._refused.add(method)
+        raise CallError(
+            ErrorCode.REFUSED,
+            f"the user did not confirm {method}",
+            hint="Do not try it again; say that it was not done.",
+            device=target.device,
+        )
+
+    async def _approved(
+        self,
+        confirmer: Confirmer,
+        target: Target,
+        method: str,
+        arguments: Mapping[str, Json],
+        context: TurnContext,
+    ) -> bool:
+        shown = shown_arguments(arguments)
+
+        def tell(question: str) -> None:
+            context.emit(
+                ConfirmationWanted(
+                    id=question,
+                    turn=context.turn,
+                    device=target.device,
+                    device_name=target.device_name,
+                    method=method,
+                    arguments=shown,
+                    cut=shown != arguments,
+                    expires_s=confirmer.expires_s,
+                )
+            )
+
+        with context.paused():
+            return await confirmer.ask(tell)
+
+
+WHERE_TO_CONFIRM: Final = (
+    "It can be confirmed in 'strawberry chat' at the hub, and on a device after "
+    "'strawberry devices set NAME --confirm on'."
+)
+
+
+def shown_arguments(arguments: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the arguments as far as a person can take them in; what is too long is cut text."""
+    shown: dict[str, Json] = {}
+    left = _MAX_SHOWN
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        left -= len(name) + len(text)
+        room = min(_MAX_VALUE, left + len(text))
+        if room < 1:
+            break
+        shown[name] = value if len(text) <= room else f"{text[:room]}…"
+    return shown
+
+
+class SkillCalls:
+    """Handles the calls of one run of a program."""
+
+    def __init__(
+        self, catalogue: Catalogue, *, caller: SkillCaller, consent: Consent, context: TurnContext
+    ) -> None:
         self._catalogue = catalogue
         self._caller = caller
-        self._confirmer = confirmer
+        self._consent = consent
         self._context = context
         self._numbers = count(1)
 
@@ -129,55 +232,19 @@ class SkillCalls:
     async def _confirmed_call(
         self, target: Target, arguments: dict[str, Json], on_progress: Callable[[Json], None]
     ) -> Json:
-        flags = target.method.flags
-        confirmed = False
-        if flags.confirm or (self.untrusted and (flags.destructive or flags.open_world)):
-            await self._confirm(target, arguments)
-            confirmed = True
+        consent = self._consent
+        confirmed = consent.is_needed(target)
+        if confirmed:
+            await consent.ask(target, arguments, self._context)
         # Set before the call: another one may run at the same time, and results come in any order.
-        self.untrusted = self.untrusted or flags.untrusted_output
+        consent.untrusted = consent.untrusted or target.method.flags.untrusted_output
         try:
             return await self._caller.call(target, arguments, confirmed=confirmed, on_progress=on_progress)
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or confirmed:
                 raise
-        await self._confirm(target, arguments)
+        await consent.ask(target, arguments, self._context)
         return await self._caller.call(target, arguments, confirmed=True, on_progress=on_progress)
-
-    async def _confirm(self, target: Target, arguments: dict[str, Json]) -> None:
-        """Ask for exactly this call; the yes is used up by the call that follows."""
-        method = f"{target.skill}.{target.method.name}"
-        if self._confirmer is None:
-            raise CallError(
-                ErrorCode.REFUSED,
-                f"{method} needs a person's confirmation, and nobody can be asked here",
-                hint="Tell the user to do it where questions can be answered, such as strawberry chat.",
-                device=target.device,
-            )
-        expires_s = self._confirmer.expires_s
-
-        def tell(question: str) -> None:
-            self._context.emit(
-                ConfirmationWanted(
-                    id=question,
-                    turn=self._context.turn,
-                    device=target.device,
-                    device_name=target.device_name,
-                    method=method,
-                    arguments=arguments,
-                    expires_s=expires_s,
-                )
-            )
-
-        with self._context.paused():
-            approved = await self._confirmer.ask(tell)
-        if not approved:
-            raise CallError(
-                ErrorCode.REFUSED,
-                f"the user did not confirm {method}",
-                hint="Do not try it again; say that it was not done.",
-                device=target.device,
-            )
 
 
 def _only_text(

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from agent_core.search.catalogue import Catalogue
 from agent_core.tools.output import called_text, described_text, run_text, search_text, value_text
-from agent_core.tools.skill_calls import Confirmer, SkillCaller, SkillCalls
+from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
 from contracts.wire import Json
@@ -126,8 +126,7 @@ class SkillToolset:
         catalogue: The skills, as this user sees them from the current device.
         caller: Calls them with the rights of this turn.
         session: The sandbox of the conversation.
-        confirmer: Asks the person; without one, a call that needs a confirmation is refused.
-        untrusted: Whether text from outside is known to be in the conversation already.
+        consent: Asks the person where a call needs a confirmation.
     """
 
     def __init__(
@@ -136,26 +135,19 @@ class SkillToolset:
         *,
         caller: SkillCaller,
         session: Session,
-        confirmer: Confirmer | None = None,
+        consent: Consent,
         limits: ToolLimits | None = None,
-        untrusted: bool = False,
     ) -> None:
         self._catalogue = catalogue
         self._caller = caller
         self._session = session
-        self._confirmer = confirmer
+        self._consent = consent
         self._limits = limits or ToolLimits()
-        self._untrusted = untrusted
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The three tools."""
         return TOOL_SPECS
-
-    @property
-    def untrusted(self) -> bool:
-        """Whether text from outside has come into the conversation; keep it with the conversation."""
-        return self._untrusted
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
         """See ``Toolset.run``."""
@@ -196,10 +188,8 @@ class SkillToolset:
             text, ok = value_text(await calls.call(target, [], dict(arguments))), True
         except CallError as error:
             text, ok = failed(f"{error.code}: {error.message}", error.hint).text, False
-        finally:
-            self._untrusted = calls.untrusted
         limit = self._limits.output_chars
-        return ToolOutcome(ok=ok, text=called_text(path, text, limit, untrusted=calls.untrusted))
+        return ToolOutcome(ok=ok, text=called_text(path, text, limit, untrusted=self._consent.untrusted))
 
     async def _search(self, query: str) -> ToolOutcome:
         page = await self._catalogue.search(query)
@@ -215,21 +205,12 @@ class SkillToolset:
             return both
 
         calls = self._calls(TurnContext(context.turn, context.emit, paused))
-        try:
-            result = await self._session.run(code, calls.handle, deadline=deadline)
-        finally:
-            self._untrusted = calls.untrusted
-        text = run_text(result, self._limits.output_chars, untrusted=calls.untrusted)
+        result = await self._session.run(code, calls.handle, deadline=deadline)
+        text = run_text(result, self._limits.output_chars, untrusted=self._consent.untrusted)
         return ToolOutcome(ok=result.ok, text=text)
 
     def _calls(self, context: TurnContext) -> SkillCalls:
-        return SkillCalls(
-            self._catalogue,
-            caller=self._caller,
-            confirmer=self._confirmer,
-            context=context,
-            untrusted=self._untrusted,
-        )
+        return SkillCalls(self._catalogue, caller=self._caller, consent=self._consent, context=context)
 
 
 def _renamed(name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:

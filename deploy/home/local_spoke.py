@@ -206,12 +206,18 @@ class LocalSpoke:
         from spoke.membership.enrolment import Enrolment
 
         stored = Enrolment.load(self._home.enrolment_file)
-        if stored is not None and (
-            stored.hub_key.kid != self._parameters["hub_key"] or self._own_device() is not None
-        ):
+        if stored is not None and stored.hub_key.kid != self._parameters["hub_key"]:
             return None
         client = find_hub(self._home, url=self._hub_url)
-        return str(client.request("POST", "/api/devices", {"name": socket.gethostname()})["token"])
+        device = self._own_device()
+        if device is None:
+            # The owner sits at this machine.
+            added = client.request("POST", "/api/devices", {"name": socket.gethostname(), "confirm": True})
+            return str(added["token"])
+        if device["confirm"] is None:
+            # It joined before devices were asked about it.
+            client.request("PATCH", f"/api/devices/{device['id']}", {"confirm": True})
+        return None
 
     def _own_device(self) -> dict[str, Any] | None:
         """Return what the hub says of the local spoke; None where it does not know it.

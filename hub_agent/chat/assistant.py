@@ -14,6 +14,7 @@ from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.native import native_mode
+from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent
 from agent_core.tools.toolset import SkillToolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
@@ -28,7 +29,7 @@ from contracts.chat import (
     TurnState,
     check_agent,
 )
-from contracts.errors import NoModel
+from contracts.errors import Forbidden, NoModel
 from contracts.rpc import Actor
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import RateLimit
@@ -81,6 +82,8 @@ class Assistant:
         if caller.device is not None:
             # The record of a device's conversations is here; its own instructions are for its own model.
             request = request.model_copy(update={"history": (), "notes": ""})
+        if request.can_confirm and not self.may_confirm(caller):
+            request = request.model_copy(update={"can_confirm": False})
         turn = Turn(request, user=user.id, device=device, through=key_of(caller), token=caller.claims.jti)
         if matched is not None:
             return await self.running.open(turn, partial(self._run_sentence, user, matched))
@@ -91,8 +94,24 @@ class Assistant:
         return await self.running.cancel(caller.user.id, turn, through=key_of(caller))
 
     async def confirm(self, turn: str, question: str, caller: Bearer, *, approve: bool) -> None:
-        """See `chat.service.ChatService`."""
+        """See `chat.service.ChatService`.
+
+        Raises:
+            Forbidden: If no person is known to answer through this caller.
+        """
+        if not self.may_confirm(caller):
+            raise cannot_confirm()
         self.questions.answer(caller.user.id, turn, question, approve=approve)
+
+    def may_confirm(self, caller: Bearer) -> bool:
+        """Return whether a person confirms calls through this caller.
+
+        That is a user's token with this scope, or a device that the owner marked; never a broker's login.
+        """
+        if caller.device is not None:
+            entry = self.registry.directory.get(caller.device)
+            return entry is not None and bool(entry.device.may_confirm)
+        return caller.claims.kind == "user" and "confirm" in caller.claims.scopes
 
     async def conversations(self, caller: Bearer, *, limit: int) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; a device sees those in which it took part."""
@@ -115,12 +134,13 @@ class Assistant:
     def _run_sentence(
         self, user: User, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
+        turn.consent = self._consent(turn)
         return run_sentence(
             matched,
             turn=turn.id,
             catalogue=self.catalogue(turn.device),
             caller=ActingCaller(self.manager, _actor(user, turn)),
-            confirmer=self._confirmer(turn),
+            consent=turn.consent,
             device=turn.device,
         )
 
@@ -129,14 +149,14 @@ class Assistant:
             turn.user, turn.conversation, limit=self.settings.turns.exchanges, ended=True
         )
         history = history or turn.request.history
+        turn.consent = self._consent(turn, untrusted=any(exchange.untrusted for exchange in history))
         catalogue = self.catalogue(turn.device)
         toolset = SkillToolset(
             catalogue,
             caller=ActingCaller(self.manager, _actor(user, turn)),
             session=self.sandbox.session(turn.user, turn.conversation),
-            confirmer=self._confirmer(turn),
+            consent=turn.consent,
             limits=self.settings.turns.tools,
-            untrusted=any(exchange.untrusted for exchange in history),
         )
         household = self._household(user)
         request = ModelTurn(
@@ -161,17 +181,15 @@ class Assistant:
             ),
             limits=self.settings.turns.limits,
         )
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    yield event
-        finally:
-            turn.untrusted = toolset.untrusted
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
-    def _confirmer(self, turn: Turn) -> TurnConfirmer | None:
+    def _consent(self, turn: Turn, *, untrusted: bool = False) -> Consent:
         if not turn.request.can_confirm:
-            return None
-        return TurnConfirmer(self.questions, turn.user, turn.id, expires_s=self.settings.turns.confirm_s)
+            return Consent(None, untrusted=untrusted)
+        expires_s = self.settings.turns.confirm_s
+        return Consent(TurnConfirmer(self.questions, turn.user, turn.id, expires_s), untrusted=untrusted)
 
     def _household(self, user: User) -> Household:
         household = self.settings.household
@@ -198,6 +216,11 @@ class Assistant:
         examples = self.registry.search.examples(self._household(user).language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
+
+
+def cannot_confirm() -> Forbidden:
+    """Return the error for a caller through which no person confirms calls."""
+    return Forbidden("this token may not confirm calls", hint=WHERE_TO_CONFIRM)
 
 
 def key_of(caller: Bearer) -> str | None:

@@ -12,19 +12,19 @@ from agent_core.search.catalogue import Target
 from agent_core.search.targets import find_target
 from agent_core.sentences.responses import response_text
 from agent_core.skills.arguments import arguments_digest, check_arguments
-from agent_core.tools.skill_calls import SkillCalls
+from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import answer, read
 from chat.http.streams import Connections, farewell
 from contracts.chat import TurnEvent
-from contracts.errors import CallError, ErrorCode, Forbidden
+from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
 from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
-from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.assistant import Assistant, cannot_confirm
 from hub_registry.access.bearer import Bearer, Gate
 from identity.ids import uuid7
 from sandbox_host import Deadline, RunResult
@@ -92,8 +92,8 @@ class DirectCalls:
         arguments = check_arguments(target.method, body.args, body.kwargs)
         confirmed = body.confirmation is not None
         if body.confirmation is not None:
-            if bearer.claims.kind != "user":
-                raise Forbidden("a device cannot confirm a call", hint="Confirm in 'strawberry call'.")
+            if not self._assistant.may_confirm(bearer):
+                raise cannot_confirm()
             self._confirmations.redeem(body.confirmation, _act(bearer, target, arguments))
         try:
             async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
@@ -106,8 +106,12 @@ class DirectCalls:
                     )
                 return answer(given)
         except CallError as error:
-            if error.code is not ErrorCode.NEEDS_CONFIRMATION or bearer.claims.kind != "user":
+            if error.code is not ErrorCode.NEEDS_CONFIRMATION:
                 raise
+            if not self._assistant.may_confirm(bearer):
+                raise CallError(
+                    error.code, error.message, hint=WHERE_TO_CONFIRM, device=error.device
+                ) from None
             confirmation = self._confirmations.issue(_act(bearer, target, arguments))
             return _asks(request.url.path, error, target, arguments, confirmation)
         return farewell(client)
@@ -121,7 +125,7 @@ class DirectCalls:
         calls = SkillCalls(
             assistant.catalogue(device),
             caller=ActingCaller(assistant.manager, _actor(bearer, device)),
-            confirmer=None,
+            consent=Consent(None),
             context=TurnContext(uuid7(), _unwatched, _unpaused),
         )
         # Variables belong to a token: two programs of one user must not see each other's.

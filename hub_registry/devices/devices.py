@@ -34,6 +34,7 @@ class Device:
         key: Its name in generated code; made from the display name.
         public_key: What it signs with, None until it has enrolled.
         revoked: Whether its tokens and signatures no longer count.
+        may_confirm: Whether a person at it confirms calls; None where the owner has not decided, which is no.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Device:
     revoked: bool
     last_seen: datetime | None
     created_at: datetime
+    may_confirm: bool | None = None
 
     @property
     def profile(self) -> DeviceProfile:
@@ -69,6 +71,7 @@ class Change:
     aliases: Sequence[str] | None = None
     area: str | None = None
     floor: str | None = None
+    may_confirm: bool | None = None
 
 
 class Devices:
@@ -85,6 +88,7 @@ class Devices:
         aliases: Sequence[str] = (),
         area: str | None = None,
         floor: str | None = None,
+        may_confirm: bool = False,
     ) -> Device:
         """Add a device that may then enrol.
 
@@ -108,6 +112,7 @@ class Devices:
                 aliases=others,
                 area=area or None,
                 floor=floor or None,
+                may_confirm=may_confirm,
                 created_at=now(),
             )
             session.add(row)
@@ -116,7 +121,7 @@ class Devices:
         return await self._store.write(work)
 
     async def change(self, device: str, change: Change) -> Device:
-        """Change what a device is called and where it stands; its id stays.
+        """Change what a device is called, where it stands and what it may; its id stays.
 
         Raises:
             Conflict: If another device has that name already.
@@ -135,6 +140,8 @@ class Devices:
                 row.area = change.area or None
             if change.floor is not None:
                 row.floor = change.floor or None
+            if change.may_confirm is not None:
+                row.may_confirm = change.may_confirm
             session.add(row)
             return device_of(row)
 
@@ -220,6 +227,7 @@ def device_of(row: DeviceRow) -> Device:
         revoked=row.revoked_at is not None,
         last_seen=row.last_seen,
         created_at=row.created_at,
+        may_confirm=row.may_confirm,
     )
 
 

@@ -26,6 +26,7 @@ class DeviceBody(Body):
     aliases: list[str] = []
     area: str | None = None
     floor: str | None = None
+    confirm: bool = False
     lifetime_s: Lifetime | None = None
 
 
@@ -36,12 +37,14 @@ class ChangeBody(Body):
     aliases: list[str] | None = None
     area: str | None = None
     floor: str | None = None
+    confirm: bool | None = None
 
 
 class DeviceAnswer(Body):
     """A device as its owner sees it.
 
     Attributes:
+        confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
         awaited: Skills that the device says it has, and that have not come or were refused.
     """
 
@@ -53,6 +56,7 @@ class DeviceAnswer(Body):
     floor: str | None
     owner: str
     state: str
+    confirm: bool | None
     last_seen: Timestamp | None
     skills: list[str]
     awaited: list[str]
@@ -111,7 +115,12 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         bearer = await gate.require_admin(request)
         body = await read(request, DeviceBody)
         device = await registry.add_device(
-            body.name, owner=bearer.user.id, aliases=body.aliases, area=body.area, floor=body.floor
+            body.name,
+            owner=bearer.user.id,
+            aliases=body.aliases,
+            area=body.area,
+            floor=body.floor,
+            may_confirm=body.confirm,
         )
         return await _invitation(device, body.lifetime_s, request)
 
@@ -140,7 +149,13 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         entry, body = find(request), await read(request, ChangeBody)
         await registry.change_device(
             entry.id,
-            Change(display_name=body.name, aliases=body.aliases, area=body.area, floor=body.floor),
+            Change(
+                display_name=body.name,
+                aliases=body.aliases,
+                area=body.area,
+                floor=body.floor,
+                may_confirm=body.confirm,
+            ),
         )
         return answer(_device(entry))
 
@@ -196,6 +211,7 @@ def _device(entry: Entry) -> DeviceAnswer:
         floor=device.floor,
         owner=device.owner,
         state=waiting or ("online" if entry.connected else "offline"),
+        confirm=device.may_confirm,
         last_seen=entry.last_heartbeat,
         skills=sorted(entry.skills),
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),

@@ -67,7 +67,8 @@ class DeviceRow(Table, table=True):
     """A device, enrolled (it has a public key) or still awaited.
 
     ``epoch``, ``connection`` and ``seq`` are the highest of any status accepted from its present key;
-    ``ended`` says that this connection has said ``offline``, which is final.
+    ``ended`` says that this connection has said ``offline``, which is final. ``may_confirm`` is None until
+    the owner has decided.
     """
 
     __tablename__ = "device"
@@ -85,6 +86,7 @@ class DeviceRow(Table, table=True):
     connection: int = 0
     seq: int = 0
     ended: bool = False
+    may_confirm: bool | None = None
     last_seen: datetime | None = Field(default=None, sa_type=Moment)
     revoked_at: datetime | None = Field(default=None, sa_type=Moment)
     created_at: datetime = Field(sa_type=Moment)

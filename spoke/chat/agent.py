@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
+from agent_core.tools.skill_calls import Consent
 from agent_core.turn import Emit, streamed
 from chat.http.routes import unknown_conversation
 from chat.questions import Questions, TurnConfirmer
@@ -168,12 +169,13 @@ class Agent:
     def _run_sentence(
         self, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
+        turn.consent = self._consent(turn)
         return run_sentence(
             matched,
             turn=turn.id,
             catalogue=self._skills,
             caller=self._caller(turn),
-            confirmer=self._confirmer(turn),
+            consent=turn.consent,
             device=turn.device,
         )
 
@@ -215,14 +217,8 @@ class Agent:
         )
         if not history:
             history = [each.model_copy(update={"device": turn.device}) for each in turn.request.history]
-        await self._local.run(
-            turn,
-            emit,
-            history=history,
-            can_act=can_act,
-            caller=self._caller(turn),
-            confirmer=self._confirmer(turn),
-        )
+        turn.consent = self._consent(turn, untrusted=any(map(_may_hold_foreign_text, history)))
+        await self._local.run(turn, emit, history=history, can_act=can_act, caller=self._caller(turn))
 
     def _no_model(self, reason: str) -> TurnError:
         models = self._settings.models
@@ -240,10 +236,18 @@ class Agent:
         actor = Actor(user=self._owner, device=turn.device, agent=AGENTS[0], turn=turn.id)
         return OwnCaller(self._host, actor, self._epoch)
 
-    def _confirmer(self, turn: Turn) -> TurnConfirmer | None:
+    def _consent(self, turn: Turn, *, untrusted: bool = False) -> Consent:
+        # Its own address serves the owner alone, so every caller may confirm.
         if not turn.request.can_confirm:
-            return None
-        return TurnConfirmer(self._questions, _OWNER, turn.id, expires_s=self._chat.confirm_s)
+            return Consent(None, untrusted=untrusted)
+        return Consent(
+            TurnConfirmer(self._questions, _OWNER, turn.id, self._chat.confirm_s), untrusted=untrusted
+        )
+
+
+def _may_hold_foreign_text(exchange: Exchange) -> bool:
+    # What the hub's skills brought in, this device cannot know before it has the hub's own entry.
+    return exchange.untrusted or (exchange.mode == "online" and bool(exchange.did))
 
 
 _UNKNOWN: Final = TurnError(

@@ -18,7 +18,6 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import Model
 from agent_core.prompt import Presence, context_block, system_prompt
 from agent_core.tools.native import native_mode
-from agent_core.tools.skill_calls import Confirmer
 from agent_core.tools.toolset import Session, SkillToolset
 from agent_core.turn import Emit
 from chat.lazy import Lazy
@@ -73,7 +72,6 @@ class LocalAgent:
         history: Sequence[Exchange],
         can_act: bool,
         caller: OwnCaller,
-        confirmer: Confirmer | None,
     ) -> None:
         """Answer, and emit what happens; ends with ``TurnFinal`` or ``TurnError``.
 
@@ -86,8 +84,7 @@ class LocalAgent:
             self._skills,
             caller=caller,
             session=await _session(means.pool, turn.conversation),
-            confirmer=confirmer,
-            untrusted=any(map(_may_hold_foreign_text, history)),
+            consent=turn.consent,
         )
         known = self._skills.own
         own = Presence(known.key, known.display_name, known.profile.area or "")
@@ -120,12 +117,9 @@ class LocalAgent:
             ),
             limits=self._limits,
         )
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    emit(event)
-        finally:
-            turn.untrusted = toolset.untrusted
+        async with aclosing(events):
+            async for event in events:
+                emit(event)
 
 
 @dataclass(frozen=True)
@@ -155,8 +149,3 @@ def _without_programs(model: Model) -> Model:
 
 async def _session(pool: Pool | None, conversation: str) -> Session:
     return _NoSandbox() if pool is None else await pool.session(conversation)
-
-
-def _may_hold_foreign_text(exchange: Exchange) -> bool:
-    # What the hub's skills brought in, this device cannot know before it has the hub's own entry.
-    return exchange.untrusted or (exchange.mode == "online" and bool(exchange.did))

@@ -6,6 +6,7 @@ import pytest
 from agent_core.search.catalogue import SearchPage, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.sentence_turn import run_sentence
+from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
 from contracts.registration import Method, MethodFlags
@@ -233,7 +234,7 @@ class House:
 async def run(made: SentenceIndex, house: House) -> list[TurnEvent]:
     found = made.match("set volume to 5", language="en", current=None)
     assert found is not None
-    turn = run_sentence(found, turn="t", catalogue=house, caller=house, confirmer=house, device="pc")
+    turn = run_sentence(found, turn="t", catalogue=house, caller=house, consent=Consent(house), device="pc")
     return [event async for event in turn]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from agent_core.gateway.protocol import ToolCall
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
@@ -21,14 +22,14 @@ Handler = Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]]
 Program = Callable[[Handler], Awaitable[Json]]
 
 
-def method(name: str, **flags: bool) -> Method:
-    properties = {"level": {"type": "integer", "maximum": 100}}
+def method(name: str, *, of: str = "level", **flags: bool) -> Method:
+    properties = {"level": {"type": "integer", "maximum": 100}, "text": {"type": "string"}}
     return Method(
         name=name,
         signature=f"{name}(level: int = 30) -> str",
         doc=f"Do {name}.\n\nMore of it.",
-        parameters={"type": "object", "properties": properties, "additionalProperties": False},
-        positional=["level"],
+        parameters={"type": "object", "properties": {of: properties[of]}, "additionalProperties": False},
+        positional=[of],
         flags=MethodFlags(**flags),
     )
 
@@ -38,6 +39,8 @@ METHODS = {
     for each in (
         method("plain"),
         method("careful", confirm=True),
+        method("riskier", confirm=True),
+        method("write", confirm=True, of="text"),
         method("spoke_decides"),
         method("fetch_page", untrusted_output=True, read_only=True),
         method("wipe", destructive=True),
@@ -186,7 +189,9 @@ async def run_program(
     untrusted: bool = False,
 ) -> ToolOutcome:
     house = house or House()
-    tools = SkillToolset(house, caller=house, session=Runner(program), confirmer=person, untrusted=untrusted)
+    tools = SkillToolset(
+        house, caller=house, session=Runner(program), consent=Consent(person, untrusted=untrusted)
+    )
     return await tools.run(tool("python_exec", {"code": "…"}), (turn or Turn()).context)
 
 
@@ -201,7 +206,9 @@ def with_tools(
     house: House | None = None, result: RunResult | None = None, limits: ToolLimits | None = None
 ) -> SkillToolset:
     house = house or House()
-    return SkillToolset(house, caller=house, session=Runner(result=result), limits=limits)
+    return SkillToolset(
+        house, caller=house, session=Runner(result=result), consent=Consent(None), limits=limits
+    )
 
 
 def test_there_are_exactly_three_tools_whatever_skills_there_are() -> None:
@@ -379,6 +386,63 @@ async def test_a_yes_is_good_for_one_call_only() -> None:
     assert "did not confirm" in outcome.text
 
 
+async def test_a_no_holds_for_its_method_for_the_rest_of_the_turn() -> None:
+    house, person, turn = House(), Person(False, True), Turn()
+
+    async def program(call: Handler) -> Json:
+        for level in range(5):
+            with pytest.raises(CallError, match="did not confirm"):
+                await call("devices.pc.TestSkill.careful", [level], {})
+        return await call("devices.pc.TestSkill.riskier", [], {})
+
+    runner = Runner(program)
+    tools = SkillToolset(house, caller=house, session=runner, consent=Consent(person))
+    assert (await tools.run(tool("python_exec", {"code": "a"}), turn.context)).ok
+    runner.program = calls_of("careful")
+    assert not (await tools.run(tool("python_exec", {"code": "b"}), turn.context)).ok
+    assert person.asked == 2
+    assert [name for name, _, _ in house.called] == ["riskier"]
+
+
+async def test_calls_at_the_same_time_are_asked_about_one_by_one_and_three_times_at_most() -> None:
+    house, person, open_questions, most = House(), Person(True, True, True), 0, 0
+
+    class Slow(Person):
+        async def ask(self, tell: Callable[[str], None]) -> bool:
+            nonlocal open_questions, most
+            open_questions += 1
+            most = max(most, open_questions)
+            await asyncio.sleep(0)
+            open_questions -= 1
+            return await super().ask(tell)
+
+    person = Slow(True, True, True, True)
+
+    async def program(call: Handler) -> Json:
+        made = (call("devices.pc.TestSkill.careful", [level], {}) for level in range(6))
+        ended = await asyncio.gather(*made, return_exceptions=True)
+        return [str(each) for each in ended]
+
+    outcome = await run_program(program, house=house, person=person)
+    assert (person.asked, most, len(house.called)) == (3, 1, 3)
+    assert outcome.text.count("has asked 3 times already") == 3
+
+
+async def test_a_person_is_shown_arguments_of_bounded_length_and_that_they_were_cut() -> None:
+    house, turn, person = House(), Turn(), Person(True, True)
+
+    async def program(call: Handler) -> Json:
+        await call("devices.pc.TestSkill.write", ["short"], {})
+        return await call("devices.pc.TestSkill.write", ["x" * 100_000], {})
+
+    assert (await run_program(program, house=house, turn=turn, person=person)).ok
+    short, long = [event for event in turn.events if isinstance(event, ConfirmationWanted)]
+    assert (short.arguments, short.cut) == ({"text": "short"}, False)
+    assert long.cut
+    assert len(long.model_dump_json()) < 1_000
+    assert len(house.called[-1][1]["text"]) == 100_000
+
+
 async def test_where_nobody_can_be_asked_it_is_refused() -> None:
     house = House()
     outcome = await run_program(calls_of("careful"), house=house)
@@ -412,10 +476,11 @@ async def test_before_text_from_outside_they_are_not() -> None:
 async def test_text_from_outside_counts_for_later_programs_of_the_turn_and_is_marked() -> None:
     house, person, turn = House(), Person(False), Turn()
     runner = Runner(calls_of("fetch_page"))
-    tools = SkillToolset(house, caller=house, session=runner, confirmer=person)
+    consent = Consent(person)
+    tools = SkillToolset(house, caller=house, session=runner, consent=consent)
     first = await tools.run(tool("python_exec", {"code": "a"}), turn.context)
     assert "never follow instructions" in first.text
-    assert tools.untrusted
+    assert consent.untrusted
     runner.program = calls_of("wipe")
     second = await tools.run(tool("python_exec", {"code": "b"}), turn.context)
     assert not second.ok
@@ -443,7 +508,7 @@ async def test_text_from_outside_counts_as_soon_as_the_call_that_brings_it_begin
                 await call("devices.pc.TestSkill.wipe", [], {})
             fetched.set()
 
-    tools = SkillToolset(house, caller=house, session=Runner(program), confirmer=person)
+    tools = SkillToolset(house, caller=house, session=Runner(program), consent=Consent(person))
     call = tool("python_exec", {"code": "…"})
     assert (await tools.run(call, TurnContext("t1", tell, turn.paused))).ok
     assert [name for name, _, _ in house.called] == ["fetch_page"]
@@ -466,7 +531,7 @@ async def test_cancelling_reaches_the_skill_and_says_so() -> None:
             started.set()
 
     context = TurnContext("t1", tell, turn.paused)
-    tools = SkillToolset(house, caller=house, session=Runner(calls_of("plain")))
+    tools = SkillToolset(house, caller=house, session=Runner(calls_of("plain")), consent=Consent(None))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(tools.run(tool("python_exec", {"code": "…"}), context))
         await started.wait()
@@ -531,7 +596,7 @@ async def test_a_sandbox_that_cannot_start_is_a_result_with_a_hint() -> None:
             raise SandboxError("deno is missing", hint="Run make run")
 
     house = House()
-    outcome = await SkillToolset(house, caller=house, session=Broken()).run(
+    outcome = await SkillToolset(house, caller=house, session=Broken(), consent=Consent(None)).run(
         tool("python_exec", {"code": "1"}), Turn().context
     )
     assert outcome == ToolOutcome(ok=False, text="Error: deno is missing\nHint: Run make run")

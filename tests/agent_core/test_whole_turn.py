@@ -11,6 +11,7 @@ from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describe_target, split_path
+from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits
 from contracts.chat import SkillCalled, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
@@ -108,7 +109,11 @@ async def pool(sandbox_files: Path) -> AsyncIterator[Pool]:
 
 async def turn(gateway: Gateway, lamp: Lamp, pool: Pool, *, exec_s: float = 20.0) -> list[TurnEvent]:
     tools = SkillToolset(
-        lamp, caller=lamp, session=await pool.session("c1"), confirmer=lamp, limits=ToolLimits(exec_s=exec_s)
+        lamp,
+        caller=lamp,
+        session=await pool.session("c1"),
+        consent=Consent(lamp),
+        limits=ToolLimits(exec_s=exec_s),
     )
     request = TurnRequest(turn="t1", message="Dim the lamp.", system=system_prompt(Household()))
     async with aclosing(run_turn(request, gateway=gateway, toolset=tools)) as events:

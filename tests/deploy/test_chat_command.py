@@ -21,7 +21,16 @@ SKILL = {"kind": "skill", "state": "called", "path": "devices.hall.LampSkill.tur
 FINAL = {"kind": "final", "answer": "It is on.", "mode": "online"}
 BROKEN = {"kind": "error", "code": "broken", "message": "the hub went away", "hint": "Look."}
 EVIL = "\n\n**Bold** and [a link](http://other.example) &#27;[2J\x1b[2J\n\n```\nprint(1)\n```\n"
-ANSWERS: dict[str, list[str | dict[str, str]]] = {
+WANTED = {
+    "kind": "confirmation",
+    "id": "q",
+    "turn": "t",
+    "device_name": "Front door",
+    "method": "LockSkill.unlock",
+    "arguments": {"note": "\x1b[2J\n" + "x" * 50_000, "la\nst": "?"},
+}
+ANSWERS: dict[str, list[str | dict[str, Any]]] = {
+    "unlock the door": [WANTED, FINAL],
     "turn on the lamp": ["Let me", " see.", SKILL, "\n\nIt is on.", FINAL],
     "a long story": ["Once upon", BROKEN],
     "show me": ["Some ", "*text*", EVIL, FINAL],
@@ -51,6 +60,8 @@ def hub(asked: list[tuple[str, str]]) -> Iterator[str]:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
+            if "confirmations" in self.path:
+                return
             chunks: list[dict[str, Any]] = []
             asked.append((body["model"], body["messages"][-1]["content"]))
             for piece in ANSWERS.get(asked[-1][1], [FINAL]):
@@ -113,6 +124,16 @@ def test_a_terminal_shows_markdown_and_obeys_nothing_in_it(hub: str, tmp_path: P
     broken = read_at_a_terminal(hub, tmp_path, "a long story", term="xterm-256color")
     assert "Once upon" in broken
     assert broken.replace("\x1b[?25h", "").endswith("\nstrawberry: the hub went away\n  Look.\n")
+
+
+def test_a_question_ends_with_device_and_method_whatever_the_arguments(hub: str, tmp_path: Path) -> None:
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any")
+    done = run(environment, "chat", "unlock the door", "--hub", hub, text="n\n")
+    *_, shown, asked, _ = done.stderr.split("\n")
+    assert shown.startswith("Front door: LockSkill.unlock(note='\\x1b[2J\\nxxx")
+    assert shown.endswith("xxx … (cut))")
+    assert len(shown) < 1_200
+    assert asked.startswith("Front door: LockSkill.unlock? [y/N]")
 
 
 def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from pydantic import SecretStr
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import ModelRequest, TextPart, ToolSpec, UserMessage
 from agent_core.models.entries import GatewayKind, Model, ModelEntry, Models
+from contracts.claims import PrincipalKind
 from contracts.errors import GatewayError
 from hub_agent.settings import TurnSettings
+from hub_registry.access.tokens import TokenRequest
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, text_of, wait_for
 from tests.hub_agent.skills import FeedSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
@@ -331,14 +333,69 @@ async def test_a_confirmation_is_asked_in_the_stream_and_counts_once(
     assert lock.opened == opened
 
 
+async def answering_itself(client: httpx.AsyncClient) -> int:
+    """Have a door unlocked, saying yes to each question; return how many there were."""
+    asked = 0
+    async with client.stream(
+        "POST", URL, json=says("unlock the door", stream=True), headers={"x-strawberry-confirm": "true"}
+    ) as response:
+        if response.status_code != 200:
+            return 0
+        async for chunk in chunks(response):
+            for event in events_of([chunk]):
+                if event["kind"] == "confirmation":
+                    asked += 1
+                    path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+                    await client.post(path, json={"approve": True})
+    return asked
+
+
+@pytest.mark.parametrize("kind", ["device", "client", "user"])
+async def test_neither_device_nor_login_nor_program_says_yes_to_its_own_question(
+    home: Home, kind: PrincipalKind
+) -> None:
+    lock = LockSkill()
+    pi = await home.device("Door Pi", lock)
+    registry = home.hub.registry
+    subject = {"device": pi.id, "client": "node_red", "user": registry.admin.id}[kind]
+    owned = TokenRequest(
+        kind, subject, owner=registry.admin.id, scopes=("chat", "call"), lifetime_s=600, name="p"
+    )
+    token = await registry.authority.issue(owned)
+    async with home.client(pi.token if kind == "device" else token) as asking, home.client() as owner:
+        assert await answering_itself(asking) == 0
+        async with owner.stream(
+            "POST", URL, json=says("unlock the door", stream=True), headers={"x-strawberry-confirm": "true"}
+        ) as response:
+            async for chunk in chunks(response):
+                for event in events_of([chunk]):
+                    if event["kind"] == "confirmation":
+                        path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+                        assert (await asking.post(path, json={"approve": True})).status_code in (401, 403)
+                        await owner.post(path, json={"approve": False})
+    assert lock.opened == []
+
+
+async def test_a_device_that_the_owner_marked_confirms_what_is_asked_there(home: Home) -> None:
+    lock = LockSkill()
+    pi = await home.device("Door Pi", lock)
+    async with home.client() as owner, home.client(pi.token) as device:
+        assert (await owner.get("/api/devices")).json()[0]["confirm"] is False
+        for confirm, asked in ((True, 1), (False, 0)):
+            marked = await owner.patch(f"/api/devices/{pi.id}", json={"confirm": confirm})
+            assert marked.json()["confirm"] is confirm
+            assert await answering_itself(device) == asked
+    assert lock.opened == ["front"]
+
+
 async def test_who_cannot_show_questions_is_refused_what_needs_one(home: Home) -> None:
     lock = LockSkill()
     await home.device("Door Pi", lock)
     async with home.client() as client:
         _, seen = await stream(client, says("unlock the door"))
-        assert "nobody can be asked" in text_of(seen)
+        assert "cannot be given here" in text_of(seen)
         answer = (await client.post("/api/chat", json={"message": "unlock the door"})).json()
-        assert "nobody can be asked" in answer["answer"]
+        assert "cannot be given here" in answer["answer"]
     assert lock.opened == []
 
 

@@ -210,6 +210,20 @@ async def test_a_device_cannot_confirm_what_its_owner_was_asked(home: Home) -> N
     assert lock.opened == []
 
 
+async def test_a_program_without_the_scope_is_not_given_a_confirmation(home: Home) -> None:
+    lock = LockSkill()
+    await home.device("Door Pi", lock)
+    body = call("Door Pi", "LockSkill.unlock", door="front")
+    async with home.client() as owner, home.client(await home.token(scopes=("call",))) as program:
+        status, refused = await post(program, body)
+        assert (status, refused["code"]) == (409, "needs_confirmation")
+        assert "confirmation" not in refused
+        assert "--confirm on" in refused["hint"]
+        _, asked = await post(owner, body)
+        assert (await post(program, {**body, "confirmation": asked["confirmation"]}))[0] == 403
+    assert lock.opened == []
+
+
 async def test_a_client_that_leaves_cancels_the_call(home: Home) -> None:
     slow = SlowSkill()
     await home.device("Bedroom PC", slow)

@@ -87,17 +87,18 @@ def rename(options: argparse.Namespace) -> None:
 
 
 def change(options: argparse.Namespace) -> None:
-    """Set area, floor and aliases of a device."""
-    given = {"area": options.area, "floor": options.floor, "aliases": options.alias}
+    """Set area, floor and aliases of a device, and whether a person at it confirms calls."""
+    confirm = None if options.confirm is None else options.confirm == "on"
+    given = {"area": options.area, "floor": options.floor, "aliases": options.alias, "confirm": confirm}
     body = {name: value for name, value in given.items() if value is not None}
     if not body:
-        raise ConfigError("nothing to set", hint="Give --area, --floor or --alias.")
+        raise ConfigError("nothing to set", hint="Give --area, --floor, --alias or --confirm.")
     answer = hub_of(options).request("PATCH", _path(options.device), body)
     aliases = ", ".join(answer["aliases"]) or "none"
     Output(options.json).result(
         answer,
         text=f"{answer['name']}: area {answer['area'] or 'none'}, floor {answer['floor'] or 'none'}, "
-        f"aliases {aliases}.",
+        f"aliases {aliases}, confirms calls: {'yes' if answer['confirm'] else 'no'}.",
     )
 
 

@@ -62,7 +62,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
     change = actions.add_parser(
         "set",
         parents=[client],
-        help="set area, floor and aliases of a device",
+        help="set area, floor and aliases of a device, and whether it confirms calls",
         description="Sets what is given; the rest stays. An empty text ('') clears it.",
     )
     change.add_argument("device", metavar="DEVICE", help=_DEVICE)
@@ -73,6 +73,12 @@ def _add_devices(commands: Commands, client: Parser) -> None:
         metavar="NAME",
         action="append",
         help="another name for it; may be repeated, and replaces the earlier ones",
+    )
+    change.add_argument(
+        "--confirm",
+        choices=("on", "off"),
+        help="whether a person at this device may confirm the calls that its messages lead to; "
+        "off for a new device",
     )
     change.set_defaults(run="deploy.cli.hub.devices:change")
 

@@ -6,6 +6,7 @@ branch_labels = None
 depends_on = None
 
 STATEMENTS = (
+    "ALTER TABLE device ADD COLUMN may_confirm BOOLEAN",
     "ALTER TABLE audit ADD COLUMN token VARCHAR DEFAULT '' NOT NULL",
     "ALTER TABLE audit ADD COLUMN token_name VARCHAR DEFAULT '' NOT NULL",
     "ALTER TABLE audit ADD COLUMN through VARCHAR",
