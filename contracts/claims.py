@@ -6,7 +6,11 @@ from pydantic import AfterValidator, Field
 
 from contracts.wire import Part
 
-AUDIENCE: Final = "strawberry"
+Audience = Literal["http", "mqtt"]
+"""What a token is good for: requests to the hub, or the login on the bus."""
+
+UNDIVIDED: Final = "strawberry"
+"""Audience of tokens from before there were two; see `Claims.is_for`."""
 
 Scope = Literal["register", "chat", "call", "confirm", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call", "confirm", "admin")
@@ -38,6 +42,8 @@ class Claims(Part):
         iss: Id of the hub.
         sub: Device id, user id, client name, or the hub's instance.
         own: Id of the user it belongs to.
+        aud: What it is good for. A device has a token for each, with everything else the same, ``jti``
+            included: both are renewed and revoked as one.
         scope: Scopes, separated by blanks (RFC 8693).
         iat: Issued at, seconds since the epoch.
         exp: Not valid from here on, seconds since the epoch.
@@ -49,7 +55,7 @@ class Claims(Part):
     sub: Annotated[str, Field(min_length=1, max_length=64)]
     kind: PrincipalKind
     own: str
-    aud: Literal["strawberry"] = AUDIENCE
+    aud: Audience | Literal["strawberry"]
     scope: Annotated[str, AfterValidator(_scopes)] = ""
     iat: int
     exp: int
@@ -60,3 +66,14 @@ class Claims(Part):
     def scopes(self) -> frozenset[str]:
         """The scopes as a set."""
         return frozenset(self.scope.split())
+
+    def is_for(self, audience: Audience) -> bool:
+        """Return whether the token is good for this; an undivided one by its kind, a device's for both."""
+        if self.aud != UNDIVIDED:
+            return self.aud == audience
+        return self.kind == "device" or audience == audience_of(self.kind)
+
+
+def audience_of(kind: PrincipalKind) -> Audience:
+    """Return what a token is for whose bearer has only one."""
+    return "http" if kind == "user" else "mqtt"

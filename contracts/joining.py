@@ -65,16 +65,26 @@ class DeviceBus(Bus):
     profile: DeviceProfile | None = None
 
 
-class EnrolAnswer(DeviceBus):
+class DeviceTokens(Part):
+    """The tokens of a device, which are renewed and revoked as one (``POST /api/tokens/renew``).
+
+    Attributes:
+        token: For HTTP.
+        bus_token: For the login on the bus.
+    """
+
+    token: str = Field(repr=False)
+    bus_token: str = Field(repr=False)
+
+
+class EnrolAnswer(DeviceBus, DeviceTokens):
     """What a device gets when it joins: who it is, whose calls it obeys, and the bus.
 
     Attributes:
-        token: The device token: login on the bus, bearer over HTTP.
         hub_key: The hub's public key as a JWK.
     """
 
     device: DeviceId
-    token: str = Field(repr=False)
     hub_id: str
     hub_key: dict[str, Any]
 

@@ -93,6 +93,7 @@ class Registry:
             profile=joined.device.profile,
             device=joined.device.id,
             token=joined.token,
+            bus_token=self.authority.bus_token(joined.token),
             hub_id=self.hub_id,
             hub_key=self.key.public.jwk(),
         )

@@ -8,7 +8,7 @@ from typing import Final
 import jwt
 from pydantic import ValidationError
 
-from contracts.claims import AUDIENCE, Claims, Confirmation, PrincipalKind, Scope
+from contracts.claims import UNDIVIDED, Audience, Claims, Confirmation, PrincipalKind, Scope, audience_of
 from contracts.errors import Unauthorized
 from identity.keys import KeyPair, PublicKey
 
@@ -17,6 +17,11 @@ _LEEWAY_S: Final = 5
 """The same skew that calls are allowed: small enough that an expired token is soon refused."""
 
 _MAX_LENGTH: Final = 4096
+
+_ANOTHER: Final[dict[Audience, str]] = {
+    "http": "'strawberry tokens add NAME' makes one for HTTP; a device has two, and this is its 'bus_token'.",
+    "mqtt": "'strawberry broker login NAME' makes one for MQTT; a device has two, and needs its 'bus_token'.",
+}
 
 
 def make_claims(
@@ -27,6 +32,7 @@ def make_claims(
     owner: str,
     scopes: Iterable[Scope],
     lifetime_s: int,
+    audience: Audience | None = None,
     key: PublicKey | None = None,
     now: float | None = None,
 ) -> Claims:
@@ -37,6 +43,7 @@ def make_claims(
         subject: Whom it is for.
         owner: The user it belongs to.
         lifetime_s: Seconds from now until it expires.
+        audience: What it is for; None for HTTP if it is a user's, else for MQTT.
         key: The key the bearer has bound, for devices.
         now: Seconds since the epoch, if not the present.
     """
@@ -46,6 +53,7 @@ def make_claims(
         sub=subject,
         kind=kind,
         own=owner,
+        aud=audience or audience_of(kind),
         scope=" ".join(scopes),
         iat=issued,
         exp=issued + lifetime_s,
@@ -65,10 +73,14 @@ def verify(
     *,
     key: PublicKey,
     hub_id: str,
+    audience: Audience,
     is_revoked: Callable[[Claims], bool] = lambda _: False,
     now: float | None = None,
 ) -> Claims:
     """Check a token and give its claims.
+
+    Args:
+        audience: What it was shown for.
 
     Raises:
         Unauthorized: With the reason: malformed, wrong algorithm or signature, expired, not for this
@@ -81,7 +93,7 @@ def verify(
             token,
             key.for_tokens,
             algorithms=[_ALGORITHM],
-            audience=AUDIENCE,
+            audience=["http", "mqtt", UNDIVIDED],
             issuer=hub_id,
             # Expiry is checked below, against a clock that can be given.
             options={
@@ -101,6 +113,8 @@ def verify(
         raise Unauthorized("the signature of the token is not valid") from None
     except (jwt.PyJWTError, ValidationError, ValueError, TypeError):
         raise Unauthorized("the token is malformed") from None
+    if not claims.is_for(audience):
+        raise Unauthorized(f"the token is not for {audience.upper()}", hint=_ANOTHER[audience])
     if claims.exp + _LEEWAY_S <= (time.time() if now is None else now):
         raise Unauthorized("the token has expired", hint="Ask the hub's admin for a new one.")
     if is_revoked(claims):

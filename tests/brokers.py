@@ -108,6 +108,7 @@ class Bus:
             owner=principal.owner,
             scopes=("chat",) if principal.chat else (),
             lifetime_s=LIFETIME_S,
+            audience="mqtt",
         )
         return SecretStr(tokens.issue(self.hub, claims))
 

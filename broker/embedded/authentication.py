@@ -175,7 +175,11 @@ class Gate:
         if not password:
             raise Unauthorized("no token was given as password")
         claims = tokens.verify(
-            password, key=self.hub_key, hub_id=self.hub_id, is_revoked=self.revocations.covers
+            password,
+            key=self.hub_key,
+            hub_id=self.hub_id,
+            audience="mqtt",
+            is_revoked=self.revocations.covers,
         )
         if username != claims.sub:
             raise Unauthorized("the username is not the one the token is for")

@@ -15,7 +15,7 @@ from sqlmodel import Session, col, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
-from contracts.claims import SCOPES, Claims, PrincipalKind, Scope
+from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind, Scope
 from contracts.errors import NotFound, StrawberryError, Unauthorized
 from contracts.presence import Revocation
 from hub_registry.access.token_rows import (
@@ -150,6 +150,7 @@ class TokenAuthority:
             owner=request.owner,
             scopes=request.scopes,
             lifetime_s=request.lifetime_s,
+            audience="mqtt" if request.kind == "client" else "http",
             key=request.key,
         )
         return claims, row_of(claims, name=request.name, replaces=None)
@@ -178,6 +179,10 @@ class TokenAuthority:
         if _counts_use(row):
             self._unused[claims.jti] = row.replaces
         return tokens.issue(self.key, claims)
+
+    def bus_token(self, token: str) -> str:
+        """Sign the token with which a device logs in on the bus, as the other of the pair with this one."""
+        return tokens.issue(self.key, _for_bus(self.check(token)))
 
     async def renew(self, claims: Claims, *, lifetime_s: int) -> str:
         """Issue a token like this one. The old one stays good until the new one was used once.
@@ -208,7 +213,7 @@ class TokenAuthority:
         return self.hand_out(claimed, row)
 
     def check(self, token: str) -> Claims:
-        """Return the claims of a good token.
+        """Return the claims of a good token for HTTP.
 
         Raises:
             Unauthorized: With the reason.
@@ -217,7 +222,7 @@ class TokenAuthority:
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._verified.get(digest)
         if claims is None or claims.exp <= time.time():
-            claims = tokens.verify(token, key=self.key.public, hub_id=self.hub_id)
+            claims = tokens.verify(token, key=self.key.public, hub_id=self.hub_id, audience="http")
             if len(self._verified) >= _VERIFIED:
                 self._verified.clear()
             self._verified[digest] = claims
@@ -359,11 +364,17 @@ class TokenAuthority:
         return Revocation(tokens=sorted(self._revoked), before=now())
 
     def _login(self, claims: Claims) -> BusLogin:
-        return BusLogin(Principal.of(claims), SecretStr(tokens.issue(self.key, claims)), claims.exp)
+        token = SecretStr(tokens.issue(self.key, _for_bus(claims)))
+        return BusLogin(Principal.of(claims), token, claims.exp)
 
     def _refuse_revoked(self, claims: Claims) -> None:
         if claims.jti in self._revoked:
             raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+
+
+def _for_bus(claims: Claims) -> Claims:
+    """Return the claims of the token for the bus; an undivided one is that itself."""
+    return claims if claims.aud == UNDIVIDED else claims.model_copy(update={"aud": "mqtt"})
 
 
 def _counts_use(row: TokenRow) -> bool:

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import answer, read
 from contracts.claims import SCOPES, Scope
 from contracts.errors import Forbidden
+from contracts.joining import DeviceTokens
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenRequest
@@ -80,7 +81,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         # A person's token ends when it was said to; only what nobody looks after renews itself.
         if bearer.device is None:
             raise Forbidden("only a device renews its token", hint="'strawberry tokens add' makes a new one.")
-        return answer(TokenAnswer(token=await authority.renew(bearer.claims, lifetime_s=lifetimes.device_s)))
+        token = await authority.renew(bearer.claims, lifetime_s=lifetimes.device_s)
+        return answer(DeviceTokens(token=token, bus_token=authority.bus_token(token)))
 
     async def revoke_token(request: Request) -> Response:
         await gate.require_admin(request)

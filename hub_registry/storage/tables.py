@@ -104,8 +104,10 @@ class RetiredDeviceRow(Table, table=True):
 class TokenRow(Table, table=True):
     """A token that was issued; the token itself is nowhere stored, but can be signed again from this.
 
-    ``key_id`` is the thumbprint of the key that its bearer has bound. ``used_at`` is when a device's was
-    first used over HTTP. ``replaces`` is the token that this one renews, which is revoked then.
+    ``audience`` is ``strawberry`` for tokens of the first revision; of a device's two, which differ in
+    nothing else, it is that of the one for HTTP. ``key_id`` is the thumbprint of the key that its bearer
+    has bound. ``used_at`` is when a device's was first used over HTTP. ``replaces`` is the token that this
+    one renews, which is revoked then.
     """
 
     __tablename__ = "token"
@@ -115,6 +117,7 @@ class TokenRow(Table, table=True):
     subject: str = Field(index=True)
     owner: str
     name: str = ""
+    audience: str = Field(sa_column_kwargs={"server_default": "strawberry"})
     scope: str
     issued_at: datetime = Field(sa_type=Moment)
     expires_at: datetime = Field(sa_type=Moment)

@@ -7,9 +7,9 @@ from typing import Annotated, Final, Self
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
 from contracts.addresses import host_of, is_loopback
-from contracts.claims import Claims
+from contracts.claims import Audience, Claims
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
-from contracts.joining import Bus, DeviceBus, EnrolAnswer
+from contracts.joining import Bus, DeviceBus, DeviceTokens, EnrolAnswer
 from contracts.names import DeviceId
 from identity import tokens
 from identity.files import write_private
@@ -40,13 +40,14 @@ class Enrolment(DeviceBus):
         hub_id: Id of the hub, which the device token names.
         device: The device's id.
         key_id: Fingerprint of the key that the hub has bound to it.
-        token: The device token: login on the bus, bearer over HTTP.
+        token: The device token for HTTP.
+        bus_token: The one for the login on the bus; None from before there were two, when ``token`` was both.
         hub_key: The one key whose calls are obeyed.
         brokers: Addresses of the bus, the best first.
         invitation: SHA-256 of the enrolment token that was used, so that another one is recognised.
         ca: PEM of the certificate authority of this home, signed by the hub's key.
         renewed: The token that follows ``token`` and that the hub may not have seen in use yet. Until the
-            hub confirms it, either may be the one that the broker accepts.
+            hub confirms it, the broker may accept either ``bus_token`` or ``renewed_bus_token``.
         insecure: Whether unencrypted connections to another machine are allowed.
     """
 
@@ -57,9 +58,11 @@ class Enrolment(DeviceBus):
     device: DeviceId
     key_id: str
     token: Secret
+    bus_token: Secret | None = None
     hub_key: Key
     invitation: str = ""
     renewed: Secret | None = None
+    renewed_bus_token: Secret | None = None
     insecure: bool = False
 
     @classmethod
@@ -89,7 +92,7 @@ class Enrolment(DeviceBus):
         hub_key = PublicKey.from_jwk(answer.hub_key)
         if (answer.hub_id, hub_key.kid) != (hub.card.hub_id, hub.card.key):
             raise InvalidMessage(f"the enrolment from {hub.http.url} is of another hub than it says it is")
-        _check_token(answer, hub_key, kid=key.kid, now=now)
+        _check_tokens(answer, hub_key, hub_id=answer.hub_id, device=answer.device, kid=key.kid, now=now)
         brokers = _usable(answer, hub=hub.http.url, hosts=None, tls=False, insecure=insecure)
         if not brokers:
             raise _no_broker(answer)
@@ -99,6 +102,7 @@ class Enrolment(DeviceBus):
             device=answer.device,
             key_id=key.kid,
             token=SecretStr(answer.token),
+            bus_token=SecretStr(answer.bus_token),
             hub_key=hub_key,
             brokers=brokers,
             prefix=answer.prefix,
@@ -137,30 +141,38 @@ class Enrolment(DeviceBus):
         """The tokens that the hub may accept, the newest first."""
         return (self.renewed, self.token) if self.renewed else (self.token,)
 
+    @property
+    def bus_tokens(self) -> tuple[SecretStr, ...]:
+        """The tokens that the broker may accept, the newest first."""
+        present = self.bus_token or self.token
+        return (self.renewed_bus_token, present) if self.renewed_bus_token else (present,)
+
     def claims(self, token: SecretStr) -> Claims:
-        """Return the claims of one of this device's tokens, even if it has expired.
+        """Return the claims of one of this device's tokens for HTTP, even if it has expired.
 
         Raises:
             Unauthorized: If the hub did not sign it.
         """
         # At the beginning of time no token has expired.
-        return tokens.verify(token.get_secret_value(), key=self.hub_key, hub_id=self.hub_id, now=0)
+        return tokens.verify(
+            token.get_secret_value(), key=self.hub_key, hub_id=self.hub_id, audience="http", now=0
+        )
 
-    def with_renewed(self, token: str, *, now: float) -> Self:
-        """Add the token that the hub issued to follow the present one.
+    def with_renewed(self, given: DeviceTokens, *, now: float) -> Self:
+        """Add the tokens that the hub issued to follow the present ones.
 
         Raises:
-            InvalidMessage: If it is not one for this device, or has expired.
+            InvalidMessage: If they are not for this device, or have expired.
         """
-        answer = EnrolAnswer(
-            brokers=self.brokers, device=self.device, token=token, hub_id=self.hub_id, hub_key={}
-        )
-        _check_token(answer, self.hub_key, kid=self.key_id, now=now)
-        return self.model_copy(update={"renewed": SecretStr(token)})
+        _check_tokens(given, self.hub_key, hub_id=self.hub_id, device=self.device, kid=self.key_id, now=now)
+        renewed = {"renewed": SecretStr(given.token), "renewed_bus_token": SecretStr(given.bus_token)}
+        return self.model_copy(update=renewed)
 
     def settled_on(self, token: SecretStr) -> Self:
-        """Keep the token that the hub accepted and drop the other."""
-        return self.model_copy(update={"token": token, "renewed": None})
+        """Keep the token that the hub accepted, with the one for the bus, and drop the others."""
+        on_bus = self.renewed_bus_token if token == self.renewed else self.bus_token
+        kept = {"token": token, "bus_token": on_bus, "renewed": None, "renewed_bus_token": None}
+        return self.model_copy(update=kept)
 
     def updated(self, answer: DeviceBus, *, hub: Hub) -> Self:
         """Apply the hub's answer on where the bus is and how this device is named.
@@ -191,15 +203,19 @@ def fingerprint(token: SecretStr) -> str:
     return hashlib.sha256(token.get_secret_value().encode()).hexdigest()
 
 
-def _check_token(answer: EnrolAnswer, hub_key: PublicKey, *, kid: str, now: float) -> None:
-    try:
-        claims = tokens.verify(answer.token, key=hub_key, hub_id=answer.hub_id, now=now)
-    except Unauthorized as error:
-        raise InvalidMessage(f"the hub's answer holds no valid device token: {error.message}") from None
-    if claims.sub != answer.device or claims.kind != "device":
-        raise InvalidMessage("the hub's token is for another device than its answer")
-    if claims.cnf is None or claims.cnf.jkt != kid:
-        raise InvalidMessage("the hub's token is not bound to the key of this device")
+def _check_tokens(
+    given: DeviceTokens, hub_key: PublicKey, *, hub_id: str, device: str, kid: str, now: float
+) -> None:
+    pair: tuple[tuple[str, Audience], ...] = ((given.token, "http"), (given.bus_token, "mqtt"))
+    for token, audience in pair:
+        try:
+            claims = tokens.verify(token, key=hub_key, hub_id=hub_id, audience=audience, now=now)
+        except Unauthorized as error:
+            raise InvalidMessage(f"the hub's answer holds no valid device token: {error.message}") from None
+        if claims.sub != device or claims.kind != "device":
+            raise InvalidMessage("the hub's token is for another device than its answer")
+        if claims.cnf is None or claims.cnf.jkt != kid:
+            raise InvalidMessage("the hub's token is not bound to the key of this device")
 
 
 def _usable(bus: Bus, *, hub: str, hosts: set[str] | None, tls: bool, insecure: bool) -> tuple[str, ...]:

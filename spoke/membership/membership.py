@@ -152,6 +152,8 @@ class Membership:
         return is_due and self.enrolment.renewed is None and not self._is_rejected
 
     def _due(self) -> float:
+        if self.enrolment.bus_token is None:
+            return 0.0
         try:
             claims = self.enrolment.claims(self.enrolment.token)
         except Unauthorized:
@@ -196,7 +198,7 @@ class Membership:
 
     def _bus_token(self) -> SecretStr:
         """Return the token for the next login: the last one accepted, alternating with its successor."""
-        candidates = self.enrolment.bearers[::-1]
+        candidates = self.enrolment.bus_tokens[::-1]
         return candidates[self._turn % len(candidates)]
 
     def _accepted(self, found: Enrolment) -> None:

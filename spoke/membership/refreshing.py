@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from contracts.claims import Claims
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.joining import DeviceBus
+from contracts.joining import DeviceBus, DeviceTokens
 from contracts.wire import Part
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubAnswer
@@ -80,7 +80,7 @@ def due_at(claims: Claims, *, chance: float) -> float:
 
 
 async def renewed(enrolment: Enrolment, hub: Hub, *, clock: HubClock) -> Enrolment:
-    """Return the enrolment with the token that follows; store it before using it.
+    """Return the enrolment with the tokens that follow; store it before using them.
 
     Raises:
         Unauthorized: If the hub no longer accepts the present token.
@@ -91,10 +91,7 @@ async def renewed(enrolment: Enrolment, hub: Hub, *, clock: HubClock) -> Enrolme
     set_clock(clock, answer)
     if answer.status != 200:
         raise refusal_of(hub, answer)
-    token = answer.body.get("token") if isinstance(answer.body, dict) else None
-    if not isinstance(token, str):
-        raise InvalidMessage(f"{hub.http.url} is not a Strawberry hub", hint="Check the address.")
-    return enrolment.with_renewed(token, now=clock.now())
+    return enrolment.with_renewed(parsed(DeviceTokens, hub, answer.body), now=clock.now())
 
 
 def refusal_of(hub: Hub, answer: HubAnswer) -> Unauthorized:

@@ -231,7 +231,13 @@ class House:
         lifetime_s: int = 600,
     ) -> str:
         claims = tokens.make_claims(
-            hub_id=HUB, subject=name, kind=kind, owner="anna", scopes=scopes, lifetime_s=lifetime_s
+            hub_id=HUB,
+            subject=name,
+            kind=kind,
+            owner="anna",
+            scopes=scopes,
+            lifetime_s=lifetime_s,
+            audience="mqtt",
         )
         return tokens.issue(self.key, claims)
 

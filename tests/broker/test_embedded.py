@@ -132,7 +132,7 @@ def _false_token(house: House, kind: str) -> str:
 async def test_nobody_logs_in_with_a_token_that_is_not_good(house: House, kind: str) -> None:
     if kind == "revoked":
         false = house.token("pc", "hub")
-        gone = tokens.verify(false, key=house.key.public, hub_id=HUB).jti
+        gone = tokens.verify(false, key=house.key.public, hub_id=HUB, audience="mqtt").jti
         hub = await house.client("main", "hub")
         await hub.publish(
             topics.BROKER_CONTROL.build(),

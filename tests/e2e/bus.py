@@ -137,5 +137,5 @@ def as_device(house: House, spoke: Spoke) -> Bus:
     """Connect with what a device was given when it joined, in its place."""
     stored = json.loads(Path(spoke.home / "spoke" / "enrolment.json").read_text())
     return Bus(
-        house.broker_url, spoke.id, stored["token"], filters=("hub/+/status",), prefix=house.topic_prefix
+        house.broker_url, spoke.id, stored["bus_token"], filters=("hub/+/status",), prefix=house.topic_prefix
     )

@@ -44,6 +44,7 @@ class Device:
     id: str
     key: KeyPair
     token: str
+    bus_token: str
     spoke: FakeSpoke
 
 
@@ -92,8 +93,8 @@ class Home:
             added = (await client.post("/api/devices", json={"name": name})).json()
             body = {"token": added["token"], "public_key": key.public.jwk()}
             joined = (await client.post("/api/devices/enrol", json=body)).json()
-        device, token = joined["device"], joined["token"]
-        link = await self.stack.enter_async_context(linked(self.login(device, token)))
+        device, token, bus_token = joined["device"], joined["token"], joined["bus_token"]
+        link = await self.stack.enter_async_context(linked(self.login(device, bus_token)))
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
 
         async def execute(call: Call, skill: str, method: str, progress: ProgressSink) -> Any:
@@ -117,7 +118,7 @@ class Home:
         entry = self.hub.registry.directory.get(device)
         assert entry is not None
         await eventually(lambda: entry.connected and set(entry.skills) == set(runner.skills))
-        return Device(device, key, token, spoke)
+        return Device(device, key, token, bus_token, spoke)
 
 
 @asynccontextmanager

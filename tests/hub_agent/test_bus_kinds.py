@@ -60,7 +60,7 @@ async def test_a_hub_that_comes_back_to_its_bus_locks_nobody_out(tmp_path: Path,
         home.hub.link.reconnect()
         await wait_for(back)
         assert home.hub.link.connected
-        async with linked(home.login(device.id, device.token)) as again:
+        async with linked(home.login(device.id, device.bus_token)) as again:
             assert again.connected
 
 

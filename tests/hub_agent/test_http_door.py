@@ -94,7 +94,7 @@ def _forged(home: Home, kind: str) -> str:
         case "expired":
             return made(now=time.time() - 700)
         case "other audience":
-            return made(aud="another")
+            return made(aud="mqtt")
         case "other hub":
             return made(hub_id="hub-other")
         case "other key":

@@ -4,6 +4,7 @@ from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.errors import Disconnected, LinkError, StrawberryError
 from contracts.presence import Revocation
+from identity import tokens
 
 AWAY = Disconnected("the broker is away")
 NO = LinkError("the broker says no")
@@ -20,6 +21,11 @@ class FakeDoor:
 
     def password(self, name: str, kind: str = "device") -> str | None:
         return self.passwords.get((kind, name))
+
+    def has(self, device: str, token: str) -> bool:
+        """Whether the password of a device goes with this token for HTTP."""
+        password = self.password(device)
+        return password is not None and tokens.token_id(password) == tokens.token_id(token)
 
     async def allow(self, login: BusLogin) -> None:
         self._raise()

@@ -19,6 +19,7 @@ from contracts.presence import DeviceStatus
 from hub_registry.bus.purging import Purger
 from hub_registry.devices.presence import State
 from hub_registry.registry import Registry
+from identity import tokens
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
@@ -99,6 +100,12 @@ class Device:
         return self.spoke.device
 
 
+def bus_token(registry: Registry, token: str) -> SecretStr:
+    """Return the token for the bus that goes with one for HTTP, good or not."""
+    claims = tokens.verify(token, key=registry.key.public, hub_id=registry.hub_id, audience="http", now=0)
+    return SecretStr(tokens.issue(registry.key, claims.model_copy(update={"aud": "mqtt"})))
+
+
 @asynccontextmanager
 async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
     """Join and log in a device with its own token and its own will."""
@@ -112,7 +119,9 @@ async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
         gone = DeviceStatus(state="offline", epoch=spoke.epoch, connection=spoke.connection, seq=0)
         return Message(topic, seal.seal(topic, gone), retain=True)
 
-    link = open_link(log_in_with(hub, device.id, lambda: SecretStr(there.token)), will=will, wait_s=30)
+    link = open_link(
+        log_in_with(hub, device.id, lambda: bus_token(hub.registry, there.token)), will=will, wait_s=30
+    )
     spoke = FakeSpoke(link, hub_id=hub.registry.hub_id, device=device.id, key=key)
     there = Device(spoke, link, token)
     async with link:

@@ -114,14 +114,16 @@ async def aged(registry: Registry, device: str, enrolment: Path) -> Claims:
         owner=registry.admin.id,
         scopes=("register", "chat"),
         lifetime_s=3_600,
+        audience="http",
         key=registry.directory.public_key(device),
         now=time.time() - 3_000,
     )
     row = row_of(claims, name="", replaces=None)
     async with authority.acts, authority.admitting(claims):
         await registry.store.write(lambda session: session.add(row))
-    stored = json.loads(enrolment.read_text())
-    enrolment.write_text(json.dumps(stored | {"token": authority.hand_out(claims, row)}))
+    stored, token = json.loads(enrolment.read_text()), authority.hand_out(claims, row)
+    renewed = {"token": token, "bus_token": authority.bus_token(token)}
+    enrolment.write_text(json.dumps(stored | renewed))
     return claims
 
 

@@ -19,7 +19,9 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
     body = {"token": added["token"], "public_key": KeyPair.generate().public.jwk()}
     answer = await client.http.post("/api/devices/enrol", json=body)
     joined = answer.json()
-    assert client.registry.authority.check(joined.pop("token")).sub == "bedroom_pc"
+    token, bus_token = joined.pop("token"), joined.pop("bus_token")
+    assert client.registry.authority.check(token).sub == "bedroom_pc"
+    assert bus_token == client.registry.authority.bus_token(token)
     assert joined == {
         "device": "bedroom_pc",
         "hub_id": client.registry.hub_id,
@@ -121,10 +123,16 @@ async def test_only_an_admin_in_person_administers(client, method, path, body):
         await client.token(None, "register", "chat", "call", "confirm"),
         await client.token(member, "admin"),
         await client.token(kind="device"),
-        await client.token(kind="client"),
     ):
         assert (await client(method, path, body, token=token, status=403))["error"]["code"] == "forbidden"
     assert (await client.http.request(method, path, json=body)).status_code == 401
+
+
+async def test_a_login_for_mqtt_opens_nothing_over_http(client):
+    login = await client.token(None, "chat", kind="client")
+    for path in ("/api/skills", "/api/bus", "/api/devices"):
+        refused = await client("GET", path, token=login, status=401)
+        assert refused["error"]["message"] == "the token is not for HTTP"
 
 
 @pytest.mark.parametrize("path", ["/api/skills", "/api/skills/search?q=x", "/api/skills/describe?path=x"])

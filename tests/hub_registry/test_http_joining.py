@@ -4,6 +4,7 @@ from base64 import urlsafe_b64decode
 
 import pytest
 
+from contracts.errors import Unauthorized
 from contracts.joining import (
     Bus,
     EnrolAnswer,
@@ -119,7 +120,8 @@ async def test_nobody_is_let_in_on_a_broker_that_is_shared(client):
 async def test_a_login_for_a_program_is_made_listed_and_removed(client):
     made = await client("POST", "/api/clients", {"name": "node-red", "chat": True, "lifetime_s": 60})
     assert (made["username"], made["chat"], made["brokers"]) == ("node-red", True, ["mqtt://192.0.2.1:1883"])
-    assert client.registry.authority.check(made["password"]).kind == "client"
+    with pytest.raises(Unauthorized, match="not for HTTP"):
+        client.registry.authority.check(made["password"])
     (listed,) = await client("GET", "/api/clients")
     assert listed["username"] == "node-red"
     assert "password" not in listed

@@ -264,7 +264,7 @@ async def test_a_device_that_the_broker_refuses_was_never_there_and_goes_on_wait
     assert await house.devices.retired() == set()
     door.trouble = None
     assert (await joining.approve(asked.code, owner="admin")).device.id == "tv"
-    assert door.password("tv") == joining.poll(asked.secret, source=HERE).joined.token
+    assert door.has("tv", joining.poll(asked.secret, source=HERE).joined.token)
 
 
 @pytest.mark.parametrize("name", [" ", "TV\x1b[2J", "a\nb", "a\u202eb"])

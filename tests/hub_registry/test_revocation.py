@@ -16,7 +16,7 @@ from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
-from tests.hub_registry.own_brokers import KINDS, log_in_with, logged_in, open_own
+from tests.hub_registry.own_brokers import KINDS, bus_token, log_in_with, logged_in, open_own
 from tests.hub_registry.retained import retained
 from tests.hub_registry.spokes import eventually
 
@@ -162,9 +162,9 @@ async def test_what_the_hub_did_while_it_was_not_on_the_bus_counts_there_when_it
         invitation = await registry.invite(device.id)
         second = (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
         async with open_own(kind, tmp_path / kind, registry) as hub:
-            async with open_link(log_in_with(hub, "tv", SecretStr(second))) as link:
+            async with open_link(log_in_with(hub, "tv", bus_token(registry, second))) as link:
                 await eventually(lambda link=link: link.connected)
-            async with open_link(log_in_with(hub, "tv", SecretStr(first)), wait_s=0.2) as link:
+            async with open_link(log_in_with(hub, "tv", bus_token(registry, first)), wait_s=0.2) as link:
                 await eventually(lambda: is_refused(link))
 
 

@@ -19,6 +19,7 @@ from contracts.claims import Claims
 from contracts.errors import Unauthorized
 from contracts.joining import (
     Bus,
+    DeviceTokens,
     EnrolAnswer,
     HubCard,
     JoinAsked,
@@ -122,8 +123,17 @@ class StandInHub:
         self.invitations[token] = device
         return SecretStr(token)
 
+    def tokens(self, device: str, key: PublicKey) -> DeviceTokens:
+        token = self.token(device, key)
+        return DeviceTokens(token=token, bus_token=self.bus_token(token))
+
+    def bus_token(self, token: str) -> str:
+        claims = tokens.verify(token, key=self.key.public, hub_id=HUB, audience="http", now=0)
+        return tokens.issue(self.key, claims.model_copy(update={"aud": "mqtt"}))
+
     def token(self, device: str, key: PublicKey | None = None, *, age_s: float = 0, **claims: Any) -> str:
         made: dict[str, Any] = {"kind": "device", "owner": "anna", "lifetime_s": self.lifetime_s}
+        made["audience"] = "mqtt" if claims.get("kind") == "hub" else "http"
         made |= {"hub_id": HUB, "subject": device, "scopes": ("register", "chat"), "key": key} | claims
         return tokens.issue(self.key, tokens.make_claims(**(made | {"now": self.now - age_s})))
 
@@ -190,7 +200,7 @@ class StandInHub:
         self.device_keys[device] = key
         return EnrolAnswer(
             device=device,
-            token=self.token(device, key),
+            **self.tokens(device, key).model_dump(),
             hub_id=HUB,
             hub_key=self.key.public.jwk(),
             brokers=tuple(self.brokers),
@@ -201,9 +211,9 @@ class StandInHub:
 
     def _renew(self, bearer: str) -> Json:
         claims = self.authenticate(bearer)
-        token = self.token(claims.sub, self.device_keys[claims.sub])
-        self.renewals[tokens.token_id(token)] = claims.jti
-        return {"token": token}
+        issued = self.tokens(claims.sub, self.device_keys[claims.sub])
+        self.renewals[tokens.token_id(issued.token)] = claims.jti
+        return issued.model_dump()
 
     def authenticate(self, bearer: str) -> Claims:
         """Check a token; the first use of a renewed one ends its predecessor."""
@@ -212,13 +222,14 @@ class StandInHub:
             bearer,
             key=self.key.public,
             hub_id=HUB,
+            audience="http",
             is_revoked=lambda claims: claims.jti in self.revoked,
             now=self.now,
         )
         predecessor = self.renewals.pop(claims.jti, None)
         if predecessor is not None:
             self.revoked.add(predecessor)
-            self.on_used(claims.sub, bearer)
+            self.on_used(claims.sub, self.bus_token(bearer))
         return claims
 
     def _join(self, body: dict[str, Any]) -> JoinAsked:

@@ -120,7 +120,10 @@ async def test_a_login_that_is_refused_while_the_hub_is_away_is_told_about(
         await join(place.settings(hub), token=hub.invite(), clock=HubClock())
         path = place.home / "spoke" / "enrolment.json"
         path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"token": hub.token(DEVICE, age_s=200_000)})
+            json.dumps(
+                json.loads(path.read_text())
+                | {"bus_token": hub.token(DEVICE, age_s=200_000, audience="mqtt")}
+            )
         )
     async with open_spoke(place.settings(hub, broker_wait_s=0.1)) as spoke:
         problem = await wait_for(lambda: spoke.problem, "the word of it")

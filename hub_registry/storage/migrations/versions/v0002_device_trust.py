@@ -11,6 +11,7 @@ STATEMENTS = (
     "ALTER TABLE audit ADD COLUMN token_name VARCHAR DEFAULT '' NOT NULL",
     "ALTER TABLE audit ADD COLUMN through VARCHAR",
     "ALTER TABLE audit ADD COLUMN confirmed_by VARCHAR",
+    "ALTER TABLE token ADD COLUMN audience VARCHAR DEFAULT 'strawberry' NOT NULL",
 )
 
 
