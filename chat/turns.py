@@ -11,7 +11,7 @@ from agent_core.conversation import call_line, storable
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import MAX_DID, ChatRequest, Mode, TextDelta, TurnError, TurnEvent, TurnFinal, TurnState
 from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
-from contracts.rates import Backoff
+from contracts.rates import Backoff, Slots
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Turn:
         device: Id of the current device, where there is one.
         through: Thumbprint of the key of the device that asks, where a device does.
         token: ``jti`` of the token that the request came with; the turn ends when that is revoked.
+        holder: What the quota of open turns counts by; the user where there is nothing else.
+        is_person: Whether it may use the reserve for people.
 
     Attributes:
         id: The client's choice, or a new one; unique within one user.
@@ -43,6 +45,7 @@ class Turn:
         mode: Who answered; None without a complete answer.
         did: Calls that were made, a line each.
         consent: Asks the person of this turn; set by what runs it.
+        confirmed_by: ``jti`` of the token with which a call of this turn was confirmed last.
         at_hub: Whether the hub records it; set by a spoke.
         ended: Set when it has ended and that is recorded.
         cancelled: Whether it was told to stop.
@@ -56,18 +59,23 @@ class Turn:
         device: str | None = None,
         through: str | None = None,
         token: str = "",
+        holder: str = "",
+        is_person: bool = False,
     ) -> None:
         self.request = request
         self.user = user
         self.device = device
         self.through = through
         self.token = token
+        self.holder = holder or user
+        self.is_person = is_person
         self.id = request.turn or uuid7()
         self.conversation = request.conversation or uuid7()
         self.state: TurnState = "running"
         self.mode: Mode | None = None
         self.did: list[str] = []
         self.consent = Consent(None)
+        self.confirmed_by: str | None = None
         self.at_hub = False
         self.ended = asyncio.Event()
         self.cancelled = False
@@ -197,37 +205,41 @@ class Turns:
     Args:
         store: Records them.
         tasks: Owns their tasks.
-        open_per_user: Turns of one user that run or wait at the same time.
+        slots: Limits how many run or wait at the same time.
     """
 
-    def __init__(self, store: TurnStore, *, tasks: asyncio.TaskGroup, open_per_user: int) -> None:
+    def __init__(self, store: TurnStore, *, tasks: asyncio.TaskGroup, slots: Slots) -> None:
         self._store = store
         self._tasks = tasks
-        self._open_per_user = open_per_user
+        self._slots = slots
         self._turns: dict[tuple[str, str], Turn] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def open(self, turn: Turn, work: TurnWork) -> Turn:
+    async def open(self, turn: Turn, work: TurnWork, *, slots: Slots | None = None) -> Turn:
         """Record a turn and start it; turns of one conversation run one after another.
+
+        Args:
+            slots: Limits how many turns like this one are open, in place of those of all others.
 
         Raises:
             Conflict: If its id was used before, or cancelled before it arrived.
-            TooManyRequests: If this user has too many open turns.
+            TooManyRequests: If there are too many open turns.
         """
-        key = (turn.user, turn.id)
-        if sum(other.user == turn.user for other in self._turns.values()) >= self._open_per_user:
-            raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
+        key, slots = (turn.user, turn.id), slots or self._slots
         if key in self._turns:
             raise came_before(turn.id)
+        if not slots.take(turn.holder, person=turn.is_person):
+            raise TooManyRequests("too many turns are open", hint="Wait until one has ended.")
         # Listed before it is in the database, so that a cancel finds it at any moment.
         self._turns[key] = turn
         try:
             await self._store.begin(turn)
         except BaseException:
             del self._turns[key]
+            slots.give_back(turn.holder)
             raise
         lock = self._locks.setdefault((turn.user, turn.conversation), asyncio.Lock())
-        self._tasks.create_task(self._run(turn, work, lock), name=f"turn {turn.id}")
+        self._tasks.create_task(self._run(turn, work, lock, slots), name=f"turn {turn.id}")
         return turn
 
     async def cancel(self, user: str, turn: str, *, through: str | None = None) -> TurnState:
@@ -252,13 +264,17 @@ class Turns:
             return "running"
         return await self._store.state(user, turn, through=through)
 
+    def get(self, user: str, turn: str) -> Turn | None:
+        """Return an open turn."""
+        return self._turns.get((user, turn))
+
     def cancel_where(self, concerned: Callable[[Turn], bool]) -> None:
         """Stop every turn that is concerned."""
         for turn in tuple(self._turns.values()):
             if concerned(turn):
                 turn.cancel()
 
-    async def _run(self, turn: Turn, work: TurnWork, lock: asyncio.Lock) -> None:
+    async def _run(self, turn: Turn, work: TurnWork, lock: asyncio.Lock, slots: Slots) -> None:
         try:
             await turn.run(work, lock)
         finally:
@@ -273,6 +289,7 @@ class Turns:
                 _log.exception("the end of turn %s cannot be recorded", turn.id)
             finally:
                 del self._turns[(turn.user, turn.id)]
+                slots.give_back(turn.holder)
                 turn.close()
 
     async def _record_later(self, turn: Turn) -> None:

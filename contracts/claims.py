@@ -63,6 +63,14 @@ class Claims(Part):
     cnf: Confirmation | None = None
 
     @property
+    def holder(self) -> str:
+        """What quotas count by: a device, a login of the bus, or a single token of a user.
+
+        What a device has used up stays used when it renews its token.
+        """
+        return self.jti if self.kind == "user" else f"{self.kind}/{self.sub}"
+
+    @property
     def scopes(self) -> frozenset[str]:
         """The scopes as a set."""
         return frozenset(self.scope.split())

@@ -1,8 +1,9 @@
-"""Rate limits and back-off: token buckets, failures counted by source, waits between attempts."""
+"""Limits and back-off: token buckets, places that are taken, failures by source, waits between attempts."""
 
+import math
 import random
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 Clock = Callable[[], float]
@@ -19,19 +20,27 @@ class TokenBucket:
         self._level = burst
         self._at = clock()
 
-    def take(self, amount: float = 1.0) -> bool:
-        """Take an amount if there is that much left; otherwise take nothing."""
-        self._fill()
-        if self._level < amount:
+    def take(self, amount: float = 1.0, *, keep: float = 0.0) -> bool:
+        """Take an amount if that much is left beyond what is to be kept; otherwise take nothing."""
+        if not self.has(amount + keep):
             return False
         self._level -= amount
         return True
 
+    def has(self, amount: float) -> bool:
+        """Return whether that much is left at present."""
+        self._fill()
+        return self._level >= amount
+
+    def charge(self, amount: float) -> None:
+        """Take an amount that was used already, also where less is left: it has to fill up again first."""
+        self._fill()
+        self._level -= amount
+
     @property
     def empty(self) -> bool:
         """Whether there is none left at present."""
-        self._fill()
-        return self._level < 1
+        return not self.has(1)
 
     def reserve(self) -> float:
         """Take one in advance and return the seconds to wait before it may be used; 0 if it was there."""
@@ -61,8 +70,12 @@ class TokenBuckets:
         self._clock = clock
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def take(self, key: str) -> bool:
-        """Take one from the bucket of a key, if there is one left."""
+    def take(self, key: str, amount: float = 1.0) -> bool:
+        """Take an amount from the bucket of a key, if there is that much left."""
+        return self.of(key).take(amount)
+
+    def of(self, key: str) -> TokenBucket:
+        """Return the bucket of a key."""
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = TokenBucket(burst=self._burst, per_second=self._per_second, clock=self._clock)
@@ -70,12 +83,42 @@ class TokenBuckets:
             if len(self._buckets) > self._most:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(key)
-        return bucket.take()
+        return bucket
 
     def is_empty(self, key: str) -> bool:
         """Return whether nothing is left for a key at present."""
         bucket = self._buckets.get(key)
         return bucket is not None and bucket.empty
+
+
+class Slots:
+    """Places that are taken and given back: so many for each key, and so many in all.
+
+    Args:
+        each: Places of one key.
+        total: Places of all keys together; by default any number.
+        reserved: The last of those, which only people may take.
+    """
+
+    def __init__(self, *, each: int, total: float = math.inf, reserved: int = 0) -> None:
+        self._each = each
+        self._total = total
+        self._reserved = reserved
+        self._taken: Counter[str] = Counter()
+
+    def take(self, key: str, *, person: bool = False) -> bool:
+        """Take a place, if there is one for this key; return whether there was."""
+        left = self._total - self._taken.total() - (0 if person else self._reserved)
+        if self._taken[key] >= self._each or left < 1:
+            return False
+        self._taken[key] += 1
+        return True
+
+    def give_back(self, key: str) -> None:
+        """Give a place back."""
+        self._taken[key] -= 1
+        if not self._taken[key]:
+            del self._taken[key]
 
 
 class SourceLimit:

@@ -1,10 +1,13 @@
 """The hub: everything opened in order, served, and closed in the reverse one."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 from agent_core.gateway.opening import LiveGateway
 from agent_core.models.entries import GatewayKind, Models
@@ -18,6 +21,7 @@ from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks
 from chat.turns import Turns
+from contracts.errors import StorageError
 from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
@@ -28,7 +32,7 @@ from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.bus.home_topics import HomeTopics
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.calls.rate import RateLimit
+from hub_agent.calls.rate import Quotas
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.http.app import Services, guarded, make_app
@@ -39,6 +43,11 @@ from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from sandbox_host import PoolSettings, open_pool
+
+_log = logging.getLogger(__name__)
+
+_TIDY_S: Final = 600
+"""How often old records are deleted; what is too much by then goes in batches."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         if settings.embeddings is not None:
             embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
             stack.enter_context(registry.search.using(embeddings))
-        turns = Turns(record, tasks=tasks, open_per_user=settings.turns.open_per_user)
+        tasks.create_task(_keep_tidy(record, trail), name="old records")
+        quotas = Quotas(settings.quotas)
+        turns = Turns(record, tasks=tasks, slots=quotas.turns)
         connections = Connections(tasks)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
@@ -115,7 +126,8 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             questions=Questions(),
             sandbox=Sandbox(pool),
             gateway=gateway,
-            rate=RateLimit(per_minute=settings.turns.per_minute, burst=settings.turns.burst),
+            quotas=quotas,
+            trail=trail,
         )
         # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()
@@ -158,6 +170,17 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         yield Hub(
             url=url, http_port=port, registry=registry, link=bus.link, gateway=gateway, lan_port=lan_port
         )
+
+
+async def _keep_tidy(record: ConversationRecord, trail: AuditTrail) -> None:
+    """Delete records that have outlived their use, now and then until cancelled."""
+    while True:
+        try:
+            await record.forget_tombstones()
+            await trail.trim()
+        except StorageError as error:
+            _log.error("old records are deleted later: %s", error)
+        await asyncio.sleep(_TIDY_S)
 
 
 async def _end_revoked(turns: Turns, connections: Connections, revocation: Revocation) -> None:

@@ -124,25 +124,39 @@ class HomeLinkSettings(_Settings):
 
 
 class TurnSettings(_Settings):
-    """What one turn may use, and how many there may be.
+    """What one turn may use.
 
     Attributes:
         limits: When a turn is stopped.
         tools: What its tools may use.
         confirm_s: Seconds until an unanswered question counts as no.
         exchanges: Earlier exchanges of the conversation that are read back.
-        per_minute: Messages of one user a minute in the long run.
-        burst: Messages of one user at once.
-        open_per_user: Turns of one user that run or wait at the same time.
     """
 
     limits: TurnLimits = TurnLimits()
     tools: ToolLimits = ToolLimits()
     confirm_s: Annotated[float, Field(gt=0)] = 60
     exchanges: Annotated[int, Field(ge=0)] = 100
+
+
+class QuotaSettings(_Settings):
+    """What one token may use; all together may use four times as much, of which a quarter is for people.
+
+    Attributes:
+        per_minute: Messages a minute in the long run, exact sentences not counted.
+        burst: Messages at once.
+        open_turns: Turns that run or wait at the same time.
+        calls: Direct calls that run at the same time; more of them wait.
+        programs: Likewise, of programs that are run directly.
+        waiting: Direct calls and programs that may wait.
+    """
+
     per_minute: Annotated[float, Field(gt=0)] = 60
     burst: Annotated[int, Field(gt=0)] = 20
-    open_per_user: Annotated[int, Field(gt=0)] = 8
+    open_turns: Annotated[int, Field(gt=0)] = 8
+    calls: Annotated[int, Field(gt=0)] = 16
+    programs: Annotated[int, Field(gt=0)] = 4
+    waiting: Annotated[int, Field(gt=0)] = 256
 
 
 class SandboxSettings(_Settings):
@@ -177,6 +191,7 @@ class HubSettings(_Settings):
     embeddings: Model | None = None
     gateway: GatewayKind = "tensorzero"
     turns: TurnSettings = TurnSettings()
+    quotas: QuotaSettings = QuotaSettings()
     sandbox: SandboxSettings = SandboxSettings()
     household: Household = Household()
 

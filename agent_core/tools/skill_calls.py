@@ -64,13 +64,21 @@ class Consent:
 
     Args:
         confirmer: Asks the person; without one, a call that needs a confirmation is refused.
+        on_refused: Called with each call that is refused here.
 
     Attributes:
         untrusted: Whether text that may be a stranger's is in the turn's context.
     """
 
-    def __init__(self, confirmer: Confirmer | None, *, untrusted: bool = False) -> None:
+    def __init__(
+        self,
+        confirmer: Confirmer | None,
+        *,
+        untrusted: bool = False,
+        on_refused: Callable[[Target, Mapping[str, Json]], None] | None = None,
+    ) -> None:
         self.untrusted = untrusted
+        self._on_refused = on_refused
         self._confirmer = confirmer
         self._asked = 0
         self._refused: set[str] = set()
@@ -87,6 +95,14 @@ class Consent:
         Raises:
             CallError: ``refused`` unless the person says yes.
         """
+        try:
+            await self._ask(target, arguments, context)
+        except CallError:
+            if self._on_refused is not None:
+                self._on_refused(target, arguments)
+            raise
+
+    async def _ask(self, target: Target, arguments: Mapping[str, Json], context: TurnContext) -> None:
         method = f"{target.skill}.{target.method.name}"
         if self._confirmer is None:
             raise CallError(

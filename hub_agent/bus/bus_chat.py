@@ -27,7 +27,7 @@ from contracts.errors import (
     StrawberryError,
     TooManyRequests,
 )
-from contracts.rates import TokenBucket
+from contracts.rates import Slots, TokenBucket
 from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
@@ -38,8 +38,10 @@ _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 """A message of four bytes a character, and what stands around it."""
-MOST_OPEN: Final = 64
-"""Requests of all senders that run or wait at once; each user has a limit of its own besides."""
+_MOST_OPEN: Final = 64
+"""Requests of all senders that run or wait at once."""
+_EACH_OPEN: Final = 16
+"""Requests of one sender; its open turns are fewer."""
 _DRAIN_S: Final = 2.0
 """How long stopping waits for the last replies of turns that it cancelled."""
 _REFUSALS: Final = 20
@@ -121,6 +123,7 @@ class BusChat:
         self._tasks = tasks
         self._open: set[tuple[str, str]] = set()
         self._ended: set[tuple[str, str]] = set()
+        self._slots = Slots(each=_EACH_OPEN, total=_MOST_OPEN)
         self._idle = asyncio.Event()
         self._idle.set()
         self._refusals = TokenBucket(burst=_REFUSALS, per_second=2)
@@ -202,7 +205,7 @@ class BusChat:
             raise _answered_before(asked)
         if asked.key in self._open:
             return True
-        if len(self._open) >= MOST_OPEN:
+        if not self._slots.take(asked.principal):
             raise TooManyRequests("too many requests are open", hint="Try again in a moment.")
         self._open.add(asked.key)
         self._idle.clear()
@@ -219,6 +222,7 @@ class BusChat:
             await replies.send(TurnError(code="internal", message="the hub failed; its log says more"))
         finally:
             self._open.discard(asked.key)
+            self._slots.give_back(asked.principal)
             self._ended.discard(asked.key)
             if not self._open:
                 self._idle.set()

@@ -1,7 +1,7 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +14,7 @@ from contracts.errors import CallError, ErrorCode
 from contracts.registration import MethodFlags
 from contracts.rpc import MAX_TTL_MS, Actor
 from contracts.wire import Json
-from hub_agent.calls.audit import AuditTrail, CallRecord
+from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
 from identity.ids import uuid7
@@ -46,6 +46,7 @@ class DeviceManager:
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        origin: Origin,
         on_progress: Callable[[Json], None] | None = None,
     ) -> Json:
         """Call a method on behalf of an actor and wait for its result.
@@ -53,11 +54,12 @@ class DeviceManager:
         Args:
             arguments: By name, checked against the method's schema.
             confirmed: Whether a person confirmed exactly this call.
+            origin: For the audit.
 
         Raises:
             CallError: If the actor may not, or there is no result.
         """
-        record = _Record(actor, target, arguments)
+        record = _Record(actor, target, arguments, origin)
         try:
             if target.device == HUB_KEY:
                 value = await self._call_any(record, confirmed=confirmed, on_progress=on_progress)
@@ -71,6 +73,14 @@ class DeviceManager:
             return value
         finally:
             self._trail.note(record.made())
+
+    def note_refused(
+        self, actor: Actor, target: Target, arguments: Mapping[str, Json], *, origin: Origin
+    ) -> None:
+        """Record a call that was refused before it came here: a person did not confirm it."""
+        record = _Record(actor, target, arguments, origin)
+        record.outcome = ErrorCode.REFUSED.value
+        self._trail.note(record.made())
 
     async def _call_one(
         self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
@@ -168,7 +178,7 @@ def _permit(actor: Actor, target: Target, flags: MethodFlags, *, confirmed: bool
 class _Record:
     """One call on its way into the audit."""
 
-    def __init__(self, actor: Actor, target: Target, arguments: Mapping[str, Json]) -> None:
+    def __init__(self, actor: Actor, target: Target, arguments: Mapping[str, Json], origin: Origin) -> None:
         self.actor = actor
         self.target = target
         self.device = target.device
@@ -176,6 +186,7 @@ class _Record:
         self.outcome = ErrorCode.CANCELLED.value
         self._id = uuid7()
         self._arguments = dict(arguments)
+        self._origin = origin
 
     def request(self, found: Found[Entry], flags: MethodFlags, *, confirmed: bool) -> CallRequest:
         """Make the request to a device."""
@@ -204,15 +215,21 @@ class _Record:
             method=self.target.method.name,
             arguments=arguments_digest(self._arguments),
             outcome=self.outcome,
+            **vars(self._origin),
         )
 
 
 @dataclass(frozen=True)
 class ActingCaller:
-    """A ``SkillCaller`` with the rights of one actor."""
+    """A ``SkillCaller`` with the rights of one actor.
+
+    Attributes:
+        origin: Gives the token that it acts for, and the one with which a confirmed call was confirmed.
+    """
 
     manager: DeviceManager
     actor: Actor
+    origin: Callable[[], Origin]
 
     async def call(
         self,
@@ -223,6 +240,14 @@ class ActingCaller:
         on_progress: Callable[[Json], None],
     ) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
+        origin = self.origin()
+        if not confirmed:
+            origin = replace(origin, confirmed_by=None)
         return await self.manager.call(
-            self.actor, target, arguments, confirmed=confirmed, on_progress=on_progress
+            self.actor, target, arguments, confirmed=confirmed, origin=origin, on_progress=on_progress
         )
+
+    def note_refused(self, target: Target, arguments: Mapping[str, Json]) -> None:
+        """Record a call that a person did not confirm."""
+        origin = replace(self.origin(), confirmed_by=None)
+        self.manager.note_refused(self.actor, target, arguments, origin=origin)

@@ -31,8 +31,9 @@ from contracts.chat import (
 )
 from contracts.errors import Forbidden, NoModel
 from contracts.rpc import Actor
+from hub_agent.calls.audit import AuditTrail, Origin
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
-from hub_agent.calls.rate import RateLimit
+from hub_agent.calls.rate import Quotas
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -48,7 +49,7 @@ class Assistant:
 
     Attributes:
         gateway: Its models are those that are asked now; they may change while the hub runs.
-        rate: How often each user may ask, over HTTP and the bus together.
+        quotas: What each token may use, over HTTP and the bus together.
     """
 
     settings: HubSettings
@@ -59,16 +60,22 @@ class Assistant:
     questions: Questions
     sandbox: Sandbox
     gateway: LiveGateway
-    rate: RateLimit
+    quotas: Quotas
+    trail: AuditTrail
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         """See `chat.service.ChatService`.
 
         Raises:
-            TooManyRequests: If the user sends too many messages.
+            TooManyRequests: If a quota of the token is used up.
             CallError: If there is no device of the given name.
         """
-        self.rate.spend(caller.user.id)
+        with self.trail.refusals(caller.claims, method="chat"):
+            return await self._ask(request, caller)
+
+    async def _ask(self, request: ChatRequest, caller: Bearer) -> Turn:
+        person = self.may_confirm(caller)
+        self.quotas.sentences.spend(caller.claims, person=person)
         device = caller.device
         if device is None and request.device is not None:
             device = self.registry.directory.resolve(request.device).id
@@ -77,17 +84,28 @@ class Assistant:
         matched = self.registry.search.match(
             request.message, language=self._household(user).language, current=device
         )
-        if matched is None and not self.gateway.models.usable:
-            raise self._no_model(user)
+        if matched is None:
+            if not self.gateway.models.usable:
+                raise self._no_model(user)
+            self.quotas.messages.spend(caller.claims, person=person)
         if caller.device is not None:
             # The record of a device's conversations is here; its own instructions are for its own model.
             request = request.model_copy(update={"history": (), "notes": ""})
-        if request.can_confirm and not self.may_confirm(caller):
+        if not person:
             request = request.model_copy(update={"can_confirm": False})
-        turn = Turn(request, user=user.id, device=device, through=key_of(caller), token=caller.claims.jti)
+        turn = Turn(
+            request,
+            user=user.id,
+            device=device,
+            through=key_of(caller),
+            token=caller.claims.jti,
+            holder=caller.claims.holder,
+            is_person=person,
+        )
         if matched is not None:
-            return await self.running.open(turn, partial(self._run_sentence, user, matched))
-        return await self.running.open(turn, partial(self._run_model, user))
+            work = partial(self._run_sentence, caller, matched)
+            return await self.running.open(turn, work, slots=self.quotas.sentence_turns)
+        return await self.running.open(turn, partial(self._run_model, caller))
 
     async def cancel(self, turn: str, caller: Bearer) -> TurnState:
         """See `chat.service.ChatService`."""
@@ -99,9 +117,12 @@ class Assistant:
         Raises:
             Forbidden: If no person is known to answer through this caller.
         """
-        if not self.may_confirm(caller):
-            raise cannot_confirm()
+        with self.trail.refusals(caller.claims, method="confirm"):
+            if not self.may_confirm(caller):
+                raise cannot_confirm()
         self.questions.answer(caller.user.id, turn, question, approve=approve)
+        if approve and (running := self.running.get(caller.user.id, turn)) is not None:
+            running.confirmed_by = caller.claims.jti
 
     def may_confirm(self, caller: Bearer) -> bool:
         """Return whether a person confirms calls through this caller.
@@ -132,33 +153,36 @@ class Assistant:
         return self.registry.search.catalogue(device)
 
     def _run_sentence(
-        self, user: User, matched: SentenceCall | SentenceChoice, turn: Turn
+        self, asker: Bearer, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
-        turn.consent = self._consent(turn)
+        caller = self._caller(asker, turn)
+        turn.consent = self._consent(turn, caller)
         return run_sentence(
             matched,
             turn=turn.id,
             catalogue=self.catalogue(turn.device),
-            caller=ActingCaller(self.manager, _actor(user, turn)),
+            caller=caller,
             consent=turn.consent,
             device=turn.device,
         )
 
-    async def _run_model(self, user: User, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    async def _run_model(self, asker: Bearer, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
         history: Sequence[Exchange] = await self.record.turns(
             turn.user, turn.conversation, limit=self.settings.turns.exchanges, ended=True
         )
         history = history or turn.request.history
-        turn.consent = self._consent(turn, untrusted=any(exchange.untrusted for exchange in history))
+        caller = self._caller(asker, turn)
+        untrusted = any(exchange.untrusted for exchange in history)
+        turn.consent = self._consent(turn, caller, untrusted=untrusted)
         catalogue = self.catalogue(turn.device)
         toolset = SkillToolset(
             catalogue,
-            caller=ActingCaller(self.manager, _actor(user, turn)),
+            caller=caller,
             session=self.sandbox.session(turn.user, turn.conversation),
             consent=turn.consent,
             limits=self.settings.turns.tools,
         )
-        household = self._household(user)
+        household = self._household(asker.user)
         request = ModelTurn(
             turn=turn.id,
             message=turn.request.message,
@@ -185,11 +209,18 @@ class Assistant:
             async for event in events:
                 yield event
 
-    def _consent(self, turn: Turn, *, untrusted: bool = False) -> Consent:
+    def _caller(self, asker: Bearer, turn: Turn) -> ActingCaller:
+        def origin() -> Origin:
+            return replace(Origin.of(asker.claims), confirmed_by=turn.confirmed_by)
+
+        return ActingCaller(self.manager, _actor(asker.user, turn), origin)
+
+    def _consent(self, turn: Turn, caller: ActingCaller, *, untrusted: bool = False) -> Consent:
         if not turn.request.can_confirm:
-            return Consent(None, untrusted=untrusted)
+            return Consent(None, untrusted=untrusted, on_refused=caller.note_refused)
         expires_s = self.settings.turns.confirm_s
-        return Consent(TurnConfirmer(self.questions, turn.user, turn.id, expires_s), untrusted=untrusted)
+        confirmer = TurnConfirmer(self.questions, turn.user, turn.id, expires_s)
+        return Consent(confirmer, untrusted=untrusted, on_refused=caller.note_refused)
 
     def _household(self, user: User) -> Household:
         household = self.settings.household

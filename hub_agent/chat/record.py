@@ -18,6 +18,7 @@ from sqlmodel import Session, col, delete, select, update
 from chat.turns import Turn, came_before, cancelled_before
 from contracts.chat import ConversationSummary, TurnRecord, TurnState, moment_after
 from contracts.errors import Forbidden, NotFound
+from hub_agent.calls.rate import DailyVolume
 from hub_agent.tables import TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, now
@@ -35,17 +36,17 @@ class ConversationRecord:
     Args:
         store: The hub's database.
         instance: Name of this hub process; running turns of another one are left alone.
+        volume: What each device and program may have recorded.
     """
 
-    def __init__(self, store: Store, *, instance: str) -> None:
+    def __init__(self, store: Store, *, instance: str, volume: DailyVolume | None = None) -> None:
         self._store = store
         self._instance = instance
+        # Used in the thread of the store only.
+        self._volume = volume or DailyVolume()
 
     async def clean_up(self) -> None:
-        """Mark turns that an earlier process of this instance left running as cancelled.
-
-        Old tombstones are removed.
-        """
+        """Mark turns that an earlier process of this instance left running as cancelled."""
 
         def work(session: Session) -> None:
             session.exec(
@@ -53,13 +54,19 @@ class ConversationRecord:
                 .where(col(TurnRow.instance) == self._instance, col(TurnRow.state) == "running")
                 .values(state="cancelled", ended_at=now())
             )
-            session.exec(
-                delete(TurnRow).where(
-                    col(TurnRow.conversation).is_(None), col(TurnRow.at) < now() - _TOMBSTONE_AGE
-                )
-            )
 
         await self._store.write(work)
+
+    async def forget_tombstones(self) -> None:
+        """Delete tombstones that no late request can meet any more.
+
+        Raises:
+            StorageError: If the database cannot be used.
+        """
+        old = delete(TurnRow).where(
+            col(TurnRow.conversation).is_(None), col(TurnRow.at) < now() - _TOMBSTONE_AGE
+        )
+        await self._store.write(lambda session: session.exec(old))
 
     # Running turns
 
@@ -69,6 +76,7 @@ class ConversationRecord:
         def work(session: Session) -> TurnRow | None:
             known = session.get(TurnRow, (turn.user, turn.id))
             if known is None:
+                self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
                 row = TurnRow(
                     user=turn.user,
                     turn=turn.id,
@@ -97,6 +105,7 @@ class ConversationRecord:
             row.state, row.ended_at = turn.state, now()
             # None where the conversation was deleted meanwhile.
             if row.conversation is not None:
+                self._volume.charge(_key(turn), _size(turn.answer, *turn.did))
                 _take_answer(row, turn.answer, turn.mode, turn.did, untrusted=turn.untrusted)
 
         await self._store.write(work)
@@ -107,6 +116,7 @@ class ConversationRecord:
         def work(session: Session) -> TurnState:
             known = session.get(TurnRow, (user, turn))
             if known is None:
+                self._volume.spend(through or user, rows=1, size=0)
                 tombstone = TurnRow(
                     user=user,
                     turn=turn,
@@ -217,12 +227,24 @@ class ConversationRecord:
 
         Returns:
             Ids of the turns that are recorded now; the others came from other clients.
+
+        Raises:
+            TooManyRequests: If the device hands in too much in a day; nothing is recorded then.
         """
+        turns = list(pushed)
 
         def work(session: Session) -> list[str]:
-            return [turn.turn for turn in pushed if _take(session, user, device, through, turn)]
+            new = [turn for turn in turns if _adds(session.get(TurnRow, (user, turn.turn)), turn)]
+            size = sum(_size(turn.question, turn.answer, *turn.did) for turn in new)
+            self._volume.spend(through, rows=len(new), size=size)
+            return [turn.turn for turn in turns if _take(session, user, device, through, turn)]
 
         return await self._store.write(work)
+
+
+def _adds(row: TurnRow | None, turn: TurnRecord) -> bool:
+    """Return whether a pushed turn has anything that is not recorded: not so where it is only sent again."""
+    return row is None or row.conversation is None or row.answer != turn.answer
 
 
 def _take(session: Session, user: str, device: str, through: str, turn: TurnRecord) -> bool:
@@ -279,6 +301,14 @@ def _next_moment(session: Session, user: str, conversation: str) -> datetime:
         TurnRow.user == user, TurnRow.conversation == conversation
     )
     return moment_after(now(), session.exec(latest).one())
+
+
+def _key(turn: Turn) -> str:
+    return turn.through or turn.holder
+
+
+def _size(*texts: str | None) -> int:
+    return sum(len(text.encode()) for text in texts if text)
 
 
 def _took_part(session: Session, user: str, conversation: str, through: str) -> bool:

@@ -1,6 +1,8 @@
 """Skills called, and programs run, without a model in between."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,16 +18,18 @@ from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import answer, read
-from chat.http.streams import Connections, farewell
+from chat.http.streams import Client, Connections, farewell
 from contracts.chat import TurnEvent
 from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
 from contracts.rpc import Actor
 from contracts.wire import Json
+from hub_agent.calls.audit import Origin
 from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
+from hub_agent.calls.rate import FairQueue
 from hub_agent.chat.assistant import Assistant, cannot_confirm
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer, Gate, require_scope
 from identity.ids import uuid7
 from sandbox_host import Deadline, RunResult
 
@@ -73,7 +77,7 @@ class DirectCalls:
 
     def __init__(self, assistant: Assistant, *, gate: Gate, connections: Connections) -> None:
         self._assistant = assistant
-        self._authenticate = gate.require("call")
+        self._gate = gate
         self._connections = connections
         self._confirmations = ConfirmationTokens(expires_s=assistant.settings.turns.confirm_s)
 
@@ -84,10 +88,25 @@ class DirectCalls:
             Route("/api/exec", self._execute, methods=["POST"]),
         ]
 
+    async def _authenticate(self, request: Request, *, method: str) -> Bearer:
+        bearer = await self._gate.bearer(request)
+        with self._assistant.trail.refusals(bearer.claims, method=method):
+            require_scope(bearer, "call")
+        return bearer
+
+    def _held(self, request: Request, bearer: Bearer) -> AbstractAsyncContextManager[Client]:
+        return self._connections.hold(request.receive, token=bearer.claims.jti)
+
+    @asynccontextmanager
+    async def _turn(self, bearer: Bearer, queue: FairQueue, *, method: str) -> AsyncIterator[None]:
+        with self._assistant.trail.refusals(bearer.claims, method=method):
+            async with queue.turn(bearer.claims, person=self._assistant.may_confirm(bearer)):
+                yield
+
     async def _call(self, request: Request) -> Response:
-        bearer = await self._authenticate(request)
+        bearer = await self._authenticate(request, method="call")
         body = await read(request, CallBody)
-        manager = self._assistant.manager
+        manager, quotas = self._assistant.manager, self._assistant.quotas
         target = find_target(self._assistant.registry.directory, body.device, body.skill, body.method)
         arguments = check_arguments(target.method, body.args, body.kwargs)
         confirmed = body.confirmation is not None
@@ -96,8 +115,10 @@ class DirectCalls:
                 raise cannot_confirm()
             self._confirmations.redeem(body.confirmation, _act(bearer, target, arguments))
         try:
-            async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
-                value = await manager.call(_actor(bearer), target, arguments, confirmed=confirmed)
+            async with self._held(request, bearer) as client, self._turn(bearer, quotas.calls, method="call"):
+                origin = Origin.of(bearer.claims, confirmed=confirmed)
+                actor = _actor(bearer)
+                value = await manager.call(actor, target, arguments, confirmed=confirmed, origin=origin)
                 given = {"result": value}
                 if body.text:
                     language = bearer.user.language or self._assistant.settings.household.language
@@ -117,21 +138,24 @@ class DirectCalls:
         return farewell(client)
 
     async def _execute(self, request: Request) -> Response:
-        bearer = await self._authenticate(request)
+        bearer = await self._authenticate(request, method="exec")
         body, assistant = await read(request, ExecBody), self._assistant
         device = bearer.device
         if device is None and body.device is not None:
             device = assistant.registry.directory.resolve(body.device).id
+        origin = partial(Origin.of, bearer.claims)
+        caller = ActingCaller(assistant.manager, _actor(bearer, device), origin)
         calls = SkillCalls(
             assistant.catalogue(device),
-            caller=ActingCaller(assistant.manager, _actor(bearer, device)),
-            consent=Consent(None),
+            caller=caller,
+            consent=Consent(None, on_refused=caller.note_refused),
             context=TurnContext(uuid7(), _unwatched, _unpaused),
         )
         # Variables belong to a token: two programs of one user must not see each other's.
         session = assistant.sandbox.session(bearer.user.id, f"{bearer.claims.jti} {body.conversation}")
         deadline = Deadline(assistant.settings.turns.tools.exec_s)
-        async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
+        programs = assistant.quotas.programs
+        async with self._held(request, bearer) as client, self._turn(bearer, programs, method="exec"):
             return answer(_ran(await session.run(body.code, calls.handle, deadline=deadline)))
         return farewell(client)
 

@@ -57,7 +57,7 @@ class Gate:
 
         async def authenticate(request: Request) -> Bearer:
             bearer = await self.bearer(request)
-            _require_scope(bearer, *scopes)
+            require_scope(bearer, *scopes)
             return bearer
 
         return authenticate
@@ -73,11 +73,16 @@ class Gate:
         bearer = await self.bearer(request)
         if bearer.claims.kind != "user" or bearer.user.role != "admin":
             raise Forbidden("only an admin may do that")
-        _require_scope(bearer, "admin")
+        require_scope(bearer, "admin")
         return bearer
 
 
-def _require_scope(bearer: Bearer, *scopes: Scope) -> None:
+def require_scope(bearer: Bearer, *scopes: Scope) -> None:
+    """Check that a bearer has one of the scopes.
+
+    Raises:
+        Forbidden: If it has none.
+    """
     if bearer.claims.scopes.isdisjoint(scopes):
         raise Forbidden(
             f"the token lacks the scope {' or '.join(map(repr, scopes))}",

@@ -30,6 +30,7 @@ from contracts.chat import (
     check_agent,
 )
 from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
+from contracts.rates import Slots
 from contracts.rpc import Actor
 from spoke.chat.hub_turn import HubTurns
 from spoke.chat.own_skills import OwnCaller, OwnSkills
@@ -82,7 +83,7 @@ class Agent:
         self._sync = sync
         self._tasks = tasks
         self._questions = Questions()
-        self._turns = Turns(record, tasks=tasks, open_per_user=chat.open_turns)
+        self._turns = Turns(record, tasks=tasks, slots=Slots(each=chat.open_turns))
         self._local: LocalAgent | None = None
 
     async def ask(self, request: ChatRequest, caller: None) -> Turn:

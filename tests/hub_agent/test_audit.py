@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlmodel import col, select
+from sqlmodel import Session, col, select
 
 from contracts.errors import StorageError
 from hub_agent.calls.audit import AuditTrail, CallRecord
 from hub_registry.storage.store import Store, open_store
-from hub_registry.storage.tables import AuditRow, now
+from hub_registry.storage.tables import AuditRow, TokenRow, now
 from tests.hub_registry.spokes import eventually
 
 
@@ -84,3 +86,34 @@ async def test_a_hub_that_stops_leaves_no_call_unwritten(store: Store) -> None:
     await trail.flush()
 
     assert await written(store) == ["1", "2"]
+
+
+async def test_a_token_with_many_calls_pushes_out_its_own_and_not_those_of_others(store: Store) -> None:
+    trail = AuditTrail(store, rows=10)
+
+    def add(session: Session) -> None:
+        for name, count in (("hall", 3), ("flood", 5_000)):
+            session.add(token_row(name))
+            for number in range(count):
+                trail.note(replace(called(number), call=f"{name} {number}", token=name))
+        trail.note(replace(called(0), call="old", at=now() - timedelta(days=400)))
+
+    await store.write(add)
+    await trail.flush()
+    await trail.trim()
+    assert await written(store) == [f"hall {number}" for number in range(3)] + [
+        f"flood {number}" for number in range(4_993, 5_000)
+    ]
+
+
+def token_row(name: str) -> TokenRow:
+    return TokenRow(
+        jti=name,
+        kind="device",
+        subject=name,
+        owner="ann",
+        audience="http",
+        scope="",
+        issued_at=now(),
+        expires_at=now(),
+    )

@@ -1,7 +1,6 @@
 """Chat over the bus, as a device and as a client of the broker see it."""
 
 import asyncio
-import hashlib
 import json
 import logging
 import shutil
@@ -19,10 +18,9 @@ from chat.turns import Turn
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.errors import BadSignature, NoModel
-from hub_agent.bus import bus_chat
 from hub_agent.bus.bus_chat import BusChat
 from hub_agent.chat.assistant import Assistant
-from hub_agent.settings import BusKind, TurnSettings
+from hub_agent.settings import BusKind, QuotaSettings
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.tokens import TokenRequest
 from identity.envelope import Seal, unseal
@@ -230,19 +228,6 @@ async def test_what_a_device_asked_once_cannot_be_replayed_after_a_restart(tmp_p
         assert "was answered before" in (await talk.answer(id_))["message"]
 
 
-async def test_as_many_requests_are_taken_as_may_be_open(home: Home, monkeypatch) -> None:
-    monkeypatch.setattr(bus_chat, "MOST_OPEN", 2)
-    slow = SlowSkill()
-    await home.device("Bedroom PC", slow)
-    async with client_of(home) as talk:
-        for id_ in ("1", "2", "3"):
-            await talk.ask(id_, "take your time")
-        assert (await talk.answer("3"))["code"] == "limit"
-        slow.go.set()
-        for id_ in ("1", "2"):
-            assert (await talk.answer(id_))["answer"] == "waited"
-
-
 async def test_while_a_request_is_answered_its_repetition_changes_nothing(home: Home) -> None:
     slow = SlowSkill()
     await home.device("Bedroom PC", slow)
@@ -352,30 +337,18 @@ async def test_nobody_can_be_asked_so_what_needs_a_confirmation_is_refused(home:
     assert lock.opened == []
 
 
-async def test_the_limits_of_a_user_hold_here_too(tmp_path: Path) -> None:
-    limits = TurnSettings(open_per_user=1, burst=3, per_minute=0.001)
-    async with open_home(tmp_path / "home", turns=limits) as home:
+async def test_the_quota_of_open_turns_holds_here_too(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home", quotas=QuotaSettings(open_turns=1)) as home:
         slow = SlowSkill()
         await home.device("Bedroom PC", slow)
         async with client_of(home) as talk:
             await talk.ask("1", "take your time")
             await wait_for(slow.begun)
             await talk.ask("2", "take your time")
-            assert (await talk.answer("2"))["message"] == "too many turns are open"
+            error = await talk.answer("2")
+            assert (error["code"], error["message"]) == ("limit", "too many turns are open")
             slow.go.set()
             assert (await talk.answer("1"))["kind"] == "final"
-            async with home.client() as http:
-                # It waits until the turn is stored, too.
-                turn = hashlib.sha256(b"node-red/1").hexdigest()[:32]
-                assert (await http.post(f"/api/turns/{turn}/cancel")).json() == {"state": "finished"}
-            await talk.ask("3", "take your time")
-            assert (await talk.answer("3"))["kind"] == "final"
-            await talk.ask("4", "take your time")
-            error = await talk.answer("4")
-            assert (error["code"], error["message"]) == ("limit", "too many messages in a short time")
-            async with home.client() as http:
-                same = await http.post("/api/chat", json={"message": "take your time"})
-            assert same.status_code == 429
 
 
 @pytest.mark.parametrize("kind", OWN)

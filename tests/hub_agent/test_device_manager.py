@@ -13,7 +13,7 @@ from contracts.errors import CallError, ErrorCode
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, MethodFlags, Registration
 from contracts.rpc import Actor
-from hub_agent.calls.audit import CallRecord
+from hub_agent.calls.audit import CallRecord, Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import now
@@ -80,7 +80,7 @@ class House:
 
     async def call(self, where: str, method: str, *, confirmed: bool = False) -> Any:
         target = find_target(self.directory, where, "DoorSkill", method)
-        return await self.manager.call(ANN, target, {}, confirmed=confirmed)
+        return await self.manager.call(ANN, target, {}, confirmed=confirmed, origin=Origin())
 
 
 @pytest.mark.parametrize("where", ["hall", "hub"])

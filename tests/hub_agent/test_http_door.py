@@ -15,10 +15,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from contracts.claims import SCOPES
-from contracts.errors import TooManyRequests
 from hub_agent import service
 from hub_agent.address import provide_token
-from hub_agent.calls.rate import RateLimit
 from hub_agent.http import app
 from hub_agent.http.app import Services
 from identity import tokens
@@ -265,16 +263,3 @@ async def test_a_page_cannot_send_json_in_disguise(home: Home) -> None:
             "/api/chat", content=b'{"message": "turn on the lamp"}', headers={"content-type": "text/plain"}
         )
     assert answer.status_code == 422
-
-
-def test_a_steady_user_is_served_and_a_burst_has_an_end() -> None:
-    now = [0.0]
-    rate = RateLimit(per_minute=60, burst=2, clock=lambda: now[0])
-    for _ in range(10):
-        rate.spend("ann")
-        now[0] += 1
-    rate.spend("ann")
-    rate.spend("ann")
-    with pytest.raises(TooManyRequests):
-        rate.spend("ann")
-    rate.spend("bob")

@@ -10,6 +10,7 @@ from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts.chat import ChatRequest, TextDelta, TurnEvent, TurnFinal
 from contracts.errors import Conflict, GatewayError, StorageError, TooManyRequests
+from contracts.rates import Slots
 from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import open_store
 from tests.hub_registry.spokes import eventually
@@ -38,9 +39,9 @@ async def turns(record: ConversationRecord) -> AsyncIterator[Turns]:
 
 
 @asynccontextmanager
-async def running(record: ConversationRecord, *, open_per_user: int = 8) -> AsyncIterator[Turns]:
+async def running(record: ConversationRecord, *, each: int = 8) -> AsyncIterator[Turns]:
     async with open_tasks() as tasks:
-        yield Turns(record, tasks=tasks, open_per_user=open_per_user)
+        yield Turns(record, tasks=tasks, slots=Slots(each=each))
 
 
 def asks(
@@ -187,7 +188,7 @@ async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> 
 
 
 async def test_a_user_has_so_many_open_turns_and_no_more(record: ConversationRecord) -> None:
-    async with running(record, open_per_user=1) as turns:
+    async with running(record, each=1) as turns:
         work = Work()
         first = await turns.open(asks("1"), work.run)
         with pytest.raises(TooManyRequests):
