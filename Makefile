@@ -8,6 +8,7 @@ PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_regis
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 15 --durations-min 2 --numprocesses
 CHAOS_SECONDS ?= 600
+FUZZ_MESSAGES ?= 20000
 
 .DEFAULT_GOAL := help
 
@@ -42,6 +43,9 @@ test-all: $(READY)  ## All tests
 chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
 	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
 
+fuzz: $(READY)  ## Hostile messages and requests, FUZZ_MESSAGES=20000 of them, others in each run
+	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) $(BIN)/python -m pytest -s tests/adversary
+
 lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -61,4 +65,4 @@ format: $(READY)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-all chaos lint check bench format clean
+.PHONY: help setup run test test-slow test-all chaos fuzz lint check bench format clean

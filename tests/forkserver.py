@@ -31,6 +31,8 @@ MODULE: Final = "deploy.cli.main"
 COMMAND: Final = [sys.executable, "-m", MODULE]
 OBSERVED: Final = [sys.executable, "-m", "tests.chaos.observed"]
 """The command as a process that can be looked into."""
+WATCHED: Final = [sys.executable, "-m", "tests.adversary.watched"]
+"""The command with its event loops watched."""
 SCRIPT: Final = [str(Path(sys.executable).with_name("strawberry"))]
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -76,7 +78,7 @@ _PIPES: Final = (*_STREAMS, "p2cwrite", "c2pread", "errread")
 def _can_fork(options: Mapping[str, Any]) -> bool:
     """Whether these are the arguments of a plain ``strawberry`` command."""
     args = options["args"]
-    if not isinstance(args, list | tuple) or list(args[: len(COMMAND)]) not in (COMMAND, OBSERVED):
+    if not isinstance(args, list | tuple) or list(args[: len(COMMAND)]) not in (COMMAND, OBSERVED, WATCHED):
         return False
     special = ("preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
     if any(options[name] not in (None, (), False) for name in special):

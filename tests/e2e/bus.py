@@ -18,6 +18,7 @@ from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 
+_LOOK_S = 0.5
 EVERYTHING = ("devices/#", "hub/#")
 
 
@@ -88,8 +89,11 @@ class Bus:
         self._client._reset_sockets(sockpair_only=True)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish, and wait until the broker has it."""
-        self._client.publish(self.prefix + topic, payload, qos=1, retain=retain).wait_for_publish(PATIENCE_S)
+        """Publish, and wait until the broker has it, or has thrown us out."""
+        sent = self._client.publish(self.prefix + topic, payload, qos=1, retain=retain)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.gone.is_set() and not sent.is_published() and time.monotonic() < deadline:
+            sent.wait_for_publish(_LOOK_S)
 
     def on(self, topic: str, **wanted: Any) -> list[Heard]:
         """What came by on a topic, or below one that ends in a slash, with these fields."""

@@ -1,0 +1,410 @@
+"""Whatever a device says on its topics and a program asks, the hub lives, answers and starts again."""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from pydantic import TypeAdapter
+
+from chat.http.completions import CompletionRequest
+from contracts import topics
+from contracts.chat import ChatRequest, PushedTurns
+from contracts.joining import JoinPoll, JoinRequest
+from deploy.cli.client import find_nearest
+from deploy.home.directory import Home
+from hub_agent.http.skills import CallBody, ExecBody
+from hub_registry.http.clients import ClientBody
+from hub_registry.http.devices import ChangeBody, DeviceBody, InvitationBody
+from hub_registry.http.joining import ApproveBody
+from hub_registry.http.public import EnrolBody
+from hub_registry.http.tokens import TokenBody
+from identity.ids import uuid7
+from tests.adversary.device import HostileDevice
+from tests.adversary.hostile import DECLARATIONS, JSON, METHOD, NAMES, Document, documents, encode
+from tests.adversary.watched import longest, rounds
+from tests.e2e.house import PATIENCE_S, House, Spoke
+from tests.forkserver import COMMAND, WATCHED
+from tests.model_server import Says, ScriptedModel
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot end a process in good order"),
+]
+
+MESSAGES = int(os.environ.get("STRAWBERRY_FUZZ_MESSAGES", "1000"))
+# The gate says the same in every run; a longer run says something new.
+_CHANCE = random.SystemRandom().randrange(2**32) if "STRAWBERRY_FUZZ_MESSAGES" in os.environ else 0
+SEED = int(os.environ.get("STRAWBERRY_FUZZ_SEED", _CHANCE))
+
+MOST_S = 0.25
+"""How long the hub's loop may work before it looks at its sockets again."""
+STALLED_S = 1.0
+"""The same of all its threads: another one may hold the interpreter's lock, or just be at work."""
+
+EACH = 25
+"""Messages after which is looked whether all is well; so many are shown where it is not."""
+CHATS = 4
+"""Every so many looks, one includes a chat: a person has about one message a second."""
+OF_A_DEVICE = 100
+"""Messages of one device before another takes its place: beyond some, its rates are what refuses them."""
+
+_ANSWER_S: Final = 20.0
+"""How long a request may wait for its answer on a busy machine."""
+
+BELL_SKILL: Final = '''
+from spoke import Skill, skill_method
+
+
+class BellSkill(Skill):
+    """A bell."""
+
+    @skill_method(sentences={"en": ["ring the bell"]})
+    def ring(self) -> str:
+        """Ring the bell."""
+        return "It rings."
+'''
+
+OPEN: Final = {
+    "templates": "a sentence template that multiplies is matched for minutes",
+    "index": "the first search after a start indexes all that is stored at once",
+}
+"""What is known and not mended yet; it is left out here, and nowhere else."""
+
+# -- what is said ---------------------------------------------------------------------------------------
+
+
+def without_sentences(registration: Document) -> Document:
+    """Leave out the sentences of all methods."""
+    match registration:
+        case {"methods": list(methods)}:
+            for method in methods:
+                if isinstance(method, dict):
+                    method.pop("sentences", None)
+    return registration
+
+
+@dataclass(frozen=True)
+class Said:
+    """A message of a device.
+
+    Attributes:
+        is_latest: Whether a status is made the latest of its device, so that it is not refused as an old one.
+    """
+
+    row: topics.Topic[Any]
+    levels: dict[str, str]
+    document: Document
+    retain: bool
+    is_latest: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request.
+
+    Attributes:
+        who: ``owner``, ``program``, ``device`` or ``nobody``.
+    """
+
+    server: Literal["hub", "spoke"]
+    method: str
+    path: str
+    who: str
+    body: bytes
+
+
+ROWS: Final[list[topics.Topic[Any]]] = [row for row in topics.TOPICS if row.sender != "hub"]
+# What a device declares is what most can be wrong with.
+OFTEN: Final[list[topics.Topic[Any]]] = [topics.SKILL, topics.SKILL, topics.STATUS]
+DOCUMENTS: Final = {row.template: documents(row.payload) for row in ROWS}
+DOCUMENTS[topics.SKILL.template] |= DECLARATIONS
+if "templates" in OPEN:
+    DOCUMENTS[topics.SKILL.template] = DOCUMENTS[topics.SKILL.template].map(without_sentences)
+LEVELS: Final[dict[str, SearchStrategy[str]]] = {
+    "skill": st.sampled_from(["LampSkill", "BellSkill", "MemorySkill", "x" * 64, *"ABCD"]),
+    "call": st.builds(uuid7),
+    "instance": st.sampled_from(["main", "main", "other"]),
+    "request": st.builds(uuid7) | NAMES,
+}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Said:
+    """A message on one of the topics that a device may publish to."""
+    row = draw(st.sampled_from([*ROWS, *OFTEN]))
+    levels = {
+        name: draw(LEVELS[name] if name in LEVELS and draw(st.integers(0, 9)) else NAMES)
+        for name in row.names
+        if name not in ("device", "principal")
+    }
+    document = draw(DOCUMENTS[row.template])
+    if isinstance(document, dict) and "skill" in document and "skill" in levels and draw(st.integers(0, 9)):
+        document["skill"] = levels["skill"]
+    return Said(row, levels, document, retain=draw(st.booleans()), is_latest=draw(st.integers(0, 9)) > 2)
+
+
+BODIES: Final[dict[str, Any]] = {
+    "POST /api/chat": ChatRequest,
+    "POST /v1/chat/completions": CompletionRequest,
+    "POST /api/turns": PushedTurns,
+    "POST /api/skills/call": CallBody,
+    "POST /api/exec": ExecBody,
+    "POST /api/devices": DeviceBody,
+    "PATCH /api/devices/{name}": ChangeBody,
+    "POST /api/devices/{name}/invitations": InvitationBody,
+    "POST /api/devices/join/{code}/approve": ApproveBody,
+    "POST /api/tokens": TokenBody,
+    "POST /api/clients": ClientBody,
+    "POST /api/devices/enrol": EnrolBody,
+    "POST /api/devices/join": JoinRequest,
+    "POST /api/devices/join/poll": JoinPoll,
+}
+"""What a request is parsed as; to any other, any JSON is sent."""
+_HARMFUL: Final = {"POST /api/purge"}
+"""What the owner may do to the home, and what then is no longer there."""
+
+
+def routes() -> list[str]:
+    """Return every documented route that changes something; a test of the hub keeps the document complete."""
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
+    return sorted(set(re.findall(r"^\| `((?:POST|PATCH|PUT|DELETE) \S+?)` ", page, re.MULTILINE)) - _HARMFUL)
+
+
+OF_A_SPOKE: Final = [
+    route for route in routes() if "/chat" in route or "/turns/" in route or "/conv" in route
+]
+CONTENTS: Final = {
+    route: documents(TypeAdapter(BODIES[route])) if route in BODIES else JSON for route in routes()
+}
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Asked:
+    """A request to one of the routes that take a body."""
+    server: Literal["hub", "spoke"] = draw(st.sampled_from(["hub", "hub", "hub", "spoke"]))
+    route = draw(st.sampled_from(routes() if server == "hub" else OF_A_SPOKE))
+    method, _, path = route.partition(" ")
+    path = re.sub("{.*?}", lambda _: quote(draw(NAMES), safe="") or "x", path)
+    document = draw(CONTENTS[route])
+    if path == "/api/exec" and isinstance(document, dict):
+        # Each conversation has a process of its own, whose start takes a second.
+        document.pop("conversation", None)
+    whos = ["owner", "owner", "program", "program", "device", "device", "nobody"]
+    who = draw(st.sampled_from(whos if server == "hub" else ["owner"]))
+    return Asked(server, method, path, who, encode(document))
+
+
+# -- to whom --------------------------------------------------------------------------------------------
+
+
+@dataclass(repr=False)
+class Target:
+    """A house with a hub that is watched and a spoke, and the hostile device of the moment."""
+
+    house: House
+    spoke: Spoke
+    program: str
+    device: HostileDevice
+    client: httpx.Client
+    since: float = field(default_factory=time.time)
+    sent: list[str] = field(default_factory=list)
+    declared: str = ""
+    number: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+
+    def take(self, said: Said | Asked) -> None:
+        """Send it, and now and then look whether all is well."""
+        if isinstance(said, Said):
+            self._publish(said)
+        else:
+            self._request(said)
+        self.number += 1
+        if self.number % EACH == 0:
+            self.look()
+        if self.number % OF_A_DEVICE == 0 or self.device.is_spent:
+            self.device.__exit__()
+            self.device = HostileDevice.enrol(self.house, f"Mad {self.number}").__enter__()
+
+    def _publish(self, said: Said) -> None:
+        device, document = self.device, said.document
+        if said.row is topics.STATUS and isinstance(document, dict):
+            if said.is_latest:
+                document = device.status_of(document)
+            elif isinstance(epoch := document.get("epoch"), int):
+                device.epoch = max(device.epoch, min(epoch, 2**53))
+        topic = said.row.template.format_map({**said.levels, "device": device.id, "principal": device.id})
+        payload = encode(document)
+        if (said.row.signed or said.row is topics.CHAT_REQUEST) and payload[:1] == b"{" and len(payload) > 7:
+            payload = device.seal.sign(topic, payload)
+        self.sent.append(f"{topic} {'retained ' * said.retain}{payload!r}")
+        device.bus.publish(topic, payload, retain=said.retain)
+        if said.row is topics.SKILL and topics.SKILL.match(topic) and not device.is_spent:
+            device.listed[said.levels["skill"]] = payload
+            device.come_online()
+            self.declared = said.levels["skill"]
+
+    def _request(self, asked: Asked) -> None:
+        url = (
+            self.house.url if asked.server == "hub" else find_nearest(Home(self.spoke.home)).url
+        ) + asked.path
+        response = self._ask(asked.method, url, who=asked.who, content=asked.body)
+        self.answers[f"{asked.server} {response.status_code}"] += 1
+        self.sent.append(f"{asked.who}: {asked.method} {url} {asked.body!r} -> {response.status_code}")
+        self.expect(response.status_code != 500, "an HTTP 500")
+
+    def _ask(self, method: str, url: str, *, who: str = "owner", **content: Any) -> httpx.Response:
+        headers = {"content-type": "application/json"}
+        match who:
+            case "owner" if not url.startswith(self.house.url):
+                headers["authorization"] = (
+                    f"Bearer {Home(self.spoke.home).spoke_token_file.read_text().strip()}"
+                )
+            case "owner":
+                headers["authorization"] = f"Bearer {Home(self.house.home).token_file.read_text().strip()}"
+            case "program":
+                headers["authorization"] = f"Bearer {self.program}"
+            case "device":
+                headers |= self.device.headers(method, url)
+        try:
+            return self.client.request(method, url, headers=headers, **content)
+        except httpx.HTTPError as error:
+            self.check_loop()
+            self.expect(False, f"{method} {url} failed: {error!r}")
+            raise
+
+    def look(self) -> None:
+        """Check that the hub is as it should be for its owner, now that it has taken in what was sent."""
+        for name in self.house.processes:
+            self.expect(self.house.processes[name].poll() is None, f"{name} has ended")
+        call = {"device": self.spoke.id, "skill": "BellSkill", "method": "ring"}
+        called = self._ask("POST", f"{self.house.url}/api/skills/call", json=call)
+        self.expect(called.json() == {"result": "It rings."}, f"a call of the owner's: {called.text}")
+        self._use_what_was_declared()
+        for path in ("/api/devices", "/api/skills", "/api/skills/search?q=turn+on+the+lamp"):
+            answer = self._ask("GET", self.house.url + path)
+            self.expect(answer.status_code == 200, f"{path}: {answer.text}")
+        if self.number % (EACH * CHATS) == 0:
+            for text in ("ring the bell", "turn on the lamp a a a a")[: 1 if "templates" in OPEN else 2]:
+                answer = self._ask("POST", f"{self.house.url}/api/chat", json={"message": text})
+                self.answers[f"chat {answer.status_code}"] += 1
+                self.expect(answer.status_code in (200, 429), f"{text!r}: {answer.text}")
+        self.check_loop()
+        self.sent.clear()
+
+    def _use_what_was_declared(self) -> None:
+        """Call and describe the last method of the device: nothing is behind it, but the hub checks it."""
+        path = f"devices.{self.device.id}.{self.declared}.{METHOD}"
+        arguments = {"a": f"{'a' * 29}!", "level": 7}
+        call = {"device": self.device.id, "skill": self.declared, "method": METHOD, "kwargs": arguments}
+        called = self._ask("POST", f"{self.house.url}/api/skills/call", json=call)
+        described = self._ask("GET", f"{self.house.url}/api/skills/describe?path={path}")
+        self.answers[f"call of {METHOD} {called.status_code}"] += 1
+        self.expect(500 not in (called.status_code, described.status_code), f"an HTTP 500 about {path}")
+
+    def restart(self) -> None:
+        """End the hub as a service manager does, and start it with what it has stored."""
+        house = self.house
+        house.send("hub", signal.SIGTERM)
+        self.expect(house.processes["hub"].wait(PATIENCE_S) == 0, "the hub did not end in good order")
+        house.program = WATCHED
+        house.start_hub()
+        house.wait_until_online(self.spoke)
+        if "index" in OPEN:
+            self._ask("GET", f"{house.url}/api/skills")
+            self.since = time.time()
+
+    def check_loop(self) -> None:
+        """Check that the hub's loop was never kept from its sockets."""
+        found = [
+            each
+            for name in ("hub", "broker")
+            for each in rounds(self.house.home, self.house.processes[name].pid, since=self.since)
+        ]
+        over = [each for each in found if each.work_s > MOST_S or each.process_s > STALLED_S]
+        self.expect(not over, f"the loop was blocked for {longest(over)}")
+        self.expect("Traceback" not in self.house.log("hub"), "an error that nobody expected")
+
+    def expect(self, is_so: object, otherwise: str) -> None:
+        """Check something; where it is not so, report what happened, after what, and how to see it again.
+
+        Raises:
+            NotSo: With the report.
+        """
+        if is_so:
+            return
+        file = self.house.directory / "said.txt"
+        file.write_text("\n".join(self.sent))
+        last = "\n".join(line if len(line) < 200 else f"{line[:200]}…" for line in self.sent[-EACH:])
+        again = f"STRAWBERRY_FUZZ_SEED={SEED} STRAWBERRY_FUZZ_MESSAGES={MESSAGES}"
+        log = self.house.log("hub")
+        raise NotSo(f"{otherwise}\n{again} does it again; all of it is in {file}\n{last}\n{log[-3000:]}")
+
+
+class NotSo(BaseException):
+    """A check that failed. No Exception: Hypothesis would send the same again, to a hub that has failed."""
+
+
+@pytest.fixture
+def target(tmp_path: Path, sandbox_files: Path) -> Iterator[Target]:
+    """A home with everything in it."""
+    with ExitStack() as stack:
+        model = stack.enter_context(ScriptedModel(lambda _: Says(text="It is done.")))
+        house = stack.enter_context(House(tmp_path / "house", sandbox=sandbox_files))
+        house.use_model(model.base_url)
+        house.program = WATCHED
+        house.start_broker()
+        house.start_hub()
+        house.program = COMMAND
+        spoke = house.add_spoke("Bedroom PC", {"bell.py": BELL_SKILL})
+        made = house.ask("/api/tokens", {"name": "a program", "scopes": ["chat", "call"]})
+        device = HostileDevice.enrol(house, "Mad Pi").__enter__()
+        client = stack.enter_context(httpx.Client(timeout=_ANSWER_S))
+        found = Target(house, spoke, made["token"], device, client)
+        stack.callback(lambda: found.device.__exit__())
+        yield found
+
+
+def test_whatever_is_said_the_hub_lives_is_never_busy_for_long_and_starts_again(target: Target) -> None:
+    everything = settings(
+        max_examples=MESSAGES,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+    @seed(SEED)
+    @everything
+    @given(st.one_of(messages(), messages(), requests()))
+    def say(said: Said | Asked) -> None:
+        try:
+            target.take(said)
+        except Exception:
+            target.expect(False, traceback.format_exc())
+
+    try:
+        say()
+        target.look()
+        found = rounds(target.house.home, target.house.processes["hub"].pid, since=target.since)
+        sys.stdout.write(f"{target.number} messages; longest round: {longest(found)}\n{target.answers}\n")
+        target.restart()
+        target.look()
+    except NotSo as failure:
+        pytest.fail(str(failure))
