@@ -25,6 +25,9 @@ _STORE_S: Final = 5.0
 _RETRY_S: Final = (1.0, 60.0)
 """Shortest and longest wait until recording is tried again: somebody frees a full disk in minutes."""
 
+_MOST_UNREAD: Final = 1024 * 1024
+"""Bytes of events that wait for a client. One that leaves more unread does not read, and counts as gone."""
+
 
 class Turn:
     """A message that is being answered: it waits for its conversation, runs, and ends.
@@ -81,7 +84,8 @@ class Turn:
         self.cancelled = False
         self._text: list[str] = []
         self._is_complete = False
-        self._queue: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[TurnEvent, int] | None] = asyncio.Queue()
+        self._unread = 0
         self._task: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
 
@@ -99,7 +103,9 @@ class Turn:
         """Start the turn and yield its events to the last one. Closing the generator cancels the turn."""
         self.release()
         try:
-            while (event := await self._queue.get()) is not None:
+            while (waiting := await self._queue.get()) is not None:
+                event, size = waiting
+                self._unread -= size
                 yield event
         finally:
             self.cancel()
@@ -168,7 +174,15 @@ class Turn:
                 self.state = "cancelled" if event.code in ("cancelled", "broken") else "finished"
                 self._is_complete = True
                 event = event.model_copy(update={"answer": self.answer or ""})
-        self._queue.put_nowait(event)
+        self._put(event)
+
+    def _put(self, event: TurnEvent) -> None:
+        if self._unread > _MOST_UNREAD and not self._is_complete:
+            self.cancel()
+            return
+        size = len(event.model_dump_json())
+        self._unread += size
+        self._queue.put_nowait((event, size))
 
 
 TurnWork = Callable[[Turn], AsyncGenerator[TurnEvent, None]]

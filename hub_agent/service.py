@@ -111,7 +111,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         if settings.embeddings is not None:
             embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
             stack.enter_context(registry.search.using(embeddings))
-        tasks.create_task(_keep_tidy(record, trail), name="old records")
+        tasks.create_task(_keep_tidy(registry, record, trail), name="old records")
         quotas = Quotas(settings.quotas)
         turns = Turns(record, tasks=tasks, slots=quotas.turns)
         connections = Connections(tasks)
@@ -172,10 +172,11 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
 
 
-async def _keep_tidy(record: ConversationRecord, trail: AuditTrail) -> None:
+async def _keep_tidy(registry: Registry, record: ConversationRecord, trail: AuditTrail) -> None:
     """Delete records that have outlived their use, now and then until cancelled."""
     while True:
         try:
+            await registry.authority.forget_expired()
             await record.forget_tombstones()
             await trail.trim()
         except StorageError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_core.search.finder import SkillFinder
 from contracts.joining import EnrolAnswer
-from contracts.rates import SourceLimit
+from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
@@ -142,7 +142,9 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
             store,
             authority,
             device_token_s=settings.lifetimes.device_s,
-            failures=SourceLimit(per_minute=settings.enrolment_failures),
+            failures=TokenBuckets(
+                burst=settings.enrolment_failures, per_second=settings.enrolment_failures / 60
+            ),
         )
         try:
             yield Registry(

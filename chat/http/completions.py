@@ -28,6 +28,8 @@ from contracts.wire import Json, Part
 
 _MAX_NOTES: Final = 4_000
 """Characters of a client's own instructions that the model is shown."""
+_MAX_EVENTS: Final = 1024 * 1024
+"""Bytes of events in an answer that is no stream."""
 
 
 class ChatMessage(Part):
@@ -112,11 +114,14 @@ def model_list() -> dict[str, Json]:
 
 
 async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:
-    """Follow a turn to its end and return its last event, and all of them."""
+    """Follow a turn to its end and return its last event, and as many of them as are shown."""
     events: list[TurnEvent] = []
+    size = 0
     async with aclosing(turn.events()) as source:
-        events = [event async for event in source]
-    last = events[-1]
+        async for last in source:
+            size += len(last.model_dump_json())
+            if size <= _MAX_EVENTS:
+                events.append(last)
     assert isinstance(last, TurnFinal | TurnError), "a turn ends with one of them"
     return last, events
 

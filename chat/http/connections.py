@@ -8,6 +8,7 @@ broker and the database in it need.
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class ConnectionBounds:
         most: Connections at once. With what brokers and databases have open they stay below the 1,024 file
             handles of many systems; a home has some ten clients at a time, and a thousand spokes that all
             come back wait for a moment in the queue of the system.
-        deadline_s: Time for a handshake; a request may take between once and twice that.
+        deadline_s: Time for a handshake; a request may take between once and twice that, and so may a client
+            that reads nothing of an answer that waits for it.
     """
 
     most: int = 400
@@ -33,15 +35,18 @@ class ConnectionBounds:
 
 
 class DeadlineProtocol(H11Protocol):
-    """uvicorn's protocol, which disconnects a client that does not complete its request in time.
+    """uvicorn's protocol, which disconnects a client that does not send its request, or read its answer.
 
     Attributes:
         deadline_s: See `ConnectionBounds`.
+        address: Of the client.
     """
 
+    address = ""
     deadline_s = ConnectionBounds.deadline_s
     _timer: asyncio.TimerHandle | None = None
     _seen: object = None
+    _unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline."""
@@ -63,10 +68,12 @@ class DeadlineProtocol(H11Protocol):
 
     def _check(self) -> None:
         awaited = self.awaited
-        if awaited is not None and awaited is self._seen:
+        # While writing is paused nothing is added, so what stays as it is was not read either.
+        unread = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
+        if (awaited is not None and awaited is self._seen) or (unread and unread == self._unread):
             self.transport.abort()
             return
-        self._seen = awaited
+        self._seen, self._unread = awaited, unread
         self._timer = self.loop.call_later(self.deadline_s, self._check)
 
 
@@ -76,7 +83,8 @@ class Acceptor:
     Args:
         make: Makes the protocol of one.
         tls: The server's side of TLS; None for none.
-        bounds: Where there are more, the one goes that has let the server wait longest.
+        bounds: Where there are more, one goes that lets the server wait, if there is any: the oldest of the
+            address that has most of them.
     """
 
     def __init__(
@@ -91,10 +99,10 @@ class Acceptor:
         """Accept connections on a socket that listens, until cancelled; those that are open stay."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                client, _ = await accept(listener)
+                client, address = await accept(listener)
                 self._make_room()
                 protocol = self._open[client] = self._make()
-                protocol.deadline_s = self._bounds.deadline_s
+                protocol.deadline_s, protocol.address = self._bounds.deadline_s, str(address[0])
                 tasks.create_task(self._enter(client, protocol), name="http: accept one")
                 # Where many wait, nothing else would have its turn, and those that went not their end.
                 await asyncio.sleep(0)
@@ -102,8 +110,10 @@ class Acceptor:
     def _make_room(self) -> None:
         self._open = {sock: each for sock, each in self._open.items() if sock.fileno() >= 0}
         while len(self._open) >= self._bounds.most:
-            waiting = (sock for sock, each in self._open.items() if each.awaited is not None)
-            oldest = next(waiting, next(iter(self._open)))
+            waiting = [sock for sock, each in self._open.items() if each.awaited is not None]
+            some = waiting or list(self._open)
+            crowd = Counter(self._open[sock].address for sock in some)
+            oldest = max(some, key=lambda sock: crowd[self._open[sock].address])
             protocol = self._open.pop(oldest)
             if protocol.transport is not None:
                 protocol.transport.abort()

@@ -12,7 +12,7 @@ from sqlmodel import Session, col, delete
 
 from contracts.claims import DEVICE_SCOPES
 from contracts.errors import TooManyRequests, Unauthorized
-from contracts.rates import SourceLimit
+from contracts.rates import TokenBuckets
 from hub_registry.access.token_rows import revoke_rows
 from hub_registry.access.tokens import TokenAuthority, TokenRequest
 from hub_registry.devices.devices import Device, device_of, require_device
@@ -58,7 +58,7 @@ class Enrolment:
     """Enrols devices, once for each invitation."""
 
     def __init__(
-        self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: SourceLimit
+        self, store: Store, authority: TokenAuthority, *, device_token_s: int, failures: TokenBuckets
     ) -> None:
         self._store = store
         self._authority = authority
@@ -105,22 +105,25 @@ class Enrolment:
 
         Raises:
             InvalidMessage: If the key is none; the token stays good.
-            TooManyRequests: If this source, or all together, tried too many wrong tokens.
+            TooManyRequests: If the token is wrong, as too many of this source were before.
             Unauthorized: If the token is wrong, used or expired.
             LinkError: If the broker refuses its login; the token stays good then.
             Conflict: If somebody else has its name on the broker.
         """
-        if self._failures.exceeded(source):
-            raise TooManyRequests("too many wrong enrolment tokens", hint="Wait a minute and try again.")
         key = PublicKey.from_jwk(public_key)
-        async with self._authority.acts:
-            try:
-                # Checked first: a broker gets no login for a device without the right to join.
-                device = await self._store.read(lambda session: device_of(_find(session, token)[1]))
+        try:
+            # Checked first: a broker gets no login for a device without the right to join, and wrong tokens
+            # hold up no other change.
+            device = await self._store.read(lambda session: device_of(_find(session, token)[1]))
+            async with self._authority.acts:
                 return await self._let_in(device, key, lambda session: _use(session, token))
-            except Unauthorized:
-                self._failures.count(source)
-                raise
+        except Unauthorized:
+            # 192 bits cannot be guessed. A right token is never refused for the wrong ones of its neighbours.
+            if not self._failures.take(source):
+                raise TooManyRequests(
+                    "too many wrong enrolment tokens", hint="Wait a minute and try again."
+                ) from None
+            raise
 
     async def let_in(self, device: Device, key: PublicKey) -> Joined:
         """Bind a key to a device that an admin approved, and issue its token.

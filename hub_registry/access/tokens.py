@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Protocol
 
 from pydantic import SecretStr
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
@@ -38,6 +39,8 @@ OnRevoked = Callable[[Revocation], Awaitable[None]]
 
 _VERIFIED: Final = 1_000
 """Tokens whose signature is checked once only; more than the devices and programs of a home."""
+_REMEMBERED: Final = timedelta(days=30)
+"""How long a token that has expired is still listed."""
 _ON_BUS: Final = ("device", "client")
 """Who logs in on the bus, each with one token at a time. A user's tokens are for HTTP."""
 
@@ -339,6 +342,15 @@ class TokenAuthority:
                 if place not in self._on_bus and self._broker_logins is not None:
                     told = Revocation(tokens=[claims.jti], before=now())
                     await self._broker_logins.revoke(Principal.of(claims), told)
+
+    async def forget_expired(self) -> None:
+        """Delete the rows of tokens that expired long ago.
+
+        Raises:
+            StorageError: If the database cannot be used.
+        """
+        old = delete(TokenRow).where(col(TokenRow.expires_at) < now() - _REMEMBERED)
+        await self._store.write(lambda session: session.exec(old))
 
     async def announce(self, rows: Iterable[TokenRow]) -> None:
         """Note which tokens are revoked now, and call all listeners."""

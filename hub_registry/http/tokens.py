@@ -1,6 +1,6 @@
 """Tokens: for programs, renewed by devices, revoked."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 from starlette.requests import Request
@@ -9,14 +9,18 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
 from contracts.claims import SCOPES, Scope
-from contracts.errors import Forbidden
+from contracts.errors import Forbidden, TooManyRequests
 from contracts.joining import DeviceTokens
+from contracts.rates import TokenBuckets
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.access.tokens import TokenRequest
 from hub_registry.http.parts import Body, Lifetime
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import TokenRow
+
+_RENEWALS: Final = 12
+"""Renewals of a device in a day. One a year is enough; each is a row for a year."""
 
 
 class TokenBody(Body):
@@ -56,6 +60,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     authority, lifetimes = registry.authority, registry.settings.lifetimes
     may_register = gate.require("register")
+    renewals = TokenBuckets(burst=_RENEWALS, per_second=_RENEWALS / (24 * 60 * 60))
 
     async def list_tokens(request: Request) -> Response:
         await gate.require_admin(request)
@@ -81,6 +86,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         # A person's token ends when it was said to; only what nobody looks after renews itself.
         if bearer.device is None:
             raise Forbidden("only a device renews its token", hint="'strawberry tokens add' makes a new one.")
+        if not renewals.take(bearer.device):
+            raise TooManyRequests("this device has renewed its token too often", hint="Use the one it has.")
         token = await authority.renew(bearer.claims, lifetime_s=lifetimes.device_s)
         return answer(DeviceTokens(token=token, bus_token=authority.bus_token(token)))
 

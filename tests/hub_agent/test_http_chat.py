@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import SecretStr
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import ModelRequest, TextPart, ToolSpec, UserMessage
 from agent_core.models.entries import GatewayKind, Model, ModelEntry, Models
+from agent_core.skills.skill import Skill, skill_method
 from contracts.claims import PrincipalKind
 from contracts.errors import GatewayError
 from hub_agent.settings import TurnSettings
@@ -536,3 +538,32 @@ async def test_a_model_that_hangs_is_shown_as_skipped_and_other_models_can_be_lo
             (only,) = (await client.get("/api/models")).json()["models"]
             assert only["name"] == "house"
             assert (await client.get("/api/health")).json()["model"] == "house"
+
+
+class GushingSkill(Skill):
+    """Reports more than anybody reads."""
+
+    def __init__(self) -> None:
+        self.stopped = asyncio.Event()
+
+    @skill_method(sentences={"en": ["let it flow"]})
+    async def flow(self) -> AsyncIterator[str]:
+        """Report without end."""
+        try:
+            while True:
+                yield "x" * 50_000
+        finally:
+            self.stopped.set()
+
+
+async def test_a_stream_that_its_client_does_not_read_ends_with_its_turn(home: Home) -> None:
+    gushing = GushingSkill()
+    await home.device("Bedroom PC", gushing)
+    body = json.dumps(says("let it flow", stream=True)).encode()
+    head = f"POST {URL} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {home.admin_token}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    _, writer = await asyncio.open_connection("127.0.0.1", home.hub.http_port)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(head.encode() + body)
+    await wait_for(gushing.stopped)
+    writer.close()

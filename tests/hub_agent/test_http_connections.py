@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bus.ports import listen
 from chat.http.connections import ConnectionBounds
@@ -34,13 +34,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def serving(
-    bounds: ConnectionBounds, directory: Path, *, secure: bool
+    bounds: ConnectionBounds, directory: Path, *, secure: bool, served: ASGIApp = app
 ) -> AsyncIterator[tuple[int, ssl.SSLContext]]:
     authority = Authority.load_or_create(directory)
     certificate = authority.issue(["localhost"], ["127.0.0.1"], directory=directory)
     tls = certificate.context() if secure else None
     with listen("127.0.0.1", 0, purpose="HTTP") as listener:
-        async with serve(app, listener, tls=tls, bounds=bounds):
+        async with serve(served, listener, tls=tls, bounds=bounds):
             yield listener.getsockname()[1], client_context(authority.pem)
 
 
@@ -139,3 +139,32 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
             return await reader.read()
     except ConnectionError:
         return b""
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_client_that_does_not_read_its_answer_is_disconnected(tmp_path: Path, secure: bool) -> None:
+    left = asyncio.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(pour(send))
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                sending.cancel()
+        finally:
+            left.set()
+
+    async def pour(send: Send) -> None:
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+
+    bounds = ConnectionBounds(deadline_s=0.3)
+    async with serving(bounds, tmp_path, secure=secure, served=endless) as (port, tls):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls if secure else None)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(60):
+            await left.wait()
+        writer.close()

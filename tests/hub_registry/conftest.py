@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.rates import SourceLimit
+from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.enrolment import Enrolment
 from hub_registry.access.tokens import TokenAuthority
@@ -68,7 +68,7 @@ async def house(store: Store) -> House:
     clock = Clock()
     authority = TokenAuthority(store, hub_id=await accounts.hub_id(), key=KeyPair.generate())
     enrolment = Enrolment(
-        store, authority, device_token_s=3600, failures=SourceLimit(per_minute=5, clock=clock)
+        store, authority, device_token_s=3600, failures=TokenBuckets(burst=5, per_second=5 / 60, clock=clock)
     )
     return House(store, accounts, Devices(store), authority, enrolment, await accounts.first_admin(), clock)
 

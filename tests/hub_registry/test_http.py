@@ -157,6 +157,13 @@ async def test_a_device_renews_its_token_and_a_person_does_not(client):
     await client("POST", "/api/tokens/renew", status=403)
 
 
+async def test_a_device_renews_its_token_a_few_times_a_day_and_no_more(client):
+    device = await client.token(kind="device")
+    for _ in range(12):
+        await client("POST", "/api/tokens/renew", token=device)
+    await client("POST", "/api/tokens/renew", token=device, status=429)
+
+
 async def test_skills_are_searched_and_described(client):
     await client("POST", "/api/devices", {"name": "TV"})
     directory = client.registry.directory

@@ -136,3 +136,10 @@ async def test_every_revocation_is_announced_once_and_kept_until_the_token_expir
 async def test_a_token_that_was_never_issued_cannot_be_revoked(house):
     with pytest.raises(NotFound):
         await house.authority.revoke(["nothing"])
+
+
+async def test_a_token_that_expired_long_ago_is_forgotten(house):
+    await house.authority.issue(user_token(lifetime_s=-31 * 24 * 3600))
+    kept = await house.authority.issue(user_token())
+    await house.authority.forget_expired()
+    assert [row.jti for row in await house.authority.list()] == [house.authority.check(kept).jti]
