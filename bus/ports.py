@@ -14,7 +14,7 @@ _PAUSE_S: Final = 1.0
 """Rest after a connection could not be taken: it is for want of file handles, and others give some back."""
 
 
-def listen(host: str, port: int, *, purpose: str) -> socket.socket:
+def listen(host: str, port: int, *, purpose: str, later: bool = False) -> socket.socket:
     """Bind a TCP socket that listens.
 
     Args:
@@ -22,6 +22,7 @@ def listen(host: str, port: int, *, purpose: str) -> socket.socket:
             ``0.0.0.0`` every one of IPv4.
         port: 0 takes any free one.
         purpose: What it is for, as the error names it, for example ``MQTT``.
+        later: Take the port without listening yet; the caller calls ``listen`` of the socket.
 
     Raises:
         PortTaken: If another program has it; names the process where the system tells.
@@ -31,7 +32,7 @@ def listen(host: str, port: int, *, purpose: str) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return _bound(socket.socket(family, kind, protocol), address)
+        return _bound(socket.socket(family, kind, protocol), address, later=later)
     except socket.gaierror as error:
         raise ConfigError(
             f"cannot listen for {purpose} on {host}: {error.strerror}", hint="Use an address of this machine."
@@ -57,7 +58,7 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, tuple[str, int
             await asyncio.sleep(_PAUSE_S)
 
 
-def _bound(sock: socket.socket, address: tuple[object, ...]) -> socket.socket:
+def _bound(sock: socket.socket, address: tuple[object, ...], *, later: bool) -> socket.socket:
     try:
         if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # on Windows SO_REUSEADDR would let two programs share it
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
@@ -68,7 +69,8 @@ def _bound(sock: socket.socket, address: tuple[object, ...]) -> socket.socket:
             # What the system makes of "all addresses" differs; here it is those of IPv4, too.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(address)
-        sock.listen(socket.SOMAXCONN)
+        if not later:
+            sock.listen(socket.SOMAXCONN)
         sock.setblocking(False)
     except BaseException:
         sock.close()

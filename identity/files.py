@@ -83,7 +83,7 @@ def is_held(directory: Path, *, by: int | None = None) -> bool:
     try:
         with (directory / _LOCK_FILE).open("r+") as file:
             # Let go of at once; who asks for it in that moment waits a little.
-            if _lock(file):
+            if _lock(file, shared=True):
                 return False
             return by is None or file.read().strip() == str(by)
     except OSError:
@@ -96,14 +96,15 @@ def _lock_later(file: IO[str]) -> bool:
     return _lock(file)
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: IO[str], *, shared: bool = False) -> bool:
+    """Lock a file; ``shared`` where it only looks, so that two that look at once do not see each other."""
     try:
         if sys.platform == "win32":
             # Far behind the text, which others may read: Windows locks keep readers out.
             file.seek(1 << 20)
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

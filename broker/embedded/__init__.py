@@ -1,1 +1,1 @@
-"""The bus in this process: amqtt, made strict, for a home that runs no broker of its own."""
+"""The embedded broker: amqtt, made strict, for a home that runs no broker of its own."""

@@ -1,4 +1,4 @@
-"""The bus in this process: amqtt, made strict, for a home that runs no broker of its own."""
+"""The embedded broker: its listeners, its files, and its life in this event loop."""
 
 import asyncio
 import logging
@@ -71,12 +71,12 @@ class Listener:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> socket.socket:
-        """Take the port.
+        """Take the port, without listening yet.
 
         Raises:
             ConfigError: If it cannot be had.
         """
-        return listen(self.host, self.port, purpose=_PURPOSES[self.transport])
+        return listen(self.host, self.port, purpose=_PURPOSES[self.transport], later=True)
 
 
 @asynccontextmanager
@@ -102,6 +102,7 @@ async def serving(
         # Several packets may come in one message.
         return WebSocketPeer(stream, hosts=names, most=packet_bytes + CHUNK)
 
+    sock.listen(socket.SOMAXCONN)
     accepting = tasks.create_task(_accept(sock, make_peer, server, tasks), name=f"accept at {listener.host}")
     try:
         yield
@@ -177,8 +178,13 @@ class EmbeddedBroker:
 
 
 @asynccontextmanager
-async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBroker]:
+async def open_embedded(
+    settings: EmbeddedSettings, *, on_bound: Callable[[tuple[int, ...]], None] = lambda _: None
+) -> AsyncIterator[EmbeddedBroker]:
     """Run the broker for as long as the context is open; clients can connect once it is entered.
+
+    Args:
+        on_bound: Called with the ports once they are taken, before any client can connect.
 
     Raises:
         ConfigError: If it may not or cannot listen there, or its files cannot be used.
@@ -199,12 +205,13 @@ async def open_embedded(settings: EmbeddedSettings) -> AsyncIterator[EmbeddedBro
         try:
             async with AsyncExitStack() as services:
                 await services.enter_async_context(_run(strict, store, tasks))
+                ports = tuple(sock.getsockname()[1] for sock in sockets)
+                on_bound(ports)
                 for listener, sock in zip(settings.listeners, sockets, strict=True):
                     most = settings.limits.packet_bytes
                     await services.enter_async_context(
                         serving(listener, sock, strict, packet_bytes=most, tasks=tasks)
                     )
-                ports = tuple(sock.getsockname()[1] for sock in sockets)
                 urls = tuple(each.url(port) for each, port in zip(settings.listeners, ports, strict=True))
                 running = EmbeddedBroker(ports, urls, strict)
                 _log.info("broker started at %s", ", ".join(urls))

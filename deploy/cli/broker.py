@@ -17,6 +17,7 @@ from contracts.joining import Login
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import table
+from deploy.home.broker_process import load_identity
 from deploy.home.broker_registry import (
     keep_provisioned,
     provisioned_broker,
@@ -26,7 +27,6 @@ from deploy.home.broker_registry import (
 )
 from deploy.home.bus import choose_bus, read_authority
 from deploy.home.directory import Home
-from deploy.home.local_broker import load_identity
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_broker
 from identity.files import make_private_directory

@@ -6,19 +6,18 @@ that the checks need.
 
 import argparse
 import asyncio
-import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError, StrawberryError
+from contracts.errors import ConfigError
 from deploy.cli.terminal.output import note
+from deploy.home.child import run_child
 from deploy.home.directory import Home, only_hub
 from deploy.home.running import Reporter, quick_imports, run_until_stopped
 from deploy.logs.logs import set_up_logging
@@ -70,9 +69,12 @@ def up(options: argparse.Namespace) -> None:
     run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
 
 
-def run_broker(options: argparse.Namespace) -> None:
+def run_broker(options: argparse.Namespace) -> int:
     """Run the embedded broker alone."""
-    home, ports, lan = _start(options), _broker_ports(options), _lan(options)
+    home = _start(options, quiet=options.with_parent)
+    if options.with_parent:
+        return _run_broker_child(home)
+    ports, lan = _broker_ports(options), _lan(options)
     check_broker_ports(ports, lan)
     with quick_imports():
         from deploy.home import local_broker
@@ -80,6 +82,21 @@ def run_broker(options: argparse.Namespace) -> None:
     report = _reporter(options, manager)
     serving = local_broker.run_broker(home, ports=ports, lan=lan, report=report)
     run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    return 0
+
+
+def _run_broker_child(home: Home) -> int:
+    """Run the embedded broker of ``strawberry up``; see `deploy.home.broker_process`."""
+    with quick_imports():
+        from deploy.home import local_broker
+        from identity.keys import PublicKey
+
+    async def serve(told: dict[str, Any], report: Reporter) -> None:
+        issuer = local_broker.Issuer(told["hub_id"], PublicKey.from_jwk(told["hub_key"]))
+        ports, lan = BrokerPorts(**told["ports"]), LanOptions(told["exposure"])
+        await local_broker.run_broker(home, issuer=issuer, ports=ports, lan=lan, report=report)
+
+    return run_child(serve)
 
 
 def run_hub(options: argparse.Namespace) -> None:
@@ -135,43 +152,23 @@ def run_spoke(options: argparse.Namespace) -> int:
 
 
 def _run_child(home: Home, options: argparse.Namespace) -> int:
-    """Run the spoke of ``strawberry up``; ``deploy.home.local_spoke`` describes the protocol between them."""
-    # What skills print is not for the parent.
-    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    with Path(os.devnull).open("w") as nothing:
-        os.dup2(nothing.fileno(), sys.stdout.fileno())
-
-    def tell(state: str, **fields: Any) -> None:
-        print(json.dumps({"state": state, **fields}), file=channel, flush=True)
-
+    """Run the spoke of ``strawberry up``; see `deploy.home.local_spoke`."""
     with quick_imports():
         import spoke.app
         import spoke.chat.server  # noqa: F401  loaded while the hub starts
     settings = _spoke_settings(home, options)
-    # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
-    with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:
-        line = parent.readline()
-    if not line:
-        return 0
-    told = json.loads(line)
-    where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}
-    token = None if told["token"] is None else SecretStr(told["token"])
-    try:
-        serving = _serve_child(settings.model_copy(update=where), token, tell)
-        run_until_stopped(serving)
-    except StrawberryError as error:
-        tell("failed", problem=error.message, hint=error.hint)
-        return 1
-    except OSError as error:
-        tell("failed", problem=str(error), hint="")
-        return 1
-    return 0
+
+    async def serve(told: dict[str, Any], report: Reporter) -> None:
+        where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}
+        token = None if told["token"] is None else SecretStr(told["token"])
+        await _serve_child(settings.model_copy(update=where), token, report)
+
+    return run_child(serve)
 
 
-async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, tell: Callable[..., None]) -> None:
+async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, report: Reporter) -> None:
     from spoke.app import open_spoke
 
-    _stop_with_parent()
     async with open_spoke(settings, token=token) as spoke:
         told = None
         while True:
@@ -183,7 +180,7 @@ async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, tell:
             else:
                 state, fields = "away", {}
             if state not in (told, "away"):
-                tell(state, **fields)
+                report.state(state, **fields)
                 told = state
             await asyncio.sleep(_LOOK_START_S if told is None else _LOOK_S)
 
@@ -288,17 +285,3 @@ def _enrolment_token(file: str | None) -> SecretStr | None:
         # Taken out of the environment, so that no skill and no child of one finds it there.
         text = os.environ.pop(_TOKEN_VARIABLE, "")
     return SecretStr(text.strip()) if text.strip() else None
-
-
-def _stop_with_parent() -> None:
-    """Stop once the other end of standard input is closed: then the process that started us is gone."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-
-    def wait() -> None:
-        # Not through sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
-        while os.read(sys.stdin.fileno(), 1):
-            pass
-        loop.call_soon_threadsafe(task.cancel)
-
-    threading.Thread(target=wait, name="watch parent", daemon=True).start()

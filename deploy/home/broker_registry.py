@@ -3,16 +3,21 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from contracts.addresses import Endpoint, broker_endpoint, is_loopback
+from contracts.addresses import LOOPBACK, Endpoint, broker_endpoint, is_loopback
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
+from deploy.home.running import Reporter
+from deploy.settings.options import BrokerPorts
 from identity.certificates import own_names
-from identity.files import is_held, write_private
+from identity.files import is_held, only_one, write_private
+
+if TYPE_CHECKING:
+    from deploy.home.lan import Lan
 
 OurKind = Literal["embedded", "mosquitto"]
 
@@ -77,6 +82,19 @@ def provisioned_broker(home: Home) -> OurBroker | None:
     return _broker({**stored, "urls": [stored.get("url")]}) if stored is not None else None
 
 
+def only_broker(home: Home) -> AbstractContextManager[None]:
+    """Hold this home for one broker.
+
+    Raises:
+        ConfigError: If another process runs one.
+    """
+    return only_one(
+        home.broker,
+        what="a broker",
+        hint="Stop it, or set another STRAWBERRY_HOME for a second household.",
+    )
+
+
 @contextmanager
 def announced(home: Home, broker: OurBroker) -> Iterator[None]:
     """Announce that this process runs a broker while the block lasts; it must hold ``home.broker``."""
@@ -85,6 +103,47 @@ def announced(home: Home, broker: OurBroker) -> Iterator[None]:
         yield
     finally:
         home.broker_run_file.unlink(missing_ok=True)
+
+
+def announcement(
+    kind: OurKind, bound: tuple[int, ...], *, ports: BrokerPorts, lan: "Lan | None"
+) -> OurBroker:
+    """Return what there is to announce of a broker that listens.
+
+    Args:
+        bound: Its ports: plain MQTT, then MQTT over TLS where there is TLS, then WebSocket.
+    """
+    secure = lan is not None and lan.context is not None
+    addresses: tuple[str, ...] = ()
+    if lan is not None:
+        addresses = lan.urls("mqtts", bound[1]) if secure else lan.urls("mqtt", bound[0])
+    host = next(iter(lan.hosts if lan is not None else ()), LOOPBACK)
+    web = f"{'wss' if secure else 'ws'}://{host}:{bound[-1]}" if ports.websocket is not None else None
+    local = f"mqtt://{LOOPBACK}:{bound[0]}"
+    # The loopback address is for devices on this machine; others ignore it.
+    return OurBroker(kind, urls=(local,), addresses=(*addresses, local), websocket=web)
+
+
+def report_broker(report: Reporter, broker: OurBroker) -> None:
+    """Report where a broker of our own listens."""
+    report.state(
+        "broker",
+        *_described(broker),
+        kind=broker.kind,
+        url=broker.urls[0],
+        addresses=broker.addresses,
+        websocket=broker.websocket,
+    )
+
+
+def _described(broker: OurBroker) -> Iterator[str]:
+    name = "embedded" if broker.kind == "embedded" else "Mosquitto"
+    yield f"  broker   {broker.urls[0]} ({name})"
+    if broker.websocket is not None:
+        yield f"           {broker.websocket} (WebSocket)"
+    for address in broker.addresses:
+        if address not in broker.urls:
+            yield f"           {address} (from other machines)"
 
 
 def keep_provisioned(home: Home, *, url: str, ca: str | None, insecure: bool = False) -> None:

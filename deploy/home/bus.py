@@ -45,7 +45,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             refuse_readable(
                 url, hint=f"{_WITH_TLS} 'strawberry broker provision {url} --insecure' accepts it."
             )
-        return _own(home, ours.own_name_of(url) or url, ours, addresses)
+        return own_bus(home, ours.own_name_of(url) or url, ours, addresses)
     if trust or (table is not None and table.trust):
         return BusSettings(
             url=url,
@@ -63,7 +63,7 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
             f"no broker can be reached at {url}", hint="Check that it runs, and that the address is right."
         )
     # Nothing listens there yet: the embedded broker of this home may start, and no other broker is used.
-    return _own(home, url, OurBroker("embedded", urls=(url,)), addresses)
+    return own_bus(home, url, OurBroker("embedded", urls=(url,)), addresses)
 
 
 def choose_home_link(home: Home) -> HomeLinkSettings | None:
@@ -78,7 +78,8 @@ def choose_home_link(home: Home) -> HomeLinkSettings | None:
     return HomeLinkSettings(url=table.url, login=_login(home, table), ca=_authority(home, table))
 
 
-def _own(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...]) -> BusSettings:
+def own_bus(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...] = ()) -> BusSettings:
+    """Return how the hub uses a broker of our own: it logs in only while that one runs."""
     return BusSettings(
         url=url,
         kind=ours.kind,

@@ -1,26 +1,21 @@
 """The spoke of the machine that the hub runs on: a child process, kept running.
 
-The child loads its code while the hub starts, then waits for one line of JSON on standard input: where the
-hub is, and an invitation if it needs one. It reports its state in lines of JSON on standard output. The end
-of its standard input tells it that this process is gone.
+Its parameters are where the hub is, and an invitation if it needs one; see `deploy.home.child`.
 """
 
 import asyncio
-import json
 import logging
-import os
 import socket
-import sys
 import time
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import StrawberryError
 from contracts.rates import Backoff
 from deploy.cli.client import find_hub
+from deploy.home.child import Child, start_child
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 
@@ -42,27 +37,14 @@ _REVOKED_S: Final = 2.0
 """How often the hub is asked for a spoke that it refuses: once removed, it can join again."""
 
 
-@asynccontextmanager
-async def start_process(home: Home) -> AsyncIterator[Process]:
+def start_process(home: Home) -> AbstractAsyncContextManager[Child]:
     """Start the process of a spoke, which loads its code; end it when the context is left."""
-    debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli.main", "spoke", "run", "--samples", "--with-parent", *debug),
-        env={**os.environ, "STRAWBERRY_HOME": str(home.directory)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        # Ctrl-C goes to this process only, which stops the child in its own order.
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        await asyncio.shield(_end(process))
+    return start_child(home, "spoke", "run", "--samples", what="the local spoke", stop_s=_STOP_S)
 
 
 @asynccontextmanager
 async def local_spoke(
-    home: Home, first: Process, *, hub_url: str, hub_key: str, bus: "BusSettings", report: Reporter
+    home: Home, first: Child, *, hub_url: str, hub_key: str, bus: "BusSettings", report: Reporter
 ) -> AsyncIterator["LocalSpoke"]:
     """Keep the local spoke running while the context is open; its skills may finish when it is left.
 
@@ -102,7 +84,7 @@ class LocalSpoke:
         except TimeoutError:
             self._show("starting", "not there yet; 'strawberry devices list' shows when it is")
 
-    async def keep(self, first: Process) -> None:
+    async def keep(self, first: Child) -> None:
         """Run the process, and run it again when it ends by itself."""
         shortest, longest = _RESTART_S
         backoff = Backoff(shortest, longest, jitter=0)
@@ -119,13 +101,11 @@ class LocalSpoke:
             async with start_process(self._home) as process:
                 ended = await self._run(process)
 
-    async def _run(self, process: Process) -> str:
+    async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""
-        assert process.stdin is not None
         try:
             token = await asyncio.to_thread(self._invitation)
-            process.stdin.write(json.dumps({**self._parameters, "token": token}).encode() + b"\n")
-            await process.stdin.drain()
+            await process.begin({**self._parameters, "token": token})
             if not await self._follow(process):
                 return ""
             return f"code {await process.wait()}"
@@ -135,13 +115,11 @@ class LocalSpoke:
         except OSError as error:
             return str(error)
         finally:
-            await asyncio.shield(_end(process))
+            await asyncio.shield(process.end())
 
-    async def _follow(self, process: Process) -> bool:
+    async def _follow(self, process: Child) -> bool:
         """Report what a process says until it ends; return False if it must join again."""
-        assert process.stdout is not None
-        async for line in process.stdout:
-            told = json.loads(line)
+        async for told in process.states():
             if told["state"] == "online":
                 await self._show_online()
             elif told["state"] == "refused" and await self._was_removed():
@@ -233,20 +211,6 @@ class LocalSpoke:
         client = find_hub(self._home, url=self._hub_url)
         rows: list[dict[str, Any]] = client.request("GET", "/api/devices")
         return next((row for row in rows if row["id"] == stored.device), None)
-
-
-async def _end(process: Process) -> None:
-    """End the child: first by asking, then the hard way."""
-    if process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_S)
-    except TimeoutError:
-        _log.warning("the local spoke did not stop in %.0f s and is killed", _STOP_S)
-        process.kill()
-        await process.wait()
 
 
 def _must_be_accepted(url: str) -> bool:

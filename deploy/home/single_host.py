@@ -1,24 +1,29 @@
-"""All of one home on one machine: broker and hub in this process, the local spoke in its own.
+"""All of one home on one machine: the hub in this process, the broker and the local spoke in their own.
 
-Imports little at its head: settings and ports are checked, and the spoke's process is started, before the
+Imports little at its head: settings and ports are checked, and the two processes are started, before the
 0.5 s in which the hub is imported.
 """
 
-from asyncio.subprocess import Process
+import asyncio
 from contextlib import AsyncExitStack
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
+from deploy.home.child import Child, start_broker
 from deploy.home.directory import Home, only_hub
 from deploy.home.local_spoke import local_spoke, start_process
 from deploy.home.running import Reporter, forever, quick_imports
 from deploy.settings.options import UpOptions, check_broker_ports, check_hub_ports
 from deploy.settings.settings import check_settings, read_broker
+from identity.files import is_held
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
     from hub_agent.settings import BusSettings
+
+_LOOK_S: Final = 0.05
+_LOOKS: Final = 20
 
 _KINDS = {
     "embedded": "embedded, run elsewhere",
@@ -45,6 +50,7 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter) -> None:
         stack.enter_context(only_hub(home))
         check_hub_ports(options.hub)
         if wanted in ("embedded", "mosquitto"):
+            await _released(home)
             check_broker_ports(options.ports, options.hub.lan)
         release = version("strawberry-home")
         report.state(
@@ -53,8 +59,17 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter) -> None:
             version=release,
             home=str(home.directory),
         )
+        broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
         spoke = await stack.enter_async_context(start_process(home)) if options.spoke else None
-        await _run(stack, home, wanted, options, spoke, report)
+        await _run(stack, home, wanted, options, broker, spoke, report)
+
+
+async def _released(home: Home) -> None:
+    """Wait a moment for the broker of a run that was killed: it ends by itself."""
+    for _ in range(_LOOKS):
+        if not is_held(home.broker):
+            return
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _run(
@@ -62,7 +77,8 @@ async def _run(
     home: Home,
     wanted: str | None,
     options: UpOptions,
-    spoke: Process | None,
+    broker: Child | None,
+    spoke: Child | None,
     report: Reporter,
 ) -> None:
     with quick_imports():
@@ -70,7 +86,7 @@ async def _run(
         from deploy.home.local_hub import await_broker, enter_hub
 
     lan = await enter_lan(stack, home, options.hub.lan, report=report)
-    bus = await _enter_bus(stack, home, wanted, options, lan, report)
+    bus = await _enter_bus(stack, home, wanted, broker, options, lan, report)
     hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report)
     if spoke is not None:
         keeping = local_spoke(
@@ -93,20 +109,23 @@ async def _enter_bus(
     stack: AsyncExitStack,
     home: Home,
     wanted: str | None,
+    first: Child | None,
     options: UpOptions,
     lan: "Lan | None",
     report: Reporter,
 ) -> "BusSettings":
     """Run a broker where one is to be run, and settle how the hub uses it."""
-    from deploy.home.bus import choose_bus
-    from deploy.home.local_broker import enter_embedded, enter_mosquitto, report_broker
-    from hub_agent.settings import BusSettings
+    from deploy.home.broker_process import enter_embedded, enter_mosquitto
+    from deploy.home.broker_registry import report_broker
+    from deploy.home.bus import choose_bus, own_bus
 
     if wanted in ("embedded", "mosquitto"):
-        enter = enter_embedded if wanted == "embedded" else enter_mosquitto
-        broker = await enter(stack, home, ports=options.ports, lan=lan)
+        if first is not None:
+            broker = await enter_embedded(stack, home, first, ports=options.ports, lan=lan)
+        else:
+            broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan)
         report_broker(report, broker)
-        return BusSettings(url=broker.urls[0], kind=broker.kind, addresses=broker.addresses)
+        return own_bus(home, broker.urls[0], broker)
     bus = await choose_bus(home, wanted, trust=options.hub.trust)
     awaited = bus.kind == "embedded" and not bus.is_ours()
     lines = [f"  broker   {bus.url} ({'embedded, not there yet' if awaited else _KINDS[bus.kind]})"]

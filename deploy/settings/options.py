@@ -9,6 +9,8 @@ from bus.ports import listen
 from contracts.addresses import BROKER_PORTS, LOOPBACK
 from contracts.errors import PortTaken
 
+PORT_OPTIONS: Final = "--mqtt-port, --mqtts-port or --ws-port"
+
 Exposure = Literal["loopback", "tls", "insecure"]
 """Who can connect: this machine only, other machines over TLS, or other machines without encryption."""
 

@@ -26,6 +26,7 @@ def add_broker_run(actions: Commands, parents: Parents) -> None:
     add_port(run, "--mqtt-port", BROKER_PORTS["mqtt"])
     _add_lan(run)
     _add_bus_listeners(run)
+    _add_with_parent(run)
     run.set_defaults(run="deploy.cli.serve:run_broker")
 
 
@@ -90,6 +91,11 @@ def _add_lan(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_with_parent(parser: argparse.ArgumentParser) -> None:
+    # For children of `strawberry up`; `deploy.home.child` describes the protocol.
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+
+
 def _add_bus_listeners(parser: argparse.ArgumentParser) -> None:
     add_port(parser, "--mqtts-port", BROKER_PORTS["mqtts"], what="with --lan")
     parser.add_argument(
@@ -128,8 +134,7 @@ def _add_spoke(commands: Commands, parents: Parents) -> None:
         "token from HUB_DEVICE_TOKEN or --token-file.",
     )
     add_spoke_options(run)
-    # `strawberry up` starts its spoke with it: the spoke ends when standard input is closed.
-    run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    _add_with_parent(run)
     run.set_defaults(run="deploy.cli.serve:run_spoke")
 
 

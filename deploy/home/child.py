@@ -1,0 +1,158 @@
+"""A child process of ``strawberry up``, and the protocol between the two.
+
+The child loads its code while the hub starts, then waits for its parameters: one line of JSON on standard
+input. It reports its state in lines of JSON on standard output. The end of its standard input tells it to
+stop, also when its parent was killed.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import threading
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from contracts.errors import StrawberryError
+from deploy.home.directory import Home
+from deploy.home.running import Reporter, run_until_stopped
+
+_log = logging.getLogger(__name__)
+
+_BROKER_STOP_S: Final = 5.0
+"""How long the embedded broker may take to write its retained messages at the end."""
+
+
+class Child:
+    """The parent's side: a process that was started.
+
+    Attributes:
+        what: What it is, for the log.
+    """
+
+    def __init__(self, process: Process, *, what: str, stop_s: float) -> None:
+        self.what = what
+        self._process = process
+        self._stop_s = stop_s
+        self._begun = False
+
+    async def begin(self, parameters: dict[str, Any]) -> None:
+        """Send it its parameters; from now on it ends in its own order.
+
+        Raises:
+            OSError: If it has ended.
+        """
+        assert self._process.stdin is not None
+        self._begun = True
+        self._process.stdin.write(json.dumps(parameters).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def states(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what it reports, until it ends."""
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            yield json.loads(line)
+
+    async def wait(self) -> int:
+        """Return its exit code once it has ended."""
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """End it: in its own order if it has begun, and the hard way if that takes too long."""
+        if self._process.returncode is not None:
+            return
+        if self._begun:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), self._stop_s)
+                return
+            except TimeoutError:
+                _log.warning("%s did not stop in %.0f s and is killed", self.what, self._stop_s)
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def start_child(home: Home, *words: str, what: str, stop_s: float) -> AsyncIterator[Child]:
+    """Start a command of ours as a child; end it when the context is left.
+
+    Args:
+        words: The command, which takes ``--with-parent``.
+        stop_s: How long it may take to end in its own order.
+    """
+    debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "deploy.cli.main", *words, "--with-parent", *debug),
+        env={**os.environ, "STRAWBERRY_HOME": str(home.directory)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        # Ctrl-C goes to this process only, which stops the child in its own order.
+        start_new_session=True,
+    )
+    child = Child(process, what=what, stop_s=stop_s)
+    try:
+        yield child
+    finally:
+        await asyncio.shield(child.end())
+
+
+def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
+    """Start the process of an embedded broker; see `deploy.home.broker_process`."""
+    return start_child(home, "broker", "run", what="the embedded broker", stop_s=_BROKER_STOP_S)
+
+
+def run_child(serve: Callable[[dict[str, Any], Reporter], Coroutine[Any, Any, None]]) -> int:
+    """Be the child: wait for the parameters, then serve until the parent is gone or says so.
+
+    Returns:
+        The exit code: 1 after an error, which was reported as the state ``failed``.
+    """
+    report = _open_channel()
+    # Not through sys.stdin, which would read ahead, and whose lock aborts the interpreter's end.
+    with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as parent:
+        line = parent.readline()
+    if not line:
+        return 0
+
+    async def serve_parent() -> None:
+        _stop_with_parent()
+        await serve(json.loads(line), report)
+
+    try:
+        run_until_stopped(serve_parent())
+    except StrawberryError as error:
+        report.state("failed", problem=error.message, hint=error.hint)
+        return 1
+    except OSError as error:
+        report.state("failed", problem=str(error), hint="")
+        return 1
+    return 0
+
+
+def _open_channel() -> Reporter:
+    """Take standard output for reports: what a skill or a library prints is not for the parent."""
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    return Reporter(lambda line: print(line, file=channel, flush=True), as_json=True)
+
+
+def _stop_with_parent() -> None:
+    """Stop once the other end of standard input is closed: then the process that started us is gone."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def wait() -> None:
+        # Not through sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        with suppress(RuntimeError):  # it has stopped by itself, and its loop is closed
+            loop.call_soon_threadsafe(task.cancel)
+
+    threading.Thread(target=wait, name="watch parent", daemon=True).start()
