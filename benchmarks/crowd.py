@@ -91,6 +91,7 @@ async def enrol(database: Path, spokes: Iterable[Spoke]) -> str:
                 key=spoke.id,
                 public_key=spoke.key.public.jwk(),
                 key_id=spoke.key.kid,
+                trusted=True,
                 created_at=now(),
             )
             for spoke in spokes

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_core.search.finder import SkillFinder
+from contracts.errors import Conflict
 from contracts.joining import EnrolAnswer
 from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
@@ -13,9 +14,11 @@ from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
 from hub_registry.access.joining import Approved, Joining
 from hub_registry.access.tokens import TokenAuthority
+from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Change, Device, Devices
-from hub_registry.devices.directory import Directory
+from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal, read_back
+from hub_registry.devices.review import digest_of
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
@@ -54,10 +57,17 @@ class Registry:
         area: str | None = None,
         floor: str | None = None,
         may_confirm: bool = False,
+        trusted: bool = False,
     ) -> Device:
         """Add a device that may then be invited; see ``Devices.add``."""
         device = await self.devices.add(
-            display_name, owner=owner, aliases=aliases, area=area, floor=floor, may_confirm=may_confirm
+            display_name,
+            owner=owner,
+            aliases=aliases,
+            area=area,
+            floor=floor,
+            may_confirm=may_confirm,
+            trusted=trusted,
         )
         self.directory.put(device)
         return device
@@ -67,6 +77,27 @@ class Registry:
         changed = await self.devices.change(device, change)
         self.directory.put(changed)
         return changed
+
+    async def decide(self, entry: Entry, digest: str, *, approve: bool) -> None:
+        """Approve or deny all that a device has waiting.
+
+        Args:
+            digest: Of what the owner was shown, see ``digest_of``.
+
+        Raises:
+            Conflict: If something else waits by now.
+        """
+        if digest != digest_of(entry.items):
+            raise Conflict(
+                f"{entry.display_name} declares something else by now",
+                hint=f"See 'strawberry devices review {entry.key}'.",
+            )
+        if approve:
+            self.directory.approvals.approve(entry.id, entry.registered.values())
+        else:
+            self.directory.approvals.deny(entry.id, entry.items)
+        self.directory.review(entry)
+        await self.directory.approvals.flush(self.store)
 
     async def invite(self, device: str, *, lifetime_s: int | None = None) -> Invitation:
         """Make an enrolment token for a device; see ``Enrolment.invite``."""
@@ -134,7 +165,9 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         hub_id = await accounts.hub_id()
         authority = TokenAuthority(store, hub_id=hub_id, key=key)
         await authority.load()
-        directory = Directory()
+        approvals = Approvals()
+        await approvals.load(store)
+        directory = Directory(approvals)
         await read_back(store, directory, hub_id=hub_id)
         search = SkillFinder(directory, expiry_s=settings.skill_expiry_s)
         journal = Journal(store)
@@ -169,3 +202,4 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
             search.close()
             await journal.flush()
             await journal.flush_alive()
+            await approvals.flush(store)

@@ -24,12 +24,16 @@ class RegisteredSkill:
         digest: SHA-256 of the payload, as the device's manifest lists it.
         methods: By name, in the order of the registration.
         payload: What the device signed; this is what the database keeps.
+        own_sentences: Sentence templates that only an utterance on this very device may match.
+        rank: Of a device-agnostic skill; a provider with a lower one is called first.
     """
 
     registration: Registration
     digest: str
     methods: Mapping[str, Method]
     payload: bytes = field(default=b"", repr=False)
+    own_sentences: frozenset[str] = frozenset()
+    rank: int = 0
 
     @classmethod
     def of(cls, registration: Registration, digest: str, payload: bytes = b"") -> "RegisteredSkill":
@@ -254,7 +258,7 @@ class SkillDirectory(Generic[E]):
         return found
 
     def agnostic(self, skill: str, method: str) -> list[Found[E]]:
-        """List the devices that have a device-agnostic method, connected or not; at least one.
+        """List the devices that have a device-agnostic method by rank, connected or not; at least one.
 
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
@@ -266,10 +270,12 @@ class SkillDirectory(Generic[E]):
         ]
         if not offered:
             raise self._unknown_agnostic(skill, method)
-        return offered
+        return sorted(offered, key=lambda found: found.skill.rank)
 
     def candidates(self, skill: str, method: str) -> list[Found[E]]:
-        """List the connected devices that serve a device-agnostic method, most recent heartbeat first.
+        """List the connected devices that serve a device-agnostic method, in the order of their calls.
+
+        Rank comes first: how often a device says that it is alive decides only among equals.
 
         Raises:
             CallError: ``unknown_skill`` where no device has such a method that is device-agnostic,
@@ -282,7 +288,7 @@ class SkillDirectory(Generic[E]):
             raise CallError(
                 ErrorCode.OFFLINE, f"every device with {skill} is offline: {names}", device=HUB_KEY
             )
-        return sorted(there, key=_by_heartbeat, reverse=True)
+        return sorted(there, key=lambda found: (found.skill.rank, -_heartbeat(found)))
 
     def _unknown_agnostic(self, skill: str, method: str) -> CallError:
         agnostic = [
@@ -318,7 +324,7 @@ class SkillDirectory(Generic[E]):
         return ", ".join(entry.key for entry in having if entry.connected or not connected)
 
 
-def _by_heartbeat(found: Found[E]) -> float:
+def _heartbeat(found: Found[E]) -> float:
     moment = found.entry.last_heartbeat
     return moment.timestamp() if moment else 0.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_core.search import targets
 from agent_core.search.catalogue import SearchPage, Target
-from agent_core.search.directory import HUB_KEY, DeviceEntry
+from agent_core.search.directory import HUB_KEY, DeviceEntry, RegisteredSkill
 from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
@@ -33,8 +33,10 @@ class SkillFinder:
         self._sentences = SentenceIndex()
         self._embeddings: Embeddings | None = None
         self._searchable: set[str] = set()
-        self._known: dict[str, dict[str, str]] = {}
-        self._agnostic: dict[str, set[str]] = {}
+        self._known: dict[str, dict[str, tuple[RegisteredSkill, str, str]]] = {}
+        # By device-agnostic skill: its providers, and the one whose sentences are in the index.
+        self._providers: dict[str, set[str]] = {}
+        self._leading: dict[str, str] = {}
         self._changed = {entry.id for entry in directory.entries()}
         self._stop = directory.on_change(self._changed.add)
 
@@ -136,28 +138,42 @@ class SkillFinder:
             del known[gone]
         for name, skill in entry.skills.items():
             # Names are part of the targets of sentences, so a renamed device is indexed again.
-            version = f"{skill.digest} {entry.key} {entry.display_name}"
+            version = (skill, entry.key, entry.display_name)
             is_changed = known.get(name) != version
             if entry.id in self._searchable and (is_new or is_changed):
                 self._skills.put_skill(entry.id, skill.registration)
             if is_changed:
                 self._forget_sentences(entry.id, name)
-                if skill.device_agnostic:
-                    self._agnostic.setdefault(name, set()).add(entry.id)
-                self._sentences.put(
-                    each
-                    for each in targets.skill_targets(self.directory, entry, skill)
-                    if each.method.sentences
-                )
                 known[name] = version
+                self._add_sentences(entry, skill)
+
+    def _add_sentences(self, entry: DeviceEntry, skill: RegisteredSkill) -> None:
+        if skill.device_agnostic:
+            self._providers.setdefault(skill.name, set()).add(entry.id)
+            leading = self._leading.setdefault(skill.name, entry.id)
+            if leading != entry.id and self._known[leading][skill.name][0].rank <= skill.rank:
+                return
+            self._leading[skill.name] = entry.id
+        self._sentences.put(
+            (each for each in targets.skill_targets(self.directory, entry, skill) if each.method.sentences),
+            own=skill.own_sentences,
+            only_on=entry.id,
+        )
 
     def _forget_sentences(self, device: str, skill: str) -> None:
         self._sentences.remove(device, skill)
-        serving = self._agnostic.get(skill, set())
-        serving.discard(device)
-        if not serving:
-            self._agnostic.pop(skill, None)
+        self._providers.get(skill, set()).discard(device)
+        if self._leading.get(skill) == device:
             self._sentences.remove(HUB_KEY, skill)
+            del self._leading[skill]
+            others = [
+                (self._known[other][skill][0].rank, other, entry)
+                for other in self._providers[skill]
+                if (entry := self.directory.get(other)) is not None
+            ]
+            if others:
+                _, first, entry = min(others, key=lambda each: each[:2])
+                self._add_sentences(entry, self._known[first][skill][0])
 
     def _is_searchable(self, entry: DeviceEntry) -> bool:
         if self._expiry is None or entry.revoked:

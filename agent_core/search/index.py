@@ -239,7 +239,8 @@ class SkillIndex:
             self._alphabetical = None
         entry.contracts[device_id] = method
         document = _document(registration, method)
-        if document != entry.text:
+        # A device whose documentation does not count must not blank that of the others.
+        if entry.text is None or (document != entry.text and (document.summary or len(entry.contracts) == 1)):
             entry.text = document
             self._ranking.put(entry.row, document)
 

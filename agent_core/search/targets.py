@@ -220,7 +220,7 @@ def _keys(having: list[tuple[DeviceEntry, RegisteredSkill]]) -> tuple[str, ...]:
 
 
 def _anywhere(directory: AnyDirectory, name: str, current: str | None) -> Target:
-    """Find a method by ``Skill.method`` or ``method``: the current device's, else the first one's."""
+    """Find a method by ``Skill.method`` or ``method``: the current device's, else the provider's."""
     known: defaultdict[str, list[Found[Any]]] = defaultdict(list)
     for entry in _in_order(directory, current):
         for skill in entry.skills.values():
@@ -232,7 +232,8 @@ def _anywhere(directory: AnyDirectory, name: str, current: str | None) -> Target
         raise CallError(
             ErrorCode.UNKNOWN_SKILL, f"no device has {name[:200]}", hint=suggestion(name[:200], known)
         )
-    found = known[name][0]
+    # What serves the whole home comes before what one device may have under the same name.
+    found = min(known[name], key=lambda each: (each.entry.id != current, not each.skill.device_agnostic))
     if found.skill.device_agnostic:
         return on_any(directory, found.skill.name, found.method.name)
     return on_device(found)

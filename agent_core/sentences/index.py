@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,6 +61,7 @@ class SentenceChoice:
 class _Entry:
     target: Target
     template: Template
+    only_on: str | None
 
 
 @dataclass
@@ -113,8 +114,12 @@ class SentenceIndex:
         self._names: dict[str, str] = {}
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
 
-    def put(self, targets: Iterable[Target]) -> None:
-        """Add the methods of skills; a skill of a device replaces what it had before."""
+    def put(self, targets: Iterable[Target], *, own: Container[str] = (), only_on: str | None = None) -> None:
+        """Add the methods of skills; a skill of a device replaces what it had before.
+
+        Args:
+            own: Templates that match only what is said on the device ``only_on``.
+        """
         by_owner: dict[_Owner, list[Target]] = defaultdict(list)
         for target in targets:
             by_owner[_owner(target)].append(target)
@@ -123,7 +128,7 @@ class SentenceIndex:
             problems: list[str] = []
             for target in methods:
                 self._names[target.device] = target.device_name.casefold()
-                self._put_method(target, problems)
+                self._put_method(target, problems, own=own, only_on=only_on)
             if problems:
                 self.problems[owner] = tuple(problems)
 
@@ -163,23 +168,27 @@ class SentenceIndex:
             device, shorter = named
             for candidate in shorter:
                 calls = [
-                    call for call in self._calls(known, candidate, spoken) if call.target.device == device
+                    call
+                    for call in self._calls(known, candidate, spoken, current)
+                    if call.target.device == device
                 ]
                 if calls:
                     return _decide(calls, device, is_connected)
-        return _decide(self._calls(known, text, spoken), current, is_connected)
+        return _decide(self._calls(known, text, spoken, current), current, is_connected)
 
     def examples(self, language: str, *, limit: int = 5) -> list[str]:
         """Return sentences that would work, for an answer where no model is configured."""
         known = self._languages.get(primary(language))
         if known is None:
             return []
-        entries = (entry for entries in known.by_word.values() for entry in entries)
+        entries = (entry for entries in known.by_word.values() for entry in entries if entry.only_on is None)
         # Those without slots first: they can be said as they stand.
         texts = sorted({entry.template.example for entry in entries}, key=lambda text: ("<" in text, text))
         return texts[:limit]
 
-    def _put_method(self, target: Target, problems: list[str]) -> None:
+    def _put_method(
+        self, target: Target, problems: list[str], *, own: Container[str], only_on: str | None
+    ) -> None:
         schema = json.dumps([target.method.name, target.method.parameters], sort_keys=True)
         for language, texts in target.method.sentences.items():
             first = primary(language)
@@ -188,7 +197,7 @@ class SentenceIndex:
                 if isinstance(template, BadTemplate):
                     problems.append(f"{target.skill}.{target.method.name}: {template.message}")
                     continue
-                self._languages[first].add(_Entry(target, template))
+                self._languages[first].add(_Entry(target, template, only_on if text in own else None))
                 self._owners.setdefault(_owner(target), set()).add(first)
 
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
@@ -203,11 +212,13 @@ class SentenceIndex:
                 self._compiled[key] = error
         return self._compiled[key]
 
-    def _calls(self, known: _Language, text: str, language: str) -> list[SentenceCall]:
+    def _calls(self, known: _Language, text: str, language: str, current: str | None) -> list[SentenceCall]:
         """Return the calls that fit best: those whose sentence leaves the least to free slots."""
         matched: dict[tuple[int, str], dict[str, Json] | None] = {}
         found: list[tuple[int, SentenceCall]] = []
         for entry in known.candidates(text.casefold()):
+            if entry.only_on not in (None, current):
+                continue
             key = (id(entry.template), entry.target.method.name)
             if key not in matched:
                 matched[key] = entry.template.arguments(text, entry.target.method)

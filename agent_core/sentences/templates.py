@@ -34,6 +34,8 @@ _MAX_TEMPLATE: Final = 500
 _MAX_READINGS: Final = 20
 """Ways of dividing an utterance among free slots that are tried before giving up."""
 
+_MAX_NESTED: Final = 4
+_SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
 
 
@@ -111,6 +113,28 @@ def compile_template(text: str, method: Method) -> Template:
     }
     clauses = sentence.get_required_clauses({})
     return Template(text, clauses, _intents(text), lists, _example(sentence.expression).strip())
+
+
+def has_free_text(text: str, method: Method) -> bool:
+    """Return whether a template has a slot for any words, and not only for numbers or listed values."""
+    properties = method.parameters.get("properties", {})
+    slots = (slot.partition(":")[2] or slot for slot in _SLOT.findall(text))
+    return not all(_is_closed(properties.get(slot), method.parameters, 0) for slot in slots)
+
+
+def _is_closed(schema: Json, root: dict[str, Json], depth: int) -> bool:
+    if not isinstance(schema, dict) or depth > _MAX_NESTED:
+        return False
+    if "enum" in schema or "const" in schema:
+        return True
+    if isinstance(reference := schema.get("$ref"), str):
+        definition = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
+        return _is_closed(definition, root, depth + 1)
+    if choices := schema.get("anyOf"):
+        return all(_is_closed(choice, root, depth + 1) for choice in choices)
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    return {"integer", "number", "boolean", "null"}.issuperset(kinds)
 
 
 def _parsed(text: str) -> Sentence:

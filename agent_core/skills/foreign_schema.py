@@ -27,6 +27,8 @@ _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
 
 
+_WORD: Final = re.compile(r"[\w.+#%-]{0,32}")
+"""What is short and has no blank cannot hold an instruction to a model."""
 _DEFINITION: Final = re.compile(r"#/\$defs/[^/~%]+$")
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
@@ -178,6 +180,48 @@ def _rebuilt(schema: Json) -> Any:
         if key in safe:
             safe[key] = _rebuilt(safe[key])
     return safe
+
+
+def without_text(schema: Json, removed: list[str], path: str = "") -> Any:
+    """Return a schema without its prose: descriptions, and values and names that are more than a word.
+
+    Args:
+        removed: Receives what was left out, one line for each keyword.
+        path: Of the schema within the whole, for those lines.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    bare: dict[str, Json] = {}
+    for key, value in schema.items():
+        place = f"{path}.{key}" if path else key
+        if key in _OF_NAMES:
+            bare[key] = {
+                name: without_text(child, removed, f"{place}.{name}")
+                for name, child in value.items()
+                if _is_word(name)
+            }
+            removed += [f"{place}: {name}" for name in value if not _is_word(name)]
+        elif key in _LISTS:
+            bare[key] = [without_text(child, removed, place) for child in value]
+        elif key in _SINGLE:
+            bare[key] = without_text(value, removed, place)
+        elif (key in _KEPT or key in ("default", "format")) and _is_wordy(value):
+            bare[key] = value
+        else:
+            removed.append(f"{place}: {value if isinstance(value, str) else json.dumps(value)}")
+    return bare
+
+
+def _is_word(text: str) -> bool:
+    return _WORD.fullmatch(text) is not None
+
+
+def _is_wordy(value: Json) -> bool:
+    if isinstance(value, dict):
+        return all(_is_word(name) and _is_wordy(child) for name, child in value.items())
+    if isinstance(value, list):
+        return all(map(_is_wordy, value))
+    return not isinstance(value, str) or _is_word(value.removeprefix("#/$defs/"))
 
 
 _KEPT: Final = frozenset({*_OF_NAMES, *_LISTS, *_SINGLE, *_FORMS, "const"} - {"pattern", "format"})

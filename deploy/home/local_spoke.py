@@ -188,13 +188,14 @@ class LocalSpoke:
             return None
         client = find_hub(self._home, url=self._hub_url)
         device = self._own_device()
+        # The owner sits at this machine, and its skills are this installation's own.
+        mine = {"confirm": True, "trusted": True}
         if device is None:
-            # The owner sits at this machine.
-            added = client.request("POST", "/api/devices", {"name": socket.gethostname(), "confirm": True})
+            added = client.request("POST", "/api/devices", {"name": socket.gethostname(), **mine})
             return str(added["token"])
         if device["confirm"] is None:
             # It joined before devices were asked about it.
-            client.request("PATCH", f"/api/devices/{device['id']}", {"confirm": True})
+            client.request("PATCH", f"/api/devices/{device['id']}", mine)
         return None
 
     def _own_device(self) -> dict[str, Any] | None:

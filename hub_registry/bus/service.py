@@ -10,7 +10,7 @@ from broker.logins import BrokerLogins
 from bus.link import Link, Message
 from contracts import topics
 from contracts.access import Principal
-from contracts.errors import Disconnected, NotFound, StrawberryError
+from contracts.errors import Disconnected, NotFound, StorageError, StrawberryError
 from hub_registry.access.login_sync import LoginSync
 from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.published import PublishedTopics
@@ -217,6 +217,10 @@ class RegistryService:
             await self._heard.wait()
             await asyncio.sleep(_GATHER_S)
             self._heard.clear()
+            try:
+                await self._registry.directory.approvals.flush(self._registry.store)
+            except StorageError as error:
+                _log.error("approvals could not be written, it is tried again: %s", error)
             await self._registry.journal.flush()
             self._registry.search.sync()
 

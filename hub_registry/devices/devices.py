@@ -13,6 +13,7 @@ from hub_registry.access.accounts import require_user
 from hub_registry.access.token_rows import client_names
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import (
+    ApprovalRow,
     DeviceRow,
     EnrolmentRow,
     RegistrationRow,
@@ -35,6 +36,7 @@ class Device:
         public_key: What it signs with, None until it has enrolled.
         revoked: Whether its tokens and signatures no longer count.
         may_confirm: Whether a person at it confirms calls; None where the owner has not decided, which is no.
+        trusted: Whether what it declares needs no approval.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Device:
     last_seen: datetime | None
     created_at: datetime
     may_confirm: bool | None = None
+    trusted: bool = False
 
     @property
     def profile(self) -> DeviceProfile:
@@ -72,6 +75,7 @@ class Change:
     area: str | None = None
     floor: str | None = None
     may_confirm: bool | None = None
+    trusted: bool | None = None
 
 
 class Devices:
@@ -89,6 +93,7 @@ class Devices:
         area: str | None = None,
         floor: str | None = None,
         may_confirm: bool = False,
+        trusted: bool = False,
     ) -> Device:
         """Add a device that may then enrol.
 
@@ -113,6 +118,7 @@ class Devices:
                 area=area or None,
                 floor=floor or None,
                 may_confirm=may_confirm,
+                trusted=trusted,
                 created_at=now(),
             )
             session.add(row)
@@ -142,6 +148,8 @@ class Devices:
                 row.floor = change.floor or None
             if change.may_confirm is not None:
                 row.may_confirm = change.may_confirm
+            if change.trusted is not None:
+                row.trusted = change.trusted
             session.add(row)
             return device_of(row)
 
@@ -193,7 +201,7 @@ class Devices:
 
         def work(session: Session) -> None:
             row = require_device(session, device)
-            for table in (RegistrationRow, EnrolmentRow):
+            for table in (RegistrationRow, EnrolmentRow, ApprovalRow):
                 session.exec(delete(table).where(col(table.device_id) == device))
             session.delete(row)
             session.add(RetiredDeviceRow(id=device, retired_at=now()))
@@ -228,6 +236,7 @@ def device_of(row: DeviceRow) -> Device:
         last_seen=row.last_seen,
         created_at=row.created_at,
         may_confirm=row.may_confirm,
+        trusted=row.trusted,
     )
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
+from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence
+from hub_registry.devices.review import Item
 from identity.keys import PublicKey
 
 _PROBLEMS = 20
@@ -28,13 +30,18 @@ class Entry:
     Attributes:
         last_heartbeat: The last live sign of life, None before the first.
         listed: The skills of its last manifest with their digests, None before one was heard.
+        registered: Its skills as it signed them.
+        skills: What counts of them; see `hub_registry.devices.review`.
+        withheld: What does not count, by skill.
     """
 
     device: Device
     presence: Presence
     last_heartbeat: datetime | None = None
     listed: Mapping[str, str] | None = None
+    registered: dict[str, RegisteredSkill] = field(default_factory=dict)
     skills: dict[str, RegisteredSkill] = field(default_factory=dict)
+    withheld: dict[str, tuple[Item, ...]] = field(default_factory=dict)
     problems: deque[Problem] = field(default_factory=lambda: deque(maxlen=_PROBLEMS))
 
     @property
@@ -68,6 +75,16 @@ class Entry:
         return self.device.revoked
 
     @property
+    def items(self) -> list[Item]:
+        """What does not count until the owner approves it."""
+        return [item for items in self.withheld.values() for item in items]
+
+    @property
+    def to_review(self) -> int:
+        """How many of these items the owner has not decided on."""
+        return sum(not item.denied for item in self.items)
+
+    @property
     def connected(self) -> bool:
         """Whether calls may be sent to it."""
         return self.presence.connected and not self.device.revoked
@@ -83,7 +100,11 @@ class Entry:
 
 
 class Directory(SkillDirectory[Entry]):
-    """All devices of the home with what they can do."""
+    """All devices of the home with what they can do, as far as the owner approves it."""
+
+    def __init__(self, approvals: Approvals | None = None) -> None:
+        super().__init__()
+        self.approvals = approvals or Approvals()
 
     def put(self, device: Device, high: HighWater | None = None) -> Entry:
         """Add a device, or replace its names, its place and its key.
@@ -99,6 +120,7 @@ class Directory(SkillDirectory[Entry]):
         else:
             self._forget_key(entry)
             entry.device = device
+            self.review(entry)
         self._by_key[device.key] = entry
         self.changed(device.id)
         return entry
@@ -111,19 +133,37 @@ class Directory(SkillDirectory[Entry]):
     def drop(self, device: str) -> None:
         """Remove a device."""
         entry = self._entries.pop(device, None)
+        self.approvals.forget(device)
         if entry is not None:
             self._forget_key(entry)
             self.changed(device)
+            for other in self._entries.values():
+                if not entry.registered.keys().isdisjoint(other.withheld):
+                    self.review(other)
 
     def put_skill(self, device: str, skill: RegisteredSkill) -> None:
-        """Add or replace a skill of a device."""
-        self._entries[device].skills[skill.name] = skill
+        """Add or replace a skill of a device, as the device signed it."""
+        entry = self._entries[device]
+        entry.registered[skill.name] = skill
+        self._review(entry, skill)
         self.changed(device)
 
     def drop_skill(self, device: str, skill: str) -> None:
         """Remove a skill of a device."""
-        del self._entries[device].skills[skill]
+        entry = self._entries[device]
+        for kept in (entry.registered, entry.skills, entry.withheld):
+            kept.pop(skill, None)
         self.changed(device)
+
+    def review(self, entry: Entry) -> None:
+        """Apply the owner's decisions to all skills of a device."""
+        for skill in entry.registered.values():
+            self._review(entry, skill)
+        self.changed(entry.id)
+
+    def _review(self, entry: Entry, skill: RegisteredSkill) -> None:
+        reviewed = self.approvals.review(entry.id, skill, trusted=entry.device.trusted)
+        entry.skills[skill.name], entry.withheld[skill.name] = reviewed.skill, reviewed.items
 
     def public_key(self, device: str) -> PublicKey | None:
         """Return the key a device signs with; None where it is unknown, revoked or has not joined."""

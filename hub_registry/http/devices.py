@@ -13,6 +13,7 @@ from contracts.wire import Timestamp, rfc3339
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.devices import Change, Device
 from hub_registry.devices.directory import Entry
+from hub_registry.devices.review import Kind, digest_of
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
 
@@ -27,6 +28,7 @@ class DeviceBody(Body):
     area: str | None = None
     floor: str | None = None
     confirm: bool = False
+    trusted: bool = False
     lifetime_s: Lifetime | None = None
 
 
@@ -38,6 +40,7 @@ class ChangeBody(Body):
     area: str | None = None
     floor: str | None = None
     confirm: bool | None = None
+    trusted: bool | None = None
 
 
 class DeviceAnswer(Body):
@@ -46,6 +49,8 @@ class DeviceAnswer(Body):
     Attributes:
         confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
         awaited: Skills that the device says it has, and that have not come or were refused.
+        trusted: Whether what it declares needs no approval.
+        to_review: How much waits for approval.
     """
 
     id: str
@@ -60,7 +65,41 @@ class DeviceAnswer(Body):
     last_seen: Timestamp | None
     skills: list[str]
     awaited: list[str]
+    trusted: bool
+    to_review: int
     problems: list[dict[str, str]]
+
+
+class ItemAnswer(Body):
+    """One thing that waits for approval, or was denied; see `hub_registry.devices.review.Item`."""
+
+    kind: Kind
+    skill: str
+    method: str
+    before: str
+    after: str
+    denied: bool
+
+
+class ReviewAnswer(Body):
+    """What of a device waits for approval.
+
+    Attributes:
+        digest: Of all items; to be sent with the decision.
+    """
+
+    id: str
+    key: str
+    name: str
+    digest: str
+    items: list[ItemAnswer]
+
+
+class DecisionBody(Body):
+    """The owner's decision on all that a device has waiting."""
+
+    digest: str
+    approve: bool
 
 
 class InvitationBody(Body):
@@ -121,6 +160,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             area=body.area,
             floor=body.floor,
             may_confirm=body.confirm,
+            trusted=body.trusted,
         )
         return await _invitation(device, body.lifetime_s, request)
 
@@ -155,9 +195,24 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
                 area=body.area,
                 floor=body.floor,
                 may_confirm=body.confirm,
+                trusted=body.trusted,
             ),
         )
         return answer(_device(entry))
+
+    async def list_reviews(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer([_review(entry) for entry in registry.directory.entries() if entry.items])
+
+    async def show_review(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer(_review(find(request)))
+
+    async def decide(request: Request) -> Response:
+        await gate.require_admin(request)
+        entry, body = find(request), await read(request, DecisionBody)
+        await registry.decide(entry, body.digest, approve=body.approve)
+        return answer(_review(entry))
 
     async def revoke_device(request: Request) -> Response:
         await gate.require_admin(request)
@@ -179,6 +234,9 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
     return [
         Route("/api/devices", list_devices),
         Route("/api/devices", add_device, methods=["POST"]),
+        Route("/api/devices/review", list_reviews),
+        Route(f"{device}/review", show_review),
+        Route(f"{device}/review", decide, methods=["POST"]),
         Route(f"{device}/invitations", invite, methods=["POST"]),
         Route(f"{device}/revoke", revoke_device, methods=["POST"]),
         Route(device, change_device, methods=["PATCH"]),
@@ -199,6 +257,16 @@ def _spelled_out(url: str) -> list[str]:
     return ["--insecure"] if url.startswith("http://") and not is_loopback(host_of(url)) else []
 
 
+def _review(entry: Entry) -> ReviewAnswer:
+    return ReviewAnswer(
+        id=entry.id,
+        key=entry.key,
+        name=entry.display_name,
+        digest=digest_of(entry.items),
+        items=[ItemAnswer(**vars(item)) for item in entry.items],
+    )
+
+
 def _device(entry: Entry) -> DeviceAnswer:
     device = entry.device
     waiting = "revoked" if device.revoked else "invited" if device.public_key is None else None
@@ -215,5 +283,7 @@ def _device(entry: Entry) -> DeviceAnswer:
         last_seen=entry.last_heartbeat,
         skills=sorted(entry.skills),
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
+        trusted=device.trusted,
+        to_review=entry.to_review,
         problems=[{"at": rfc3339(problem.at), "message": problem.message} for problem in entry.problems],
     )

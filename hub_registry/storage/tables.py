@@ -68,7 +68,7 @@ class DeviceRow(Table, table=True):
 
     ``epoch``, ``connection`` and ``seq`` are the highest of any status accepted from its present key;
     ``ended`` says that this connection has said ``offline``, which is final. ``may_confirm`` is None until
-    the owner has decided.
+    the owner has decided. What a ``trusted`` device declares needs no approval.
     """
 
     __tablename__ = "device"
@@ -89,6 +89,7 @@ class DeviceRow(Table, table=True):
     may_confirm: bool | None = None
     last_seen: datetime | None = Field(default=None, sa_type=Moment)
     revoked_at: datetime | None = Field(default=None, sa_type=Moment)
+    trusted: bool = False
     created_at: datetime = Field(sa_type=Moment)
 
 
@@ -152,6 +153,19 @@ class RegistrationRow(Table, table=True):
     skill: str = Field(primary_key=True)
     key_id: str
     payload: str
+
+
+class ApprovalRow(Table, table=True):
+    """What is known and approved of a skill of a device; see `hub_registry.devices.review.Known`.
+
+    It stays while the skill is gone, so that registering it anew is no way around an approval.
+    """
+
+    __tablename__ = "approval"
+
+    device_id: str = Field(primary_key=True, foreign_key="device.id")
+    skill: str = Field(primary_key=True)
+    known: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
 
 
 class AuditRow(Table, table=True):

@@ -195,7 +195,9 @@ def add_spokes(house: House, number: int, *, skills: Path) -> dict[str, Path]:
     client = find_hub(Home(house.home), url=house.url)
     homes: dict[str, Path] = {}
     for index in range(number):
-        added: Mapping[str, Any] = client.request("POST", "/api/devices", {"name": f"Spoke {index}"})
+        added: Mapping[str, Any] = client.request(
+            "POST", "/api/devices", {"name": f"Spoke {index}", "trusted": True}
+        )
         homes[added["id"]] = home = house.directory / added["id"]
         words = ("spoke", "run", "--hub", house.url, "--skills", str(skills))
         house.start(added["id"], *words, home=home, HUB_DEVICE_TOKEN=added["token"])

@@ -38,6 +38,7 @@ def hub() -> Iterator[str]:
                             "state": "offline",
                             "last_seen": EVIL,
                             "awaited": [],
+                            "to_review": 0,
                             "problems": [{"message": EVIL}],
                         }
                     ],
@@ -46,6 +47,21 @@ def hub() -> Iterator[str]:
                 "/api/skills": (200, {"results": [{**skill, "more_devices": 0}], "more": 0}),
                 "/api/skills/describe": (200, {"path": "x", "text": f"first\n{EVIL}"}),
             }
+            item = {"skill": "S", "method": "m", "before": "", "denied": False}
+            long = "\n".join(EVIL for _ in range(100))
+            answers["/api/devices/review"] = (
+                200,
+                [
+                    {
+                        **device,
+                        "items": [
+                            {**item, "kind": "sentence", "after": f"en: {EVIL}\nfake line"},
+                            {**item, "kind": "documentation", "after": long},
+                            {**item, "kind": "flags", "before": "confirm", "after": "none"},
+                        ],
+                    }
+                ],
+            )
             refused = (403, {"error": {"code": "forbidden", "message": EVIL, "hint": EVIL}})
             status, answer = answers.get(self.path.partition("?")[0], refused)
             content = json.dumps(answer).encode()
@@ -78,7 +94,14 @@ def run(hub: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", [["devices", "list"], ["skills", "list"], ["skills", "describe", "x"], ["broker", "logins"]]
+    "words",
+    [
+        ["devices", "list"],
+        ["devices", "review"],
+        ["skills", "list"],
+        ["skills", "describe", "x"],
+        ["broker", "logins"],
+    ],
 )
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_no_answer_of_a_hub_moves_a_cursor(hub: str, words: list[str], flags: list[str]) -> None:
@@ -90,6 +113,13 @@ def test_no_answer_of_a_hub_moves_a_cursor(hub: str, words: list[str], flags: li
 def test_a_name_makes_no_row_of_its_own_and_json_stays_the_same(hub: str) -> None:
     assert len(run(hub, "devices", "list").splitlines()) == 3
     assert json.loads(run(hub, "devices", "list", "--json"))[0]["name"] == EVIL
+
+
+def test_what_a_device_declares_is_shown_as_changes_and_cut(hub: str) -> None:
+    lines = run(hub, "devices", "review").splitlines()
+    assert not [line for line in lines if line.startswith("fake")]
+    assert "  S.m: flags confirm → none" in lines
+    assert len(lines) < 25
 
 
 def test_a_log_shows_what_it_was_told() -> None:

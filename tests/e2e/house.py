@@ -276,14 +276,16 @@ class House:
         samples: bool = False,
         settings: str = "",
         hub: str = "",
+        trusted: bool = True,
     ) -> Spoke:
         """Add a device, start its spoke with these skill files and wait until it is there.
 
         Args:
             settings: Its ``strawberry.toml``.
             hub: Address by which it reaches the hub; the hub's own one if empty.
+            trusted: Whether what its skills declare needs no approval.
         """
-        added = self.json("devices", "add", name)
+        added = self.json("devices", "add", name, *(["--trust-skills"] if trusted else []))
         home = self.directory / added["id"]
         folder = home / "skills"
         for file, source in skills.items():

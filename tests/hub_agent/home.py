@@ -86,11 +86,13 @@ class Home:
             urls=(self.broker_url,), client_id=name, username=name, password=SecretStr(password)
         )
 
-    async def device(self, name: str, *skills: Skill, scopes: tuple[Scope, ...] = ()) -> Device:
+    async def device(
+        self, name: str, *skills: Skill, scopes: tuple[Scope, ...] = (), trusted: bool = True
+    ) -> Device:
         """Let a device join over HTTP and come online with these skills."""
         key = KeyPair.generate()
         async with self.client() as client:
-            added = (await client.post("/api/devices", json={"name": name})).json()
+            added = (await client.post("/api/devices", json={"name": name, "trusted": trusted})).json()
             body = {"token": added["token"], "public_key": key.public.jwk()}
             joined = (await client.post("/api/devices/enrol", json=body)).json()
         device, token, bus_token = joined["device"], joined["token"], joined["bus_token"]

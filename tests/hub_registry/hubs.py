@@ -50,8 +50,8 @@ class Hub:
         assert entry is not None
         return "\n".join(problem.message for problem in entry.problems)
 
-    async def joined(self, name: str) -> FakeSpoke:
-        return await join(self.registry, self.outside, name)
+    async def joined(self, name: str, *, trusted: bool = True) -> FakeSpoke:
+        return await join(self.registry, self.outside, name, trusted=trusted)
 
     async def settled(self) -> None:
         """Wait until all that was sent before has been heard: a new device that comes last is there."""

@@ -127,9 +127,9 @@ async def aged(registry: Registry, device: str, enrolment: Path) -> Claims:
     return claims
 
 
-async def join(registry: Registry, link: Link, name: str) -> FakeSpoke:
+async def join(registry: Registry, link: Link, name: str, *, trusted: bool = True) -> FakeSpoke:
     """Add and enrol a device."""
-    device = await registry.add_device(name, owner=registry.admin.id)
+    device = await registry.add_device(name, owner=registry.admin.id, trusted=trusted)
     key = KeyPair.generate()
     invitation = await registry.invite(device.id)
     await registry.enrol(invitation.token, key.public.jwk())

@@ -27,6 +27,7 @@ def device(name: str, key: str, **changes) -> Device:
         "revoked": False,
         "last_seen": None,
         "created_at": now(),
+        "trusted": True,
         **changes,
     }
     return Device(**given)

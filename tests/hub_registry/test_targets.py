@@ -47,6 +47,7 @@ def home() -> Directory:
                 revoked=False,
                 last_seen=None,
                 created_at=datetime.now(UTC),
+                trusted=True,
             )
         )
         if key == "radio":

@@ -65,7 +65,7 @@ class Town:
 
     def start(self, name: str, machine: Machine) -> Spoke:
         """Start a spoke on a machine; does not wait for it."""
-        added: dict[str, Any] = self.house.json("devices", "add", name)
+        added: dict[str, Any] = self.house.json("devices", "add", name, "--trust-skills")
         home = self.house.directory / added["id"]
         skills = home / "skills"
         skills.mkdir(parents=True)

@@ -12,6 +12,7 @@ from deploy.cli.terminal.tables import moment
 
 _COLUMNS: Final = ("name", "key", "area", "state", "last_seen", "problems")
 _WAITING_COLUMNS: Final = ("code", "name", "source", "fingerprint", "expires_at")
+_ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"
 
 
@@ -33,6 +34,8 @@ def _shown(device: dict[str, Any]) -> dict[str, Any]:
     problems = [str(problem["message"]) for problem in device["problems"]]
     if device["awaited"] and device["state"] == "online":
         problems.append(f"not registered: {', '.join(device['awaited'])}")
+    if device["to_review"]:
+        problems.append(f"{device['to_review']} to review: strawberry devices review {device['key']}")
     return {
         **device,
         "area": ", ".join(filter(None, (device["area"], device["floor"]))),
@@ -44,7 +47,7 @@ def _shown(device: dict[str, Any]) -> dict[str, Any]:
 
 def add(options: argparse.Namespace) -> None:
     """Make an enrolment token for a new device and print the command that uses it."""
-    body = {"name": options.name, **_lifetime(options)}
+    body = {"name": options.name, "trusted": options.trust_skills, **_lifetime(options)}
     answer = hub_of(options).request("POST", "/api/devices", body)
     Output(options.json).result(answer, text=_invitation(options.name, answer))
 
@@ -87,18 +90,26 @@ def rename(options: argparse.Namespace) -> None:
 
 
 def change(options: argparse.Namespace) -> None:
-    """Set area, floor and aliases of a device, and whether a person at it confirms calls."""
-    confirm = None if options.confirm is None else options.confirm == "on"
-    given = {"area": options.area, "floor": options.floor, "aliases": options.alias, "confirm": confirm}
+    """Set area, floor and aliases of a device, and what the owner leaves to it."""
+    given = {
+        "area": options.area,
+        "floor": options.floor,
+        "aliases": options.alias,
+        "confirm": _ON.get(options.confirm),
+        "trusted": _ON.get(options.trust_skills),
+    }
     body = {name: value for name, value in given.items() if value is not None}
     if not body:
-        raise ConfigError("nothing to set", hint="Give --area, --floor, --alias or --confirm.")
+        raise ConfigError(
+            "nothing to set", hint="Give --area, --floor, --alias, --confirm or --trust-skills."
+        )
     answer = hub_of(options).request("PATCH", _path(options.device), body)
     aliases = ", ".join(answer["aliases"]) or "none"
     Output(options.json).result(
         answer,
         text=f"{answer['name']}: area {answer['area'] or 'none'}, floor {answer['floor'] or 'none'}, "
-        f"aliases {aliases}, confirms calls: {'yes' if answer['confirm'] else 'no'}.",
+        f"aliases {aliases}, confirms calls: {'yes' if answer['confirm'] else 'no'}, "
+        f"skills trusted: {'yes' if answer['trusted'] else 'no'}.",
     )
 
 
@@ -157,6 +168,8 @@ def approve(options: argparse.Namespace) -> int:
             return 1
     named = {} if options.name is None else {"name": options.name}
     approved = client.request("POST", f"{path}/approve", named)
+    if options.trust_skills:
+        client.request("PATCH", _path(approved["id"]), {"trusted": True})
     output.result(approved, text=f"{approved['name']} is approved. It joins by itself within seconds.")
     return 0
 

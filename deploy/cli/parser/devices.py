@@ -6,6 +6,7 @@ from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
 from deploy.cli.parser.usage import Parser
 
 _DEVICE = "its name, key or id"
+_TRUST = "approve what its skills declare, now and later: see 'devices review'"
 
 
 def add(commands: Commands, parents: Parents) -> None:
@@ -26,6 +27,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
         description="Makes an enrolment token, and prints the command to run on the device.",
     )
     new.add_argument("name", metavar="NAME", help="display name, for example 'Bedroom PC'")
+    new.add_argument("--trust-skills", action="store_true", help=_TRUST)
     _add_minutes(new)
     new.set_defaults(run="deploy.cli.hub.devices:add")
 
@@ -51,6 +53,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
         "code", nargs="?", metavar="CODE", help="as its screen shows it; default: list the devices that wait"
     )
     approve.add_argument("--name", help="display name; default: the one that the device gave itself")
+    approve.add_argument("--trust-skills", action="store_true", help=_TRUST)
     approve.add_argument("--yes", action="store_true", help="do not ask")
     approve.set_defaults(run="deploy.cli.hub.devices:approve")
 
@@ -62,7 +65,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
     change = actions.add_parser(
         "set",
         parents=[client],
-        help="set area, floor and aliases of a device, and whether it confirms calls",
+        help="set area, floor and aliases of a device, and what you leave to it",
         description="Sets what is given; the rest stays. An empty text ('') clears it.",
     )
     change.add_argument("device", metavar="DEVICE", help=_DEVICE)
@@ -80,7 +83,25 @@ def _add_devices(commands: Commands, client: Parser) -> None:
         help="whether a person at this device may confirm the calls that its messages lead to; "
         "off for a new device",
     )
+    change.add_argument("--trust-skills", choices=("on", "off"), help=_TRUST)
     change.set_defaults(run="deploy.cli.hub.devices:change")
+
+    review = actions.add_parser(
+        "review",
+        parents=[client],
+        help="approve what skills of devices declare",
+        description="Shows what waits for your approval: looser flags, sentences with free text, serving the "
+        "whole home, documentation for the assistant. In a terminal it asks for each device.",
+    )
+    review.add_argument("device", nargs="?", metavar="DEVICE", help=f"{_DEVICE}; default: all devices")
+    decision = review.add_mutually_exclusive_group()
+    decision.add_argument(
+        "--approve", dest="decision", action="store_const", const=True, help="approve all of it"
+    )
+    decision.add_argument(
+        "--deny", dest="decision", action="store_const", const=False, help="deny all of it for good"
+    )
+    review.set_defaults(run="deploy.cli.hub.review:review")
 
     revoke = actions.add_parser(
         "revoke", parents=[client], help="revoke a device's tokens at once; it stays in the list"

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 import spoke
+from agent_core.search.directory import RegisteredSkill
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 from contracts.errors import CallError, ErrorCode
+from contracts.registration import Registration
+from hub_registry.devices.review import SAMPLES, definition_digest
 
 EVERYDAY = {
     "TimeSkill": {"time", "date"},
@@ -27,6 +30,13 @@ async def error_of(call) -> CallError:
     with pytest.raises(CallError) as caught:
         await call
     return caught.value
+
+
+async def test_the_hub_knows_every_sample_by_its_definition(runner):
+    for skill in runner.skills.values():
+        sent = Registration.model_validate_json(skill.registration.model_dump_json())
+        digest = definition_digest(RegisteredSkill.of(sent, ""))
+        assert digest in SAMPLES.get(skill.name, ()), f"add {digest} for {skill.name} to SAMPLES"
 
 
 async def test_every_sample_is_documented_and_speaks_english_and_german(runner):

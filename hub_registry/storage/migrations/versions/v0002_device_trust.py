@@ -7,6 +7,15 @@ depends_on = None
 
 STATEMENTS = (
     "ALTER TABLE device ADD COLUMN may_confirm BOOLEAN",
+    "ALTER TABLE device ADD COLUMN trusted BOOLEAN DEFAULT 0 NOT NULL",
+    """
+    CREATE TABLE approval (
+        device_id VARCHAR NOT NULL REFERENCES device (id),
+        skill VARCHAR NOT NULL,
+        known JSON NOT NULL,
+        PRIMARY KEY (device_id, skill)
+    )
+    """,
     "ALTER TABLE audit ADD COLUMN token VARCHAR DEFAULT '' NOT NULL",
     "ALTER TABLE audit ADD COLUMN token_name VARCHAR DEFAULT '' NOT NULL",
     "ALTER TABLE audit ADD COLUMN through VARCHAR",

@@ -1,0 +1,81 @@
+"""``strawberry devices review``: what devices declare and the owner has not approved."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote
+
+from deploy.cli.client import HubClient, hub_of
+from deploy.cli.terminal.asking import answer_to
+from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.tables import cell
+
+_MOST_LINES: Final = 12
+_LONGEST_LINE: Final = 160
+
+
+def review(options: argparse.Namespace) -> None:
+    """Show what waits for approval, as changes, and approve or deny it for each device in one go."""
+    client, output = hub_of(options), Output(options.json)
+    if options.device is None:
+        found = client.request("GET", "/api/devices/review")
+    else:
+        found = [client.request("GET", _path(options.device))]
+    is_asking = sys.stdin.isatty() and not options.json
+    results = []
+    for each in filter(lambda each: each["items"], found):
+        if not options.json:
+            output.result(None, text=_shown(each))
+        approve = options.decision
+        if approve is None and is_asking:
+            approve = answer_to("Approve all of it? 'n' denies it for good, Enter leaves it for later.")
+        results.append(each if approve is None else _decide(client, each, approve=approve))
+    if options.json or not results:
+        output.result(results, text="Nothing waits for approval.")
+
+
+def _decide(client: HubClient, each: dict[str, Any], *, approve: bool) -> dict[str, Any]:
+    # The digest makes sure that nothing is decided that was not shown.
+    body = {"digest": each["digest"], "approve": approve}
+    decided: dict[str, Any] = client.request("POST", _path(each["id"]), body)
+    note(f"{each['name']}: {len(each['items'])} {'approved' if approve else 'denied'}.")
+    return decided
+
+
+def _path(device: str) -> str:
+    return f"/api/devices/{quote(device, safe='')}/review"
+
+
+def _shown(device: dict[str, Any]) -> str:
+    return "\n".join([f"{device['name']} ({device['key']})", *_lines(device["items"]), ""])
+
+
+def _lines(items: list[dict[str, Any]]) -> Iterator[str]:
+    for item in items:
+        name = ".".join(filter(None, (item["skill"], item["method"])))
+        denied = " (denied)" if item["denied"] else ""
+        match item["kind"]:
+            case "flags":
+                yield f"  {name}: flags {item['before']} → {item['after']}{denied}"
+            case "sentence":
+                yield f"  {name}: hears on every device, with free text{denied}"
+                yield from _cut([f"    + {cell(item['after'])}"])
+            case "provider":
+                yield f"  {name}: {item['after']} beside other devices{denied}"
+            case _:
+                yield f"  {name}: documentation that the assistant reads{denied}"
+                yield from _cut(_changes(item["before"], item["after"]))
+
+
+def _changes(before: str, after: str) -> list[str]:
+    changed = difflib.ndiff(before.splitlines(), after.splitlines())
+    return [f"    {line}" for line in changed if line.startswith(("+", "-"))]
+
+
+def _cut(lines: list[str]) -> Iterator[str]:
+    for line in lines[:_MOST_LINES]:
+        yield line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+    if len(lines) > _MOST_LINES:
+        yield f"    … and {len(lines) - _MOST_LINES} lines more; --json shows them all"

@@ -1,0 +1,114 @@
+"""The owner's decisions about what devices declare: kept in memory, written to the database."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sqlmodel import Session, select
+
+from agent_core.search.directory import RegisteredSkill
+from contracts.errors import StorageError
+from hub_registry.devices.review import Item, Known, Reviewed, approved, review
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import ApprovalRow, DeviceRow
+
+_MOST_KNOWN: Final = 4_000
+"""Skills and methods of one device that are remembered, about four times what it may have at once."""
+
+
+class Approvals:
+    """What is known and approved of the skills of every device."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Known]] = {}
+        self._providers: dict[str, set[str]] = {}
+        self._unwritten: set[tuple[str, str]] = set()
+
+    async def load(self, store: Store) -> None:
+        """Read what the database has."""
+        for row in await store.read(lambda session: session.exec(select(ApprovalRow)).all()):
+            self._keep(row.device_id, row.skill, Known.model_validate(row.known))
+        self._unwritten.clear()
+
+    async def flush(self, store: Store) -> None:
+        """Write what changed.
+
+        Raises:
+            StorageError: If the database cannot be used; it is written the next time then.
+        """
+        unwritten, self._unwritten = self._unwritten, set()
+        rows = [
+            ApprovalRow(
+                device_id=device,
+                skill=skill,
+                known=self._known[device][skill].model_dump(mode="json", exclude_defaults=True),
+            )
+            for device, skill in unwritten
+        ]
+
+        def work(session: Session) -> None:
+            there = set(session.exec(select(DeviceRow.id)))
+            for row in rows:
+                if row.device_id in there:
+                    session.merge(row)
+
+        if rows:
+            try:
+                await store.write(work)
+            except StorageError:
+                self._unwritten |= unwritten & self._all()
+                raise
+
+    def review(self, device: str, skill: RegisteredSkill, *, trusted: bool) -> Reviewed:
+        """Return what of a registration counts now, and remember what has to be."""
+        there = self._known.get(device, {})
+        room = sum(1 + len(known.flags) for known in there.values()) < _MOST_KNOWN
+        reviewed = review(
+            skill,
+            there.get(skill.name, Known()),
+            trusted=trusted,
+            provided=bool(self._providers.get(skill.name, set()) - {device}),
+            room=room,
+        )
+        if room:
+            self._keep(device, reviewed.skill.name, reviewed.known)
+        return reviewed
+
+    def approve(self, device: str, skills: Iterable[RegisteredSkill]) -> None:
+        """Approve all that a device declares in these registrations."""
+        for skill in skills:
+            known = self._known.get(device, {}).get(skill.name, Known())
+            self._keep(device, skill.name, approved(skill, known))
+
+    def deny(self, device: str, items: Iterable[Item]) -> None:
+        """Leave items without approval for good; they are no longer counted as waiting."""
+        for item in items:
+            known = self._known.get(device, {}).get(item.skill, Known())
+            denied = sorted({*known.denied, item.digest})
+            self._keep(device, item.skill, known.model_copy(update={"denied": denied}))
+
+    def prefer(self, skill: str, devices: Sequence[str]) -> set[str]:
+        """Set the order of the providers of a skill, which approves them; return whom it concerns."""
+        concerned = {device for device, there in self._known.items() if skill in there} | set(devices)
+        for device in concerned:
+            known = self._known.get(device, {}).get(skill, Known())
+            place = devices.index(device) if device in devices else None
+            role = known.role if place is None else "approved"
+            self._keep(device, skill, known.model_copy(update={"place": place, "role": role}))
+        return concerned
+
+    def forget(self, device: str) -> None:
+        """Forget a device that was removed."""
+        for skill in self._known.pop(device, {}):
+            self._providers.get(skill, set()).discard(device)
+        self._unwritten &= self._all()
+
+    def _all(self) -> set[tuple[str, str]]:
+        return {(device, skill) for device, there in self._known.items() for skill in there}
+
+    def _keep(self, device: str, skill: str, known: Known) -> None:
+        there = self._known.setdefault(device, {})
+        if there.get(skill) != known:
+            there[skill] = known
+            self._unwritten.add((device, skill))
+        if known.role != "none":
+            self._providers.setdefault(skill, set()).add(device)

@@ -1,0 +1,267 @@
+"""What of a registration counts, given what the owner of the home has approved.
+
+A device describes itself, so its description is a request. Until the owner approves it, a method keeps the
+strictest flags that it ever had, a sentence with free text matches only what is said on the device itself,
+a skill that another device provides for the whole home is only called on the device by name, and a model
+sees names and signatures without documentation.
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from agent_core.search.catalogue import raised_flags
+from agent_core.search.directory import RegisteredSkill
+from agent_core.search.targets import strictest
+from agent_core.sentences.templates import has_free_text
+from agent_core.skills.foreign_schema import without_text
+from contracts.registration import Method, MethodFlags
+from contracts.wire import Part
+
+Kind = Literal["flags", "sentence", "provider", "documentation"]
+
+Role = Literal["none", "sample", "first", "approved"]
+"""How a device came to provide a device-agnostic skill.
+
+A ``sample`` of ours needs no approval for as long as it is one, the ``first`` provider had no other before
+it, and an ``approved`` one comes before both.
+"""
+
+SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "CalculatorSkill": ("f4e9e4c0c1302089e0a4af880f0140765b60f098e92b56008e66bf6ac5cc6b41",),
+    "TimeSkill": ("0eb91ef0b01ed236c56625de8c657a2519800e3063195e4c121db7b00d60a994",),
+    "LampSkill": ("b8efd2e90b25cf4739a762e843f5ab0e41eb7d321d382b9f4617cb2bebe62d99",),
+    "MediaSkill": ("a8e90fa295ad04a00a3b45df81e48ba6309496cef96a5b00b613ede8f95d77f6",),
+    "NotesSkill": ("e93d6e5386af024bb4f3584545a926afd2640d1ddfa703290b96fb869c4b6903",),
+    "SystemSkill": ("cc264d4ec7111d8c09e6fdd47bea41a3087b6e56c3c5b77876d49b0fa8561878",),
+}
+"""Digests of the samples that come with Strawberry, by skill, those of earlier releases included.
+
+A name proves nothing, and a whole definition at least that its words are ours; see `definition_digest`.
+"""
+
+_APPROVED_RANK: Final = 1_000
+_OTHER_RANK: Final = 2_000
+"""Ranks below are the places in the owner's own order of providers."""
+
+_STRICTEST: Final = MethodFlags(destructive=True, open_world=True, confirm=True, untrusted_output=True)
+_LONGEST_SIGNATURE: Final = 300
+_PROSE: Final = re.compile(r"[#\n\r]")
+_WORD: Final = re.compile(r"[\w.+%-]{0,32}")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that waits for approval.
+
+    Attributes:
+        method: Empty where it concerns the whole skill.
+        before: What is approved, and holds until this is.
+        after: What the device declares.
+        denied: Whether the owner has seen it and does not want it.
+    """
+
+    kind: Kind
+    skill: str
+    method: str
+    before: str
+    after: str
+    denied: bool = False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of exactly what would be approved."""
+        return _sha256([self.kind, self.skill, self.method, self.after])
+
+
+class Known(Part):
+    """What is known of a skill of a device for as long as the device is there.
+
+    Attributes:
+        flags: By method, also of methods that are gone.
+        sentences: Digests of the sentences with free text that were approved.
+        documentation: What was approved of each method, and of the class under an empty name.
+        denied: Digests of what the owner does not want to see again.
+        place: In the owner's order of providers.
+    """
+
+    flags: dict[str, MethodFlags] = {}
+    sentences: list[str] = []
+    documentation: dict[str, str] = {}
+    role: Role = "none"
+    denied: list[str] = []
+    place: int | None = None
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """The outcome of a review.
+
+    Attributes:
+        skill: What counts of the registration.
+        items: What does not count until it is approved.
+        known: What to remember from now on.
+    """
+
+    skill: RegisteredSkill
+    items: tuple[Item, ...]
+    known: Known
+
+
+def review(
+    skill: RegisteredSkill, known: Known, *, trusted: bool, provided: bool, room: bool = True
+) -> Reviewed:
+    """Return what of a registration counts now.
+
+    Args:
+        skill: As the device signed it.
+        known: What is known of this skill of the device.
+        trusted: Whether the owner trusts the device with what it declares.
+        provided: Whether another device provides this device-agnostic skill.
+        room: Whether flags of further methods can be remembered; if not, those count as the strictest.
+    """
+    if trusted or (skill.name in SAMPLES and definition_digest(skill) in SAMPLES[skill.name]):
+        role: Role = "sample" if provided and not trusted else "first"
+        if not skill.device_agnostic or known.role in ("first", "approved"):
+            role = known.role
+        flags = {method.name: method.flags for method in skill.methods.values()}
+        known = known.model_copy(update={"flags": known.flags | flags, "role": role})
+        return Reviewed(_ranked(skill, known, trusted=trusted), (), known)
+
+    items: list[Item] = []
+    flags = dict(known.flags)
+    methods: list[Method] = []
+    own: set[str] = set()
+    for method in skill.registration.methods:
+        counting: dict[str, object] = {}
+        before = flags.get(method.name, method.flags if room else _STRICTEST)
+        if before != method.flags:
+            before = counting["flags"] = strictest([before, method.flags])
+            if before != method.flags:
+                texts = _flags_text(before), _flags_text(method.flags)
+                items.append(Item("flags", skill.name, method.name, *texts))
+        flags[method.name] = before
+        bare, text = without_documentation(method)
+        known_text = known.documentation.get(method.name, "")
+        if text and text != known_text:
+            items.append(Item("documentation", skill.name, method.name, known_text, text))
+            counting |= bare
+        method = method.model_copy(update=counting) if counting else method
+        for sentence, item in _free_sentences(skill.name, method):
+            if item.digest not in known.sentences:
+                items.append(item)
+                own.add(sentence)
+        methods.append(method)
+    doc, agnostic = skill.registration.doc, skill.device_agnostic
+    known_text = known.documentation.get("", "")
+    if doc and doc != known_text:
+        items.append(Item("documentation", skill.name, "", known_text, doc))
+        doc = ""
+    role = known.role
+    if agnostic and role not in ("first", "approved"):
+        if provided:
+            items.append(Item("provider", skill.name, "", "", f"serves devices.hub.{skill.name}"))
+            agnostic = False
+            own.update(text for method in methods for texts in method.sentences.values() for text in texts)
+        else:
+            role = "first"
+    known = known.model_copy(update={"flags": flags, "role": role})
+    declared = {"doc": doc, "device_agnostic": agnostic, "methods": methods}
+    effective = replace(
+        skill,
+        registration=skill.registration.model_copy(update=declared),
+        methods={method.name: method for method in methods},
+        own_sentences=frozenset(own),
+    )
+    if known.denied:
+        items = [replace(item, denied=item.digest in known.denied) for item in items]
+    return Reviewed(_ranked(effective, known, trusted=False), tuple(items), known)
+
+
+def approved(skill: RegisteredSkill, known: Known) -> Known:
+    """Return what is known once everything that a registration declares is approved."""
+    methods = skill.registration.methods
+    documentation = {method.name: without_documentation(method)[1] for method in methods}
+    sentences = [item.digest for method in methods for _, item in _free_sentences(skill.name, method)]
+    return known.model_copy(
+        update={
+            "flags": known.flags | {method.name: method.flags for method in methods},
+            "sentences": sentences,
+            "documentation": documentation | {"": skill.registration.doc},
+            "role": "approved" if skill.device_agnostic else known.role,
+            "denied": [],
+        }
+    )
+
+
+def without_documentation(method: Method) -> tuple[dict[str, object], str]:
+    """Return what of a method is different without any prose in it, and the text that is left out then."""
+    removed: list[str] = [method.doc] if method.doc else []
+    parameters = without_text(method.parameters, removed, "parameters")
+    result = without_text(method.result, removed, "result")
+    signature = method.signature
+    if not _is_plain(signature):
+        removed.insert(0, signature)
+        signature = f"{method.name}({', '.join(parameters.get('properties', ()))})"
+    bare = {"signature": signature, "doc": "", "parameters": parameters, "result": result}
+    return bare, "\n".join(removed)
+
+
+def definition_digest(skill: RegisteredSkill) -> str:
+    """Return the SHA-256 of all that a registration declares, without what a signature adds."""
+    return _sha256(skill.registration.model_dump(mode="json"))
+
+
+def digest_of(items: Iterable[Item]) -> str:
+    """Return one digest for all that waits, so that nobody approves what was not shown."""
+    return _sha256(sorted(item.digest for item in items))
+
+
+def _ranked(skill: RegisteredSkill, known: Known, *, trusted: bool) -> RegisteredSkill:
+    rank = _APPROVED_RANK if trusted or known.role == "approved" else _OTHER_RANK
+    return replace(skill, rank=rank if known.place is None else known.place)
+
+
+def _free_sentences(skill: str, method: Method) -> list[tuple[str, Item]]:
+    return [
+        (sentence, Item("sentence", skill, method.name, "", f"{language}: {sentence}"))
+        for language, sentences in method.sentences.items()
+        for sentence in sentences
+        if has_free_text(sentence, method)
+    ]
+
+
+def _flags_text(flags: MethodFlags) -> str:
+    return ", ".join(raised_flags(flags)) or "none"
+
+
+@functools.lru_cache(maxsize=4_096)
+def _is_plain(signature: str) -> bool:
+    """Whether a signature is Python and has no text in it but names and single words."""
+    if len(signature) > _LONGEST_SIGNATURE or _PROSE.search(signature):
+        return False
+    try:
+        tree = ast.parse(f"def {signature}: ...")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    # The body is the dots alone, so that nothing follows the signature.
+    return (
+        len(tree.body) == 1
+        and isinstance(function := tree.body[0], ast.FunctionDef)
+        and ast.dump(function.body[0]) == "Expr(value=Constant(value=Ellipsis))"
+        and len(function.body) == 1
+        and all(
+            _WORD.fullmatch(node.value) is not None
+            for node in ast.walk(function)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+    )
+
+
+def _sha256(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
