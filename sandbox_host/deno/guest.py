@@ -111,11 +111,14 @@ class Path:
 
     def __call__(self, *args, **kwargs):
         """Call the method and wait for its result."""
-        return _open(run_sync(_begin(self._path, args, kwargs)))
+        id_, line = _compose(self._path, args, kwargs)
+        # Where other tasks could go on meanwhile, the event loop waits.
+        body = None if _others() else _bridge.call_now(id_, line)
+        return _open(run_sync(_bridge.call(id_, line)) if body is None else body)
 
     async def aio(self, *args, **kwargs):
         """Call the method; to be awaited, also many at once in ``asyncio.gather``."""
-        return _open(await _begin(self._path, args, kwargs))
+        return _open(await _bridge.call(*_compose(self._path, args, kwargs)))
 
     def __repr__(self):
         return f"<{self._path}>"
@@ -128,7 +131,7 @@ class _Bridge:
     """What the host gave, and the bounds of the current run."""
 
     def __init__(self):
-        self.send = self.call = None
+        self.send = self.call = self.call_now = None
         self.calls = 0
         self.argument_bytes = 0
 
@@ -138,10 +141,10 @@ _namespace = {}
 _runs = -1  # the first is the host's own, which warms the interpreter up
 
 
-def _begin(path, args, kwargs):
-    """Send a call and give the promise of its answer."""
+def _compose(path, args, kwargs):
+    """Give the id of a new call and the line that makes it."""
     try:
-        given = json.dumps([list(args), kwargs], default=_plain, ensure_ascii=False, allow_nan=False)
+        given = _encode([list(args), kwargs])
     except (TypeError, ValueError) as error:
         raise _ERRORS["bad_arguments"](
             f"arguments of {path} must be plain data: {error}", hint="pass numbers, text, lists and dicts"
@@ -152,12 +155,18 @@ def _begin(path, args, kwargs):
         )
     _bridge.calls += 1
     line = {"type": "call", "run": _run.get(), "id": _bridge.calls, "path": path, "given": given}
-    return _bridge.call(_bridge.calls, json.dumps(line, ensure_ascii=False))
+    return _bridge.calls, _encode(line)
+
+
+def _others():
+    """Whether there are tasks besides the one that runs."""
+    loop = asyncio.get_event_loop()
+    return bool(asyncio.all_tasks(loop) - {asyncio.current_task(loop)})
 
 
 def _open(body):
     """Turn the body of an answer into the call's result, or raise what it says."""
-    answer = json.loads(body, object_hook=Record)
+    answer = _decode(body)
     if "error" not in answer:
         return answer["value"]
     error = answer["error"]
@@ -178,6 +187,11 @@ def _plain(value):
     if isinstance(value, types.GeneratorType | range):
         return list(value)
     raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+# Made once: ``json.dumps`` and ``json.loads`` with options make a new one for each call.
+_encode = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False).encode
+_decode = json.JSONDecoder(object_hook=Record).decode
 
 
 class _LenientAwait(ast.NodeTransformer):
@@ -228,7 +242,7 @@ def _report(run, value_bytes, *, value=None, error=None, left_over=0):
     elif value is not None:
         done["repr"], done["cut"] = _cut(repr(value), min(value_bytes, 16_000))
         try:
-            text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
+            text = _encode(value)
         except (TypeError, ValueError, RecursionError):
             done["value"] = None
         else:
@@ -303,9 +317,9 @@ def _names():
     }
 
 
-def start(send, call):
+def start(send, call, call_now):
     """Take the bridge, leave nothing of the host reachable by import, and give the function that runs."""
-    _bridge.send, _bridge.call = send, call
+    _bridge.send, _bridge.call, _bridge.call_now = send, call, call_now
     for name in [name for name in sys.modules if name.partition(".")[0] in ("js", "pyodide_js")]:
         del sys.modules[name]
     sys.meta_path[:] = [finder for finder in sys.meta_path if "JsFinder" not in type(finder).__name__]

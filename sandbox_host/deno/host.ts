@@ -106,18 +106,43 @@ class Output {
   }
 }
 
-async function* lines(): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  const buffer = new Uint8Array(64 * 1024);
-  let rest: string[] = [];
-  for (let size = await stdin.read(buffer); size !== null; size = await stdin.read(buffer)) {
-    const pieces = decoder.decode(buffer.subarray(0, size), { stream: true }).split("\n");
-    while (pieces.length > 1) {
-      rest.push(pieces.shift()!);
-      yield rest.join("");
-      rest = [];
+/** The lines that come in, read in the event loop or, where nothing else can go on meanwhile, without it. */
+class Input {
+  #decoder = new TextDecoder();
+  #buffer = new Uint8Array(64 * 1024);
+  #lines: string[] = [];
+  #rest: string[] = [];
+  #reading = false;
+
+  /** Whether the event loop is reading: what comes then is not for `nextNow`. */
+  get reading(): boolean {
+    return this.#reading;
+  }
+
+  async next(): Promise<string> {
+    while (this.#lines.length === 0) {
+      this.#reading = true;
+      const size = await stdin.read(this.#buffer);
+      this.#reading = false;
+      this.#take(size);
     }
-    rest.push(pieces[0]);
+    return this.#lines.shift()!;
+  }
+
+  nextNow(): string {
+    while (this.#lines.length === 0) this.#take(stdin.readSync(this.#buffer));
+    return this.#lines.shift()!;
+  }
+
+  #take(size: number | null): void {
+    if (size === null) return exit(0);
+    const pieces = this.#decoder.decode(this.#buffer.subarray(0, size), { stream: true }).split("\n");
+    while (pieces.length > 1) {
+      this.#rest.push(pieces.shift()!);
+      this.#lines.push(this.#rest.join(""));
+      this.#rest = [];
+    }
+    this.#rest.push(pieces[0]);
   }
 }
 
@@ -131,7 +156,11 @@ const options = {
 };
 const pyodide = await loadPyodide(options);
 const output = new Output();
+const input = new Input();
 const waiting = new Map<number, Waiter>();
+let running = false;
+/** Lets the event loop read on, which it does only while it has something to wait for. */
+let readOn = () => {};
 
 const sink = { write: (bytes: Uint8Array) => output.write(bytes), isatty: false };
 pyodide.setStdout(sink);
@@ -149,11 +178,29 @@ function call(id: number, line: string): Promise<string> {
   return new Promise((resolve) => {
     waiting.set(id, { resolve });
     send(line);
+    readOn();
   });
 }
 
+/** Write one call of the guest and return the body of its answer; undefined where the event loop must. */
+function callNow(id: number, line: string): string | undefined {
+  if (input.reading) return undefined;
+  send(line);
+  for (;;) {
+    const answer = parse(input.nextNow()) as Answer;
+    if (answer.id === id) return answer.body;
+    settle(answer);
+  }
+}
+
+function settle(answer: Answer): void {
+  const waiter = waiting.get(answer.id);
+  waiting.delete(answer.id);
+  waiter?.resolve(answer.body);
+}
+
 const guest = pyodide.pyimport("strawberry_guest");
-const execute = guest.start(send, call);
+const execute = guest.start(send, call, callNow);
 guest.destroy();
 // V8 compiles each part of the interpreter when it is first used: better now than in the user's first run.
 await execute.callPromising("", "print(end='')\n[1 + 1]", 1000, 1000);
@@ -164,6 +211,7 @@ const realm = globalThis as unknown as Record<string, unknown>;
 for (const name of REMOVED) delete realm[name];
 
 async function run(message: Run): Promise<void> {
+  running = true;
   output.begin(message.run, message.output);
   waiting.clear();
   try {
@@ -180,17 +228,14 @@ async function run(message: Run): Promise<void> {
     exit(70);
   }
   output.end();
+  running = false;
+  readOn();
 }
 
 send(stringify({ type: "ready" }));
-for await (const line of lines()) {
-  const message = parse(line) as Run | Answer;
-  if (message.type === "run") {
-    void run(message);
-  } else {
-    const waiter = waiting.get(message.id);
-    waiting.delete(message.id);
-    waiter?.resolve(message.body);
-  }
+for (;;) {
+  while (running && waiting.size === 0) await new Promise<void>((resolve) => readOn = resolve);
+  const message = parse(await input.next()) as Run | Answer;
+  if (message.type === "run") void run(message);
+  else settle(message);
 }
-exit(0);

@@ -90,6 +90,31 @@ async def test_calls_under_gather_run_at_the_same_time(session: Session, house: 
     assert result.value == list(range(8))
 
 
+async def test_a_plain_call_lets_other_tasks_go_on_and_takes_no_answer_of_theirs(
+    session: Session, house: House
+) -> None:
+    called = asyncio.Event()
+
+    async def last() -> str:
+        await called.wait()
+        return "last"
+
+    async def free() -> None:
+        called.set()
+
+    house.answers |= {"devices.pc.MeetSkill.last": last, "devices.pc.MeetSkill.free": free}
+    program = f"""
+async def others():
+    free = devices.pc.MeetSkill.free.aio()
+    return [await {ECHO}.aio(1), await free]
+task = asyncio.create_task(others())
+mine = [devices.pc.MeetSkill.last(), {ECHO}(2)[0]]
+mine, await task, {ECHO}(3)[0]
+"""
+    result = await run(session, house, program)
+    assert result.value == [["last", [2]], [[[1], {}], None], [3]]
+
+
 async def test_an_error_of_a_skill_can_be_caught_by_its_kind(session: Session, house: House) -> None:
     async def fail() -> None:
         raise CallError(ErrorCode.OFFLINE, "kitchen_pc is offline", hint="try pc", device="kitchen_pc")
