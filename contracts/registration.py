@@ -1,5 +1,7 @@
 """What a spoke tells about a skill: ``devices/{device}/skills/{Skill}``."""
 
+import json
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -49,6 +51,16 @@ class Method(Part):
     progress: bool = False
     sentences: dict[str, list[str]] = {}
     responses: dict[str, Annotated[str, Field(max_length=500)]] = {}
+
+    @cached_property
+    def parameters_json(self) -> str:
+        """The schema of the arguments as text, by which its compiled form is kept."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+    @cached_property
+    def result_json(self) -> str:
+        """The schema of the result as text."""
+        return json.dumps(self.result, sort_keys=True)
 
     @property
     def summary(self) -> str:

@@ -72,7 +72,7 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
         loosened = {
             name: _loosened(value, properties[name], method.parameters) for name, value in bound.items()
         }
-        if misfit := _misfit(method.parameters, loosened):
+        if misfit := _misfit(method.parameters_json, loosened):
             raise bad_arguments(method, misfit)
     return loosened
 
@@ -92,7 +92,7 @@ def check_result(method: Method, value: Json) -> None:
     if method.result is None:
         return
     try:
-        misfit = _misfit(method.result, value)
+        misfit = _misfit(method.result_json, value)
     except (ValueError, RecursionError):
         return  # a declaration that cannot be checked in time is ignored
     if misfit:
@@ -187,9 +187,9 @@ def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
     return {}
 
 
-def _misfit(schema: Mapping[str, Json], value: Json) -> str:
-    """Return where a value does not fit a schema; empty where it does."""
-    worst = best_match(validator(json.dumps(schema, sort_keys=True)).iter_errors(value))
+def _misfit(schema: str, value: Json) -> str:
+    """Return where a value does not fit a schema, given as JSON text; empty where it does."""
+    worst = best_match(validator(schema).iter_errors(value))
     return "" if worst is None else _explained(worst)
 
 
