@@ -1,12 +1,15 @@
-"""What is recorded of a turn, and what a model is shown of earlier ones."""
+"""What is recorded of a turn, and what a model is shown of earlier ones: each with its origin."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, UserMessage
-from contracts.chat import Exchange, SkillCalled, TurnEvent
+from agent_core.provenance import Origin, Prompt, Text, render
+from agent_core.tools.skill_calls import Consent
+from contracts.chat import ChatRequest, Exchange, SkillCalled, TurnEvent
 
 _NO_ANSWER: Final = "(no answer)"
+_GIVEN: Final = Prompt("(The user was given the answer that is marked as data above.)")
 _LINE_CHARS: Final = 200
 
 
@@ -24,21 +27,60 @@ def storable(text: str) -> str:
 
 
 def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[Message, ...]:
-    """Return earlier exchanges as messages for a model, marked where they happened elsewhere.
+    """Return earlier exchanges as messages for a model, each with its origin.
+
+    What a skill answered, and what only a device or a client program says was said, is data in the user's
+    role: in the assistant's it would stand as the model's own words.
 
     Args:
         reader: Id of the device on which the model is asked; None at the hub.
     """
     messages: list[Message] = []
     for exchange in exchanges:
-        question = "\n".join(filter(None, (_mark(exchange, reader), exchange.question)))
-        messages += [UserMessage(question), AssistantMessage(exchange.answer or _NO_ANSWER)]
+        answer = exchange.answer or _NO_ANSWER
+        question: tuple[Text | Prompt, ...]
+        if is_hearsay(exchange, reader):
+            said = f"The user asked: {exchange.question}\nThe answer was: {answer}"
+            question, reply = (Text(Origin(exchange.origin), said, exchange.device or ""),), _GIVEN
+        else:
+            question = (*_mark(exchange, reader), Text(Origin.PERSON, exchange.question))
+            reply = render(Text(Origin.ASSISTANT, answer))
+            if exchange.mode == "sentence" and exchange.answer:
+                origin = Origin.OUTSIDE if exchange.untrusted else Origin.SKILL
+                question, reply = (*question, Text(origin, answer)), _GIVEN
+        messages += [UserMessage(render(*question)), AssistantMessage(reply)]
     return tuple(messages)
 
 
-def _mark(exchange: Exchange, reader: str | None) -> str:
-    if exchange.mode == "offline" and exchange.device != reader:
-        return f"[Asked and answered on {exchange.device}, offline]"
-    if reader is not None and exchange.device != reader:
-        return f"[Asked {f'on {exchange.device}' if exchange.device else 'elsewhere'}]"
-    return ""
+def take_in(consent: Consent, exchanges: Sequence[Exchange], *, reader: str | None, notes: str = "") -> None:
+    """Note what the model of a turn is shown of earlier exchanges.
+
+    Args:
+        reader: As for `messages_of`.
+        notes: What the client program tells the model.
+    """
+    if notes or any(each.untrusted or is_hearsay(each, reader) for each in exchanges):
+        consent.untrusted = True
+    if any(each.mode == "sentence" for each in exchanges):
+        # Which device gave the answer is not recorded, so it counts as another one than any.
+        consent.heard.add("")
+
+
+def notes_of(request: ChatRequest) -> Text | None:
+    """Return what a client program tells the model, as the text from outside that it is."""
+    return Text(Origin.OUTSIDE, request.notes) if request.notes else None
+
+
+def is_hearsay(exchange: Exchange, reader: str | None) -> bool:
+    """Return whether an exchange is known only from another device or from a client program.
+
+    Args:
+        reader: As for `messages_of`.
+    """
+    return exchange.origin == "outside" or (exchange.origin == "device" and exchange.device != reader)
+
+
+def _mark(exchange: Exchange, reader: str | None) -> tuple[Prompt, ...]:
+    if reader is None or exchange.device == reader:
+        return ()
+    return (Prompt(f"[Asked {f'on {exchange.device}' if exchange.device else 'elsewhere'}]"),)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage
+from agent_core.provenance import Prompt, render
 
 _CHARS_PER_TOKEN: Final = 4
 """A common rule for English and for code; others need more tokens, and models have room above the budget."""
@@ -51,10 +52,10 @@ def without_calls(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         match message:
             case AssistantMessage(text, calls):
-                lines = [text, *(f"[You called {call.name} with {call.raw}]" for call in calls)]
-                made.append(AssistantMessage("\n".join(filter(None, lines))))
+                lines = [text, *(Prompt(f"[You called {call.name} with {call.raw}]") for call in calls)]
+                made.append(AssistantMessage(render(*filter(None, lines))))
             case ToolMessage(_, name, text):
-                made.append(UserMessage(f"[Result of {name}]\n{text}"))
+                made.append(UserMessage(render(Prompt(f"[Result of {name}]"), text)))
             case _:
                 made.append(message)
     return made

@@ -25,9 +25,10 @@ from agent_core.gateway.protocol import (
 from agent_core.history import trimmed, without_calls
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import ToolMode
+from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
 from agent_core.tools.native import NativeMode
 from agent_core.tools.text_tools import Screen, printed_calls
-from agent_core.tools.toolset import ToolOutcome, Toolset
+from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import Emit, TurnContext, streamed
 from contracts.chat import (
     Mode,
@@ -69,7 +70,7 @@ class TurnRequest:
     message: str
     system: str
     history: tuple[Message, ...] = ()
-    context: str = ""
+    context: Prompt = EMPTY
     device: str | None = None
     mode: Mode = "online"
 
@@ -163,8 +164,8 @@ class _Turn:
 
     async def _converse(self) -> None:
         request = self._request
-        question = f"{request.context}\n\n{request.message}" if request.context else request.message
-        messages: list[Message] = [UserMessage(question)]
+        context = (request.context, EMPTY) if request.context else ()
+        messages: list[Message] = [UserMessage(render(*context, Text(Origin.PERSON, request.message)))]
         try:
             await self._work(messages)
         except _ToolsUsedUp as reached:
@@ -188,7 +189,7 @@ class _Turn:
     async def _sum_up(self, messages: list[Message], reason: str) -> None:
         """Ask the model for a summary; end the turn as stopped where it gives none."""
         shown = len(self._shown)
-        question = UserMessage(_LAST_WORD.format(reason=reason))
+        question = UserMessage(Prompt(_LAST_WORD.format(reason=reason)))
         try:
             await self._ask([*without_calls(messages), question], self._limits.iterations, with_tools=False)
         except GatewayError as error:
@@ -230,10 +231,12 @@ class _Turn:
             else None
         )
         if printed is not None:
-            return _Answer(AssistantMessage(printed.text, printed.calls), printed.calls, completed)
+            spoken = render(Text(Origin.ASSISTANT, printed.text))
+            return _Answer(AssistantMessage(spoken, printed.calls), printed.calls, completed)
         self._show(screen.rest(), new_paragraph=fresh_answer)
         made = _with_own_ids(calls, iteration)
-        return _Answer(AssistantMessage(text, tuple(map(_acceptable, made))), made, completed)
+        spoken = render(Text(Origin.ASSISTANT, text))
+        return _Answer(AssistantMessage(spoken, tuple(map(_acceptable, made))), made, completed)
 
     def _question(self, messages: tuple[Message, ...]) -> ModelRequest:
         """Make a question with the tools as they are now, for models of both modes."""
@@ -283,24 +286,21 @@ class _Turn:
             toolset = self._native.toolset
         if toolset is None:
             # None were offered; a model that calls one all the same must not make anything happen.
-            return ToolOutcome(
-                ok=False, text="Error: nothing can be executed in this turn. Answer without tools."
-            )
+            return failed("nothing can be executed in this turn. Answer without tools.")
         key = (call.name, call.raw)
-        failed = self._failures.get(key, 0)
-        if failed == _SAME_FAILURES:
-            self._failures[key] = failed + 1
-            return ToolOutcome(
-                ok=False,
-                text=f"Error: this very call has failed {failed} times and was not run again."
-                "\nHint: Do something else, or tell the user what does not work.",
+        failures = self._failures.get(key, 0)
+        if failures == _SAME_FAILURES:
+            self._failures[key] = failures + 1
+            return failed(
+                f"this very call has failed {failures} times and was not run again.",
+                "Do something else, or tell the user what does not work.",
             )
         context = TurnContext(self._request.turn, self._emit, self._paused)
         outcome = await toolset.run(call, context)
         if outcome.ok:
             self._failures.clear()
         else:
-            self._failures[key] = failed + 1
+            self._failures[key] = failures + 1
         return outcome
 
     @contextmanager

@@ -15,6 +15,7 @@ from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import ModelEntry, choose
 from agent_core.prompt import Household, system_prompt
+from agent_core.provenance import Prompt
 from agent_core.search.catalogue import Target
 from agent_core.sentences.index import SentenceIndex
 from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
@@ -38,7 +39,7 @@ class _Instant:
         return TOOL_SPECS
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
-        return ToolOutcome(ok=True, text="=> 2")
+        return ToolOutcome(ok=True, text=Prompt("=> 2"))
 
 
 @asynccontextmanager

@@ -63,6 +63,8 @@ class Exchange(Part):
         mode: Who answered; None where the answer broke off or there is none.
         did: Calls that were made, a line each.
         untrusted: Whether text from outside the home came into the turn.
+        origin: Who says that it took place: for ``person`` the record itself, for ``device`` the device on
+            which it is said to have been, for ``outside`` a client program.
     """
 
     question: str
@@ -74,6 +76,7 @@ class Exchange(Part):
         tuple[Annotated[str, StringConstraints(max_length=200)], ...], Field(max_length=MAX_DID)
     ] = ()
     untrusted: bool = False
+    origin: Literal["person", "device", "outside"] = "person"
 
 
 class TurnRecord(Exchange):
@@ -112,6 +115,10 @@ class PushedTurns(Wire):
     turns: Annotated[tuple[TurnRecord, ...], Field(max_length=MAX_PUSHED)]
 
 
+def _as_hearsay(history: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
+    return tuple(exchange.model_copy(update={"origin": "outside"}) for exchange in history)
+
+
 class ChatRequest(Wire):
     """A message to the assistant.
 
@@ -120,7 +127,8 @@ class ChatRequest(Wire):
         turn: Id of the turn; None for a new one. Each id runs once.
         device: Any name of the current device; a device that asks is the current one itself.
         can_confirm: Whether the client shows questions to a person and sends the answers.
-        history: Earlier exchanges as the client knows them; used where no record of them exists.
+        history: Earlier exchanges as the client knows them; used where no record of them exists. Their origin
+            is ``outside``, whatever they say.
         notes: Instructions of the client program, shown to the model as material.
     """
 
@@ -131,7 +139,7 @@ class ChatRequest(Wire):
     turn: Token | None = None
     device: Annotated[str, Field(max_length=64)] | None = None
     can_confirm: bool = False
-    history: tuple[Exchange, ...] = ()
+    history: Annotated[tuple[Exchange, ...], AfterValidator(_as_hearsay)] = ()
     notes: str = ""
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from agent_core.models.entries import Models, ToolMode
+from agent_core.provenance import EMPTY, Prompt
 from contracts.wire import Json
 
 
@@ -17,7 +18,7 @@ class ToolSpec:
     """
 
     name: str
-    description: str
+    description: Prompt
     parameters: dict[str, Json]
 
 
@@ -41,14 +42,14 @@ class ToolCall:
 class UserMessage:
     """What a person said, or material for the model that is marked with its origin."""
 
-    text: str
+    text: Prompt
 
 
 @dataclass(frozen=True)
 class AssistantMessage:
     """What the model said: text, tool calls, or both."""
 
-    text: str = ""
+    text: Prompt = EMPTY
     calls: tuple[ToolCall, ...] = ()
 
 
@@ -58,7 +59,7 @@ class ToolMessage:
 
     id: str
     name: str
-    text: str
+    text: Prompt
 
 
 Message = UserMessage | AssistantMessage | ToolMessage

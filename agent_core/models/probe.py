@@ -11,6 +11,7 @@ from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest, TextPart, ToolCall, ToolSpec, UserMessage
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.models.ollama import NO_TOOLS_ADVICE
+from agent_core.provenance import Prompt
 from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
 
@@ -20,7 +21,7 @@ ToolUse = Literal["calls", "prints", "none", "untried"]
 _NUMBER: Final = 7
 _REPORT: Final = ToolSpec(
     "report_number",
-    "Report a number.",
+    Prompt("Report a number."),
     {
         "type": "object",
         "properties": {"number": {"type": "integer", "description": "The number"}},
@@ -29,10 +30,10 @@ _REPORT: Final = ToolSpec(
 )
 _ASK_FOR_CALL: Final = ModelRequest(
     "You act by calling tools.",
-    (UserMessage(f"Report the number {_NUMBER} with the tool report_number."),),
+    (UserMessage(Prompt(f"Report the number {_NUMBER} with the tool report_number.")),),
     (_REPORT,),
 )
-_ASK: Final = ModelRequest("You answer in one word.", (UserMessage("Say: ready"),))
+_ASK: Final = ModelRequest("You answer in one word.", (UserMessage(Prompt("Say: ready")),))
 _ADVICE: Final[dict[ToolUse, str]] = {
     "calls": "",
     "prints": "It writes tool calls into its text. That is understood, but fails more often: "

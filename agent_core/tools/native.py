@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from agent_core.models.entries import Models
+from agent_core.provenance import Origin, Prompt, Text, render, render_name, render_schema
 from agent_core.search.catalogue import Catalogue, FoundMethod, SearchPage, Target
 from agent_core.tools.output import search_text
 from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome, failed
@@ -25,7 +26,9 @@ _DEVICE_ARGUMENTS: Final = ("device", "on_device", "which_device")
 _SEARCH: Final = next(spec for spec in TOOL_SPECS if spec.name == "search_skills")
 _SEARCH_SPEC: Final = ToolSpec(
     _SEARCH.name,
-    "Find more skills, by words in any order. What it finds can be called as a tool in the next step.",
+    Prompt(
+        "Find more skills, by words in any order. What it finds can be called as a tool in the next step."
+    ),
     _SEARCH.parameters,
 )
 
@@ -215,7 +218,7 @@ def native_tool(found: FoundMethod, target: Target, *, taken: Collection[str]) -
     """
     first = found.path.split(".")[1]
     several = found.devices if first in found.devices and len(found.devices) > 1 else ()
-    parameters = {**target.method.parameters, "type": "object"}
+    parameters = {**render_schema(target.method.parameters), "type": "object"}
     properties: dict[str, Any] = dict(parameters.get("properties", {}))
     argument = ""
     if several:
@@ -262,13 +265,14 @@ def _name(path: str, taken: Collection[str]) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', f'{skill}_{method}')[: _MAX_NAME - 9]}_{mark}"
 
 
-def _description(found: FoundMethod, target: Target, several: tuple[str, ...]) -> str:
+def _description(found: FoundMethod, target: Target, several: tuple[str, ...]) -> Prompt:
     doc = " ".join(target.method.doc.split())
-    parts = [doc if len(doc) <= _MAX_DESCRIPTION else f"{doc[: _MAX_DESCRIPTION - 1]}…"]
+    cut = doc if len(doc) <= _MAX_DESCRIPTION else f"{doc[: _MAX_DESCRIPTION - 1]}…"
+    parts = [render(Text(Origin.DEVICE, cut))] if cut else []
     if not several:
-        parts.append(f"Device: {target.device_name}.")
+        parts.append(Prompt(f"Device: {render_name(target.device_name)}."))
     if found.flags.confirm:
-        parts.append("The user is asked first.")
+        parts.append(Prompt("The user is asked first."))
     if found.unavailable:
-        parts.append(f"Cannot be called right now: {found.unavailable}.")
-    return " ".join(filter(None, parts))
+        parts.append(Prompt(f"Cannot be called right now: {found.unavailable}."))
+    return render(*parts)

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from agent_core.search.catalogue import Catalogue, Target
+from agent_core.search.directory import HUB_KEY
 from agent_core.skills.arguments import check_arguments
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
@@ -68,6 +69,8 @@ class Consent:
 
     Attributes:
         untrusted: Whether text that may be a stranger's is in the turn's context.
+        heard: Ids of the devices whose texts the model has read; what destroys something on another device
+            needs a yes then.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Consent:
         on_refused: Callable[[Target, Mapping[str, Json]], None] | None = None,
     ) -> None:
         self.untrusted = untrusted
+        self.heard: set[str] = set()
         self._on_refused = on_refused
         self._confirmer = confirmer
         self._asked = 0
@@ -87,7 +91,13 @@ class Consent:
     def is_needed(self, target: Target) -> bool:
         """Return whether a person must be asked before this method is called."""
         flags = target.method.flags
-        return flags.confirm or (self.untrusted and (flags.destructive or flags.open_world))
+        # Which device will serve is not known where any may.
+        own = {target.device} - {HUB_KEY}
+        return (
+            flags.confirm
+            or (flags.destructive and (self.untrusted or not self.heard <= own))
+            or (flags.open_world and self.untrusted)
+        )
 
     async def ask(self, target: Target, arguments: Mapping[str, Json], context: TurnContext) -> None:
         """Ask for exactly this call; the yes is used up by the call that follows.
@@ -180,7 +190,11 @@ def shown_arguments(arguments: Mapping[str, Json]) -> dict[str, Json]:
 
 
 class SkillCalls:
-    """Handles the calls of one run of a program."""
+    """Handles the calls of one run of a program.
+
+    Attributes:
+        answered: Ids of the devices whose texts came back.
+    """
 
     def __init__(
         self, catalogue: Catalogue, *, caller: SkillCaller, consent: Consent, context: TurnContext
@@ -189,6 +203,7 @@ class SkillCalls:
         self._caller = caller
         self._consent = consent
         self._context = context
+        self.answered: set[str] = set()
         self._numbers = count(1)
 
     async def handle(self, path: str, args: list[Json], kwargs: dict[str, Json]) -> Json:
@@ -234,6 +249,7 @@ class SkillCalls:
         try:
             result = await self._confirmed_call(target, arguments, lambda value: tell("progress", value))
         except CallError as error:
+            self.answered.add(target.device)
             tell(
                 "failed",
                 {"code": error.code.value, "message": error.message[:_MAX_DETAIL], "hint": error.hint},
@@ -243,6 +259,8 @@ class SkillCalls:
             tell("failed", {"code": ErrorCode.CANCELLED.value, "message": "cancelled", "hint": ""})
             raise
         tell("done")
+        if _has_text(result):
+            self.answered.add(target.device)
         return result
 
     async def _confirmed_call(
@@ -261,6 +279,15 @@ class SkillCalls:
                 raise
         await consent.ask(target, arguments, self._context)
         return await self._caller.call(target, arguments, confirmed=True, on_progress=on_progress)
+
+
+def _has_text(value: Json) -> bool:
+    match value:
+        case dict():
+            return any(map(_has_text, value.values()))
+        case list():
+            return any(map(_has_text, value))
+    return isinstance(value, str)
 
 
 def _only_text(

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agent_core.gateway.protocol import ToolCall, ToolSpec
+from agent_core.provenance import Prompt
 from agent_core.search.catalogue import Catalogue
-from agent_core.tools.output import called_text, described_text, run_text, search_text, value_text
+from agent_core.tools.output import (
+    called_text,
+    described_text,
+    refused_text,
+    run_text,
+    search_text,
+    value_text,
+)
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
@@ -22,7 +30,7 @@ class ToolOutcome:
     """What a tool gives back to the model."""
 
     ok: bool
-    text: str
+    text: Prompt
 
 
 class Toolset(Protocol):
@@ -60,8 +68,10 @@ class Session(Protocol):
 TOOL_SPECS: Final = (
     ToolSpec(
         "search_skills",
-        "Find skills. Gives path, signature, summary, flags and devices of each, best match first. "
-        "Words in any order; no query lists all.",
+        Prompt(
+            "Find skills. Gives path, signature, summary, flags and devices of each, best match first. "
+            "Words in any order; no query lists all."
+        ),
         {
             "type": "object",
             "properties": {"query": {"type": "string", "description": "A few words for what to do"}},
@@ -70,7 +80,7 @@ TOOL_SPECS: Final = (
     ),
     ToolSpec(
         "describe_function",
-        "Show the full documentation of one skill method.",
+        Prompt("Show the full documentation of one skill method."),
         {
             "type": "object",
             "properties": {"path": {"type": "string", "description": "As search_skills gives it"}},
@@ -80,8 +90,10 @@ TOOL_SPECS: Final = (
     ),
     ToolSpec(
         "python_exec",
-        "Run Python in a sandbox where skills are callable by their paths. Gives what is printed and the "
-        "value of the last expression. Variables stay for the next run.",
+        Prompt(
+            "Run Python in a sandbox where skills are callable by their paths. Gives what is printed and the "
+            "value of the last expression. Variables stay for the next run."
+        ),
         {
             "type": "object",
             "properties": {"code": {"type": "string", "description": "Python source"}},
@@ -176,7 +188,7 @@ class SkillToolset:
                 case _:
                     return failed(f"the tool {name} cannot be run here")
         except CallError as error:
-            return failed(f"{error.code}: {error.message}", error.hint)
+            return ToolOutcome(ok=False, text=refused_text(error))
         except SandboxError as error:
             return failed(error.message, error.hint)
 
@@ -185,11 +197,13 @@ class SkillToolset:
         calls = self._calls(context)
         try:
             target = await self._catalogue.resolve(path)
-            text, ok = value_text(await calls.call(target, [], dict(arguments))), True
+            text = value_text(await calls.call(target, [], dict(arguments)))
         except CallError as error:
-            text, ok = failed(f"{error.code}: {error.message}", error.hint).text, False
+            return ToolOutcome(ok=False, text=refused_text(error))
+        finally:
+            self._consent.heard |= calls.answered
         limit = self._limits.output_chars
-        return ToolOutcome(ok=ok, text=called_text(path, text, limit, untrusted=self._consent.untrusted))
+        return ToolOutcome(ok=True, text=called_text(path, text, limit, untrusted=self._consent.untrusted))
 
     async def _search(self, query: str) -> ToolOutcome:
         page = await self._catalogue.search(query)
@@ -206,6 +220,8 @@ class SkillToolset:
 
         calls = self._calls(TurnContext(context.turn, context.emit, paused))
         result = await self._session.run(code, calls.handle, deadline=deadline)
+        # From here on, and not before: the program was written without them.
+        self._consent.heard |= calls.answered
         text = run_text(result, self._limits.output_chars, untrusted=self._consent.untrusted)
         return ToolOutcome(ok=result.ok, text=text)
 
@@ -238,5 +254,5 @@ def _shape(spec: ToolSpec) -> str:
 
 
 def failed(message: str, hint: str = "") -> ToolOutcome:
-    """Return the outcome of a call that failed."""
-    return ToolOutcome(ok=False, text=f"Error: {message}" + (f"\nHint: {hint}" if hint else ""))
+    """Return the outcome of a call that failed, in words of ours and of the model."""
+    return ToolOutcome(ok=False, text=Prompt(f"Error: {message}" + (f"\nHint: {hint}" if hint else "")))

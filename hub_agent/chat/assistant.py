@@ -5,11 +5,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agent_core.conversation import messages_of
+from agent_core.conversation import messages_of, notes_of, take_in
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
 from agent_core.prompt import Household, Presence, context_block, system_prompt
+from agent_core.provenance import Prompt
 from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
@@ -172,8 +173,8 @@ class Assistant:
         )
         history = history or turn.request.history
         caller = self._caller(asker, turn)
-        untrusted = any(exchange.untrusted for exchange in history)
-        turn.consent = self._consent(turn, caller, untrusted=untrusted)
+        turn.consent = self._consent(turn, caller)
+        take_in(turn.consent, history, reader=None, notes=turn.request.notes)
         catalogue = self.catalogue(turn.device)
         toolset = SkillToolset(
             catalogue,
@@ -215,12 +216,12 @@ class Assistant:
 
         return ActingCaller(self.manager, _actor(asker.user, turn), origin)
 
-    def _consent(self, turn: Turn, caller: ActingCaller, *, untrusted: bool = False) -> Consent:
+    def _consent(self, turn: Turn, caller: ActingCaller) -> Consent:
         if not turn.request.can_confirm:
-            return Consent(None, untrusted=untrusted, on_refused=caller.note_refused)
+            return Consent(None, on_refused=caller.note_refused)
         expires_s = self.settings.turns.confirm_s
         confirmer = TurnConfirmer(self.questions, turn.user, turn.id, expires_s)
-        return Consent(confirmer, untrusted=untrusted, on_refused=caller.note_refused)
+        return Consent(confirmer, on_refused=caller.note_refused)
 
     def _household(self, user: User) -> Household:
         household = self.settings.household
@@ -230,7 +231,7 @@ class Assistant:
             time_zone=user.time_zone or household.time_zone,
         )
 
-    def _context(self, household: Household, turn: Turn) -> str:
+    def _context(self, household: Household, turn: Turn) -> Prompt:
         entries = self.registry.directory.entries()
         here = next((entry for entry in entries if entry.id == turn.device), None)
         return context_block(
@@ -238,7 +239,7 @@ class Assistant:
             now(),
             current=_presence(here) if here else None,
             devices=tuple(_presence(entry) for entry in entries if not entry.device.revoked),
-            notes=turn.request.notes,
+            notes=notes_of(turn.request),
         )
 
     def _no_model(self, user: User) -> NoModel:

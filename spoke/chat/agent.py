@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from agent_core.conversation import take_in
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
@@ -170,7 +171,7 @@ class Agent:
     def _run_sentence(
         self, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
-        turn.consent = self._consent(turn)
+        turn.consent = Consent(self._confirmer(turn))
         return run_sentence(
             matched,
             turn=turn.id,
@@ -216,9 +217,11 @@ class Agent:
         history: Sequence[Exchange] = await self._record.turns(
             turn.conversation, limit=self._chat.exchanges, ended=True
         )
-        if not history:
-            history = [each.model_copy(update={"device": turn.device}) for each in turn.request.history]
-        turn.consent = self._consent(turn, untrusted=any(map(_may_hold_foreign_text, history)))
+        history = history or turn.request.history
+        turn.consent = Consent(self._confirmer(turn))
+        take_in(turn.consent, history, reader=turn.device, notes=turn.request.notes)
+        # What the hub's skills brought in, this device cannot know before it has the hub's own entry.
+        turn.consent.untrusted |= any(each.mode == "online" and each.did for each in history)
         await self._local.run(turn, emit, history=history, can_act=can_act, caller=self._caller(turn))
 
     def _no_model(self, reason: str) -> TurnError:
@@ -237,18 +240,11 @@ class Agent:
         actor = Actor(user=self._owner, device=turn.device, agent=AGENTS[0], turn=turn.id)
         return OwnCaller(self._host, actor, self._epoch)
 
-    def _consent(self, turn: Turn, *, untrusted: bool = False) -> Consent:
+    def _confirmer(self, turn: Turn) -> TurnConfirmer | None:
         # Its own address serves the owner alone, so every caller may confirm.
         if not turn.request.can_confirm:
-            return Consent(None, untrusted=untrusted)
-        return Consent(
-            TurnConfirmer(self._questions, _OWNER, turn.id, self._chat.confirm_s), untrusted=untrusted
-        )
-
-
-def _may_hold_foreign_text(exchange: Exchange) -> bool:
-    # What the hub's skills brought in, this device cannot know before it has the hub's own entry.
-    return exchange.untrusted or (exchange.mode == "online" and bool(exchange.did))
+            return None
+        return TurnConfirmer(self._questions, _OWNER, turn.id, expires_s=self._chat.confirm_s)
 
 
 _UNKNOWN: Final = TurnError(

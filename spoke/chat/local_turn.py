@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
-from agent_core.conversation import messages_of
+from agent_core.conversation import messages_of, notes_of
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import Model
 from agent_core.prompt import Presence, context_block, system_prompt
+from agent_core.provenance import Prompt
 from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import Session, SkillToolset
 from agent_core.turn import Emit
@@ -31,7 +32,7 @@ from spoke.settings import SpokeSettings
 SANDBOXES: Final = 1
 """Processes for programs: one person talks to a device, and small machines have little memory."""
 
-_NOTHING_CAN_BE_DONE: Final = (
+_NOTHING_CAN_BE_DONE: Final = Prompt(
     "In this turn nothing can be done, because the hub may be at work on the same message. "
     "Say so, and answer without tools what can be answered without."
 )
@@ -98,7 +99,7 @@ class LocalAgent:
                 datetime.now(UTC),
                 current=own,
                 devices=(own,),
-                notes=turn.request.notes if can_act else _NOTHING_CAN_BE_DONE,
+                notes=notes_of(turn.request) if can_act else _NOTHING_CAN_BE_DONE,
             ),
             device=known.id,
             mode="offline",

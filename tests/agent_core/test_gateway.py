@@ -24,6 +24,7 @@ from agent_core.gateway.protocol import (
     UserMessage,
 )
 from agent_core.models.entries import ModelEntry, Models, choose
+from agent_core.provenance import Prompt
 from contracts.errors import GatewayError, NoModel
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
 
@@ -31,10 +32,10 @@ Serve = Callable[..., ScriptedModel]
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
 ADD = ToolSpec(
     "add",
-    "Add two numbers.",
+    Prompt("Add two numbers."),
     {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
 )
-QUESTION = ModelRequest("Be brief.", (UserMessage("Hello?"),))
+QUESTION = ModelRequest("Be brief.", (UserMessage(Prompt("Hello?")),))
 
 
 async def ask(gateway: Gateway, request: ModelRequest = QUESTION) -> list[GatewayEvent]:
@@ -70,7 +71,7 @@ async def test_a_request_without_tools_sends_none(serve: Serve, gateway_to: Open
     server = serve([Says(text="a"), Says(text="b")])
     async with gateway_to(server) as gateway:
         await ask(gateway)
-        await ask(gateway, ModelRequest("s", (UserMessage("u"),), (ADD,)))
+        await ask(gateway, ModelRequest("s", (UserMessage(Prompt("u")),), (ADD,)))
     assert "tools" not in server.requests[0].body
     assert server.requests[1].tools == ["add"]
     assert server.refused == []
@@ -84,7 +85,7 @@ async def test_tool_calls_are_whole_and_in_order(serve: Serve, gateway_to: OpenG
     )
     server = serve([Says(text="Let me see.", calls=calls)])
     async with gateway_to(server) as gateway:
-        events = await ask(gateway, ModelRequest("s", (UserMessage("u"),), (ADD,)))
+        events = await ask(gateway, ModelRequest("s", (UserMessage(Prompt("u")),), (ADD,)))
     made = [event for event in events if isinstance(event, ToolCall)]
     assert [(call.name, call.arguments) for call in made] == [
         ("add", {"a": 1, "b": "a longer text than one piece"}),
@@ -101,12 +102,12 @@ async def test_a_whole_conversation_is_one_that_a_server_takes(serve: Serve, gat
     first = ToolCall("c1", "add", '{"a": 1}', {"a": 1})
     second = ToolCall("c2", "add", '{"a": 2}', {"a": 2})
     messages = (
-        UserMessage("Add."),
-        AssistantMessage("Wait.", (first, second)),
-        ToolMessage("c1", "add", "1"),
-        ToolMessage("c2", "add", "2"),
-        AssistantMessage("Done."),
-        UserMessage("Again."),
+        UserMessage(Prompt("Add.")),
+        AssistantMessage(Prompt("Wait."), (first, second)),
+        ToolMessage("c1", "add", Prompt("1")),
+        ToolMessage("c2", "add", Prompt("2")),
+        AssistantMessage(Prompt("Done.")),
+        UserMessage(Prompt("Again.")),
     )
     async with gateway_to(server) as gateway:
         await ask(gateway, ModelRequest("s", messages, (ADD,)))
@@ -147,7 +148,7 @@ async def test_an_answer_of_thoughts_alone_is_empty(serve: Serve, gateway_to: Op
 async def test_a_call_after_thoughts_is_given_out(serve: Serve, gateway_to: OpenGateway) -> None:
     call = ScriptedCall(name="add", arguments={"a": 1})
     async with gateway_to(serve([Says(text="<think>I add.</think>", calls=(call,))])) as gateway:
-        events = await ask(gateway, ModelRequest("s", (UserMessage("u"),), (ADD,)))
+        events = await ask(gateway, ModelRequest("s", (UserMessage(Prompt("u")),), (ADD,)))
     assert [type(event) for event in events] == [ToolCall, Completed]
 
 

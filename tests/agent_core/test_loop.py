@@ -14,7 +14,8 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.limits import TurnLimits
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.tools.toolset import ToolOutcome
+from agent_core.provenance import Prompt
+from agent_core.tools.toolset import ToolOutcome, failed
 from agent_core.turn import TurnContext
 from contracts.chat import (
     Notice,
@@ -46,14 +47,14 @@ class Adder:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
-        return (ToolSpec("add", "Add.", {"type": "object", "properties": numbers}),)
+        return (ToolSpec("add", Prompt("Add."), {"type": "object", "properties": numbers}),)
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
         self.seen.append(call)
         if call.name != "add":
-            return ToolOutcome(ok=False, text="Error: there is no such tool\nHint: The tools are add.")
+            return failed("there is no such tool", "The tools are add.")
         if call.arguments is None:
-            return ToolOutcome(ok=False, text="Error: the arguments are no JSON object")
+            return failed("the arguments are no JSON object")
         try:
             self.waiting.set()
             await self.waits.wait()
@@ -62,7 +63,7 @@ class Adder:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        return ToolOutcome(ok=True, text=str(call.arguments["a"] + call.arguments["b"]))
+        return ToolOutcome(ok=True, text=Prompt(str(call.arguments["a"] + call.arguments["b"])))
 
 
 @asynccontextmanager
@@ -376,9 +377,9 @@ async def test_history_stands_before_and_changing_things_stand_last_in_the_users
     serve: Serve, gateway_to: OpenGateway
 ) -> None:
     server = serve([Says(text="ok")])
-    history: tuple[Message, ...] = (UserMessage("Earlier."), AssistantMessage("Yes."))
+    history: tuple[Message, ...] = (UserMessage(Prompt("Earlier.")), AssistantMessage(Prompt("Yes.")))
     async with gateway_to(server) as gateway:
-        await events_of(gateway, Adder(), "Now?", history=history, context="<context>noon</context>")
+        await events_of(gateway, Adder(), "Now?", history=history, context=Prompt("<context>noon</context>"))
     assert server.requests[0].said("system") == ["Be brief."]
     assert server.requests[0].said("user") == ["Earlier.", "<context>noon</context>\n\nNow?"]
 
@@ -388,7 +389,10 @@ async def test_a_long_conversation_loses_its_oldest_exchanges(serve: Serve, gate
     history = tuple(
         message
         for number in range(30)
-        for message in (UserMessage(f"question {number} {'x' * 400}"), AssistantMessage(f"answer {number}"))
+        for message in (
+            UserMessage(Prompt(f"question {number} {'x' * 400}")),
+            AssistantMessage(Prompt(f"answer {number}")),
+        )
     )
     async with gateway_to(server) as gateway:
         events = await events_of(

@@ -28,6 +28,7 @@ from agent_core.gateway.protocol import (
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.models.ollama import ollama_address, open_ollama
+from agent_core.provenance import Prompt
 from contracts.chat import Notice, TurnFinal
 from contracts.errors import ConfigError, GatewayError, NotFound
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
@@ -36,10 +37,10 @@ from tests.model_server.ollama import FakeModel, FakeOllama
 Serve = Callable[..., FakeOllama]
 QWEN = FakeModel("qwen3:4b")
 MUTE = FakeModel("mute", capabilities=("completion",))
-QUESTION = ModelRequest("Be brief.", (UserMessage("Hello?"),))
+QUESTION = ModelRequest("Be brief.", (UserMessage(Prompt("Hello?")),))
 DIM = ToolSpec(
     "dim",
-    "Dim a lamp.",
+    Prompt("Dim a lamp."),
     {
         "type": "object",
         "properties": {
@@ -191,15 +192,15 @@ async def test_an_answer_comes_over_its_own_api(ollama_with: Serve, kind: Gatewa
 async def test_tools_are_called_and_their_results_go_back(ollama_with: Serve) -> None:
     server = ollama_with([calls("dim", level=3), Says(text="Done.")], models=[QWEN])
     async with asking(server) as gateway:
-        first = await ask(gateway, ModelRequest("s", (UserMessage("Dim it."),), (DIM,)))
+        first = await ask(gateway, ModelRequest("s", (UserMessage(Prompt("Dim it.")),), (DIM,)))
         (call,) = [event for event in first if isinstance(event, ToolCall)]
         assert (call.name, call.arguments, call.raw) == ("dim", {"level": 3}, '{"level": 3}')
         assert isinstance(first[-1], Completed)
         assert first[-1].stop == "tools"
         messages = (
-            UserMessage("Dim it."),
-            AssistantMessage("", (call,)),
-            ToolMessage(call.id, "dim", "3"),
+            UserMessage(Prompt("Dim it.")),
+            AssistantMessage(Prompt(""), (call,)),
+            ToolMessage(call.id, "dim", Prompt("3")),
         )
         assert text(await ask(gateway, ModelRequest("s", messages, (DIM,)))) == "Done."
     assert server.requests[-1].results == ["3"]
@@ -210,7 +211,7 @@ async def test_tools_are_called_and_their_results_go_back(ollama_with: Serve) ->
 async def test_a_schema_keeps_its_meaning_in_the_form_that_ollama_knows(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="x")], models=[QWEN])
     async with asking(server) as gateway:
-        await ask(gateway, ModelRequest("s", (UserMessage("u"),), (DIM,)))
+        await ask(gateway, ModelRequest("s", (UserMessage(Prompt("u")),), (DIM,)))
     parameters = server.requests[0].body["tools"][0]["function"]["parameters"]
     assert parameters["required"] == ["level"]
     assert parameters["properties"]["level"] == {
@@ -224,7 +225,9 @@ async def test_the_context_is_as_long_as_the_prompt_needs(ollama_with: Serve) ->
     server = ollama_with(lambda seen: Says(text=str(seen.fits)), models=[QWEN])
     async with asking(server) as gateway:
         for size in (10, 40_000, 10):
-            events = await ask(gateway, ModelRequest("s", (UserMessage("x" * size), UserMessage("Well?"))))
+            events = await ask(
+                gateway, ModelRequest("s", (UserMessage(Prompt("x" * size)), UserMessage(Prompt("Well?"))))
+            )
             assert text(events) == "True"
             assert not [event for event in events if isinstance(event, Remark)]
     # It does not shrink again: each other length loads the model anew.
@@ -235,7 +238,9 @@ async def test_what_cannot_fit_is_told(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="What?")] * 2, models=[FakeModel("small", context_length=2048)])
     async with asking(server, "small") as gateway:
         assert not [event for event in await ask(gateway) if isinstance(event, Remark)]
-        events = await ask(gateway, ModelRequest("s", (UserMessage("x" * 9_000), UserMessage("Well?"))))
+        events = await ask(
+            gateway, ModelRequest("s", (UserMessage(Prompt("x" * 9_000)), UserMessage(Prompt("Well?"))))
+        )
     assert isinstance(events[0], Remark)
     assert "small does not see the whole prompt" in events[0].text
     assert "trained for 2048" in events[0].text
@@ -255,7 +260,7 @@ async def test_the_person_is_told_what_cannot_fit(ollama_with: Serve) -> None:
 async def test_letters_that_are_long_count_as_such(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="ok")], models=[QWEN])
     async with asking(server) as gateway:
-        await ask(gateway, ModelRequest("s", (UserMessage("灯" * 10_000),)))
+        await ask(gateway, ModelRequest("s", (UserMessage(Prompt("灯" * 10_000)),)))
     assert server.requests[0].num_ctx == 16_384
 
 
@@ -271,7 +276,7 @@ def test_a_nested_schema_is_told_in_words() -> None:
         },
         "$defs": {"Song": song},
     }
-    (tool,) = chat_tools([ToolSpec("play", "Play.", parameters)])
+    (tool,) = chat_tools([ToolSpec("play", Prompt("Play."), parameters)])
     assert tool["function"]["parameters"] == {
         "type": "object",
         "required": [],
@@ -290,7 +295,7 @@ def test_a_nested_schema_is_told_in_words() -> None:
 async def test_the_user_may_bound_the_context(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="What?")], models=[QWEN])
     async with asking(server, max_context_tokens=3000) as gateway:
-        events = await ask(gateway, ModelRequest("s", (UserMessage("x" * 12_000),)))
+        events = await ask(gateway, ModelRequest("s", (UserMessage(Prompt("x" * 12_000)),)))
     assert isinstance(events[0], Remark)
     assert "max_context_tokens allows 3000" in events[0].text
     assert server.requests[0].num_ctx == 3000
@@ -299,7 +304,7 @@ async def test_the_user_may_bound_the_context(ollama_with: Serve) -> None:
 async def test_a_model_that_cannot_call_tools_is_left_for_the_next_with_advice(ollama_with: Serve) -> None:
     server = ollama_with([Says(text="Here.")], models=[MUTE, QWEN])
     async with asking(server, "mute", "qwen3:4b") as gateway:
-        events = await ask(gateway, ModelRequest("s", (UserMessage("u"),), (DIM,)))
+        events = await ask(gateway, ModelRequest("s", (UserMessage(Prompt("u")),), (DIM,)))
     assert isinstance(events[0], FellBack)
     assert events[0].model == "qwen3"
     assert "mute cannot call tools" in events[0].reasons[0]

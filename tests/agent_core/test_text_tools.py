@@ -2,11 +2,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_core.gateway.protocol import ToolSpec
+from agent_core.provenance import EMPTY
 from agent_core.tools.text_tools import Screen, printed_calls
 
 TOOLS = (
-    ToolSpec("python_exec", "", {"type": "object", "properties": {"code": {"type": "string"}}}),
-    ToolSpec("search_skills", "", {"type": "object", "properties": {"query": {"type": "string"}}}),
+    ToolSpec("python_exec", EMPTY, {"type": "object", "properties": {"code": {"type": "string"}}}),
+    ToolSpec("search_skills", EMPTY, {"type": "object", "properties": {"query": {"type": "string"}}}),
 )
 
 MARKS = ("```", "```json\n", "`", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "python_exec(", "print(")

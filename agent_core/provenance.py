@@ -1,0 +1,103 @@
+"""Where text comes from, and the one function that puts it into a prompt.
+
+Only a person's own words tell the model what to do. Those and the model's stand as they are; all other text
+is put between marks that name its origin, and that it can neither close nor imitate.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NewType
+
+from contracts.wire import Json
+
+Prompt = NewType("Prompt", str)
+"""Text as a model is shown it: our own, written in this program, or made by `render`."""
+
+EMPTY: Final = Prompt("")
+
+_MAX_NAME: Final = 64
+_MAX_SCHEMA_TEXT: Final = 200
+
+_BLANK: Final = r"[\s/\\\u200b-\u200f\u2060\ufeff]*"
+_MARK: Final = re.compile(
+    rf"[<\uff1c](?={_BLANK}(?:data\b|context\b|system\b|user\b|assistant\b|tool|im_|start_of|end_of|eot|s\s*>|[|<]))"
+    rf"|\[(?={_BLANK}(?:INST|TOOL_|AVAILABLE_TOOLS|SYSTEM_PROMPT)\b)",
+    re.IGNORECASE,
+)
+"""Beginnings of our own marks, and of those by which model servers part one message from the next."""
+
+
+class Origin(StrEnum):
+    """Where a text comes from.
+
+    ``OUTSIDE`` is what strangers may have written: web pages, mail, and what a client program says was said.
+    """
+
+    PERSON = "person"
+    ASSISTANT = "assistant"
+    DEVICE = "device"
+    SKILL = "skill result"
+    FILE = "file"
+    OUTSIDE = "outside"
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text with its origin.
+
+    Attributes:
+        about: What it is, more closely: the path of a method, the id of a device.
+    """
+
+    origin: Origin
+    text: str
+    about: str = ""
+
+
+def render(*parts: Text | Prompt) -> Prompt:
+    """Put texts together as a model is shown them, one below the other."""
+    return Prompt("\n".join(_rendered(part) if isinstance(part, Text) else part for part in parts))
+
+
+def render_name(name: str) -> Prompt:
+    """Write a name that somebody chose, to stand in text of ours: in quotes, short, on one line."""
+    line = " ".join(name.split())
+    cut = line if len(line) <= _MAX_NAME else f"{line[: _MAX_NAME - 1]}…"
+    return Prompt(json.dumps(_harmless(cut), ensure_ascii=False))
+
+
+def render_schema(schema: Json) -> Json:
+    """Make a device's JSON Schema fit for a tool definition: texts in it are marked and cut."""
+    match schema:
+        case dict():
+            return {
+                _harmless(key): _schema_text(value)
+                if key == "description" and isinstance(value, str)
+                else render_schema(value)
+                for key, value in schema.items()
+                if not (key == "title" and isinstance(value, str))
+            }
+        case list():
+            return [render_schema(each) for each in schema]
+        case str():
+            return _harmless(schema)
+    return schema
+
+
+def _schema_text(text: str) -> Prompt:
+    line = " ".join(text.split())
+    cut = line if len(line) <= _MAX_SCHEMA_TEXT else f"{line[: _MAX_SCHEMA_TEXT - 1]}…"
+    return render(Text(Origin.DEVICE, cut))
+
+
+def _rendered(part: Text) -> str:
+    if part.origin in (Origin.PERSON, Origin.ASSISTANT):
+        return part.text
+    about = f" of={render_name(part.about)}" if part.about else ""
+    return f'<data from="{part.origin}"{about}>\n{_harmless(part.text)}\n</data>'
+
+
+def _harmless(text: str) -> str:
+    return _MARK.sub(lambda mark: "&#91;" if mark.group() == "[" else "&lt;", text)
