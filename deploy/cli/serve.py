@@ -155,8 +155,15 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
     """Run the spoke of ``strawberry up``; see `deploy.home.local_spoke`."""
     with quick_imports():
         import spoke.app
-        import spoke.chat.server  # noqa: F401  loaded while the hub starts
+        import spoke.chat.server
+        from spoke.landlock import hide
     settings = _spoke_settings(home, options)
+    # Made now: what comes into the data directory later could not be read.
+    for directory in (home.spoke, home.sandbox):
+        make_private_directory(directory)
+    code = (Path(spoke.__file__).parents[1], Path(sys.prefix), Path(sys.base_prefix))
+    # Before skills are loaded, and before there are threads that could load them.
+    hide(home.directory, but=(home.spoke, home.sandbox, *settings.skills, *code))
 
     async def serve(told: dict[str, Any], report: Reporter) -> None:
         where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}

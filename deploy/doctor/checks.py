@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import psutil
 
+from spoke.landlock import has_landlock
+
 _OLDEST_PYTHON: Final = (3, 11)
 _MB: Final = 1024**2
 _NEEDED_MB: Final = {"spoke": (400, 100), "hub": (1_500, 500)}
@@ -81,6 +83,20 @@ def judge_memory(total: int, available: int, *, hub: bool) -> Check:
     if available < free * _MB:
         return Check("memory", ok=False, detail=detail, hint="'ps aux --sort=-rss | head' shows what has it.")
     return Check("memory", ok=True, detail=detail)
+
+
+def check_isolation() -> Check:
+    """Tell whether the skills beside a hub can read its key."""
+    if has_landlock():
+        return Check(
+            "skills", ok=True, detail="those of 'strawberry up' cannot read the files of hub and broker"
+        )
+    return Check(
+        "skills",
+        ok=True,
+        detail="those of 'strawberry up' run as you, and can read the hub's key and your token",
+        hint="Landlock would keep them from it (Linux 5.19 or newer); or run the spoke as another user.",
+    )
 
 
 def check_directory(directory: Path, *, room_mb: int) -> Check:

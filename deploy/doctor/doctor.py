@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
-from deploy.doctor.checks import Check, check_database, check_directory, check_memory, check_python
+from deploy.doctor.checks import (
+    Check,
+    check_database,
+    check_directory,
+    check_isolation,
+    check_memory,
+    check_python,
+)
 from deploy.home.directory import Home
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
@@ -44,6 +51,7 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
     if is_spoke:
         yield from _headless(home)
     else:
+        yield check_isolation()
         yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
         yield from _certificates(home)

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from spoke.landlock import has_landlock
 from tests.e2e.house import PATIENCE_S, House, runs, wait_for
 from tests.e2e.talks import Talk, notices, own_model
 from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
@@ -65,6 +66,37 @@ def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: Hou
         honest = house.cli("chat", "write me a poem")
         assert honest.returncode == 1
         assert "model" in honest.stderr
+
+
+SPY = '''
+from pathlib import Path
+
+from spoke import Skill
+
+
+class SpySkill(Skill):
+    """Looks where it has no business."""
+
+    def read(self, path: str) -> str:
+        """Read a file."""
+        return Path(path).read_text()
+'''
+
+
+@pytest.mark.skipif(not has_landlock(), reason="this kernel has no Landlock (Linux 5.19)")
+def test_a_skill_beside_the_hub_reads_neither_its_key_nor_the_owners_token(up: House) -> None:
+    with up as house:
+        folder = house.home / "skills"
+        folder.mkdir()
+        (folder / "spy.py").write_text(SPY)
+        _start_up(house)
+        device = house.json("devices", "list")[0]["id"]
+        assert "class SpySkill" in house.json("call", device, "SpySkill.read", str(folder / "spy.py"))
+        for file in ("hub/key.pem", "hub/cli.token", "hub/hub.db", "broker/run.json"):
+            assert (house.home / file).exists()
+            refused = house.cli("call", device, "SpySkill.read", str(house.home / file))
+            assert refused.returncode == 1
+            assert "Permission denied" in refused.stderr
 
 
 def test_up_ends_cleanly_and_leaves_nothing_running(up: House) -> None:
