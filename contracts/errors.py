@@ -17,6 +17,7 @@
     │       ├── HubUntrusted
     │       └── HubBroken
     ├── Unauthorized            no valid token
+    │   └── StaleProof          a proof of possession whose time is not now
     ├── Forbidden               a valid token without the right
     ├── NotFound                names nothing that exists
     ├── Conflict                exists already, or was used already
@@ -124,6 +125,10 @@ class HubBroken(HubUnreachable):
 
 class Unauthorized(StrawberryError):
     """There is no valid token; the message says what is wrong with it."""
+
+
+class StaleProof(Unauthorized):
+    """A proof of possession from another time; it can be made again by the hub's clock."""
 
 
 class Forbidden(StrawberryError):

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from nacl.bindings import crypto_sign, crypto_sign_open
+from nacl.bindings import crypto_core_ed25519_is_valid_point, crypto_sign, crypto_sign_open
 from nacl.exceptions import BadSignatureError
 from pydantic import SecretStr
 
@@ -48,7 +48,8 @@ class PublicKey:
         """Read an OKP key (RFC 8037): ``{"kty": "OKP", "crv": "Ed25519", "x": …}``.
 
         Raises:
-            InvalidMessage: If it is anything else, or carries a private part.
+            InvalidMessage: If it is anything else, carries a private part, or is a point under which
+                signatures that nobody made are valid.
         """
         if jwk.get("kty") != "OKP" or jwk.get("crv") != "Ed25519" or not isinstance(jwk.get("x"), str):
             raise InvalidMessage("the key is not an Ed25519 JWK")
@@ -56,9 +57,13 @@ class PublicKey:
             raise InvalidMessage("the key carries its private part", hint="Make a new key and send only 'x'.")
         try:
             raw = base64.b64decode(jwk["x"] + "=" * (-len(jwk["x"]) % 4), altchars=b"-_", validate=True)
-            return cls(Ed25519PublicKey.from_public_bytes(raw))
+            key = cls(Ed25519PublicKey.from_public_bytes(raw))
         except (binascii.Error, ValueError):
             raise InvalidMessage("the key is not an Ed25519 JWK") from None
+        # Of small or mixed order, or not in its one canonical form.
+        if not crypto_core_ed25519_is_valid_point(raw):
+            raise InvalidMessage("the key is not a safe Ed25519 key", hint="Make a new key.")
+        return key
 
     @cached_property
     def raw(self) -> bytes:

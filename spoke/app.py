@@ -87,7 +87,9 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         clock = HubClock()
         identity = await join(settings, token=token, clock=clock)
         enrolment = identity.enrolment
-        membership = Membership(enrolment, settings=settings, clock=clock, is_confirmed=identity.is_confirmed)
+        membership = Membership(
+            enrolment, key=identity.key, settings=settings, clock=clock, is_confirmed=identity.is_confirmed
+        )
         device, seal = enrolment.device, Seal(enrolment.hub_id, identity.key)
         outlet = SkillOutlet(device=device, bounds=settings.publishing)
         host = await SkillHost.load(settings, device=device, sink=outlet)
@@ -136,6 +138,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 settings=settings,
                 chat=settings.chat,
                 enrolment=lambda: membership.enrolment,
+                key=identity.key,
                 epoch=status.epoch,
                 host=host,
                 clock=clock,

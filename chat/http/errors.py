@@ -22,6 +22,7 @@ from contracts.errors import (
     LinkError,
     NotFound,
     SandboxError,
+    StaleProof,
     StorageError,
     StrawberryError,
     TooManyRequests,
@@ -31,6 +32,7 @@ from contracts.errors import (
 _log = logging.getLogger(__name__)
 
 _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
+    (StaleProof, 401, "stale_proof"),
     (Unauthorized, 401, "unauthorized"),
     (Forbidden, 403, "forbidden"),
     (NotFound, 404, "not_found"),
@@ -126,6 +128,8 @@ HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]
 
 def _headers(error: StrawberryError) -> dict[str, str]:
     match error:
+        case StaleProof():
+            return {"www-authenticate": 'DPoP error="invalid_dpop_proof", algs="EdDSA"'}
         case Unauthorized():
             # RFC 6750, section 3: a client learns from it that a bearer token is what is missing.
             return {"www-authenticate": 'Bearer realm="strawberry"'}

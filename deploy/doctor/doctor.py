@@ -79,7 +79,7 @@ def _headless(home: Home) -> Iterator[Check]:
         yield Check("token", ok=False, detail=error.message, hint=error.hint)
         return
     if enrolment is not None:
-        yield from check_spoke(enrolment)
+        yield from check_spoke(home, enrolment)
 
 
 def _sandbox(home: Home, *, without: str) -> Check:

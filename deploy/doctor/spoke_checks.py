@@ -15,7 +15,8 @@ from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, Strawb
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
 from identity.certificates import client_context
-from spoke.membership.enrolment import FILE_NAME, Enrolment
+from identity.keys import KeyPair
+from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.refreshing import find_hub, refusal_of
 from spoke.membership.trust import Hub
@@ -36,9 +37,9 @@ def read_enrolment(home: Home) -> Enrolment | None:
     return Enrolment.load(home.spoke / FILE_NAME)
 
 
-def check_spoke(enrolment: Enrolment) -> Iterator[Check]:
+def check_spoke(home: Home, enrolment: Enrolment) -> Iterator[Check]:
     """Look at hub, clock, token and broker; sends nothing to anybody who is not the hub that was joined."""
-    hub, met = asyncio.run(_meet(enrolment))
+    hub, met = asyncio.run(_meet(home, enrolment))
     yield met
     answer = asyncio.run(_ask(enrolment, hub)) if hub is not None else None
     if answer is not None and answer.clock_ahead_s is not None:
@@ -47,10 +48,11 @@ def check_spoke(enrolment: Enrolment) -> Iterator[Check]:
     yield asyncio.run(_broker(enrolment))
 
 
-async def _meet(enrolment: Enrolment) -> tuple[Hub | None, Check]:
+async def _meet(home: Home, enrolment: Enrolment) -> tuple[Hub | None, Check]:
     url = enrolment.hub_url
     try:
-        hub = await find_hub(enrolment, timeout_s=_PATIENCE_S)
+        key = KeyPair.load(home.spoke / KEY_FILE)
+        hub = await find_hub(enrolment, key=key, timeout_s=_PATIENCE_S)
     except HubUnreachable as error:
         hint = error.hint or "Is it switched on, and in the same network?"
         return None, Check("hub", ok=False, detail=error.message, hint=hint)

@@ -2,6 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 
@@ -9,8 +12,12 @@ from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, Unauthorized
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenAuthority
+from identity.keys import PublicKey
+from identity.proofs import ProofCheck
 
-_SCHEME = "bearer"
+_PROOF: Final = (
+    "Send 'Authorization: DPoP TOKEN' and a proof in the header 'DPoP'; docs/protocol.md says how."
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Gate:
     def __init__(self, authority: TokenAuthority, accounts: Accounts) -> None:
         self._authority = authority
         self._accounts = accounts
+        self._proofs = ProofCheck()
 
     async def bearer(self, request: Request) -> Bearer:
         """Return the bearer of a request.
@@ -44,13 +52,37 @@ class Gate:
             Unauthorized: If there is no valid token.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != _SCHEME or not token.strip():
+        scheme, token = scheme.lower(), token.strip()
+        if scheme not in ("bearer", "dpop") or not token:
             raise Unauthorized("the request carries no token", hint="Send 'Authorization: Bearer TOKEN'.")
-        claims = await self._authority.authenticate(token.strip())
+        claims = self._authority.check(token)
+        if claims.kind == "device":
+            if scheme != "dpop" or claims.cnf is None:
+                raise Unauthorized("the token of a device counts only with a proof of its key", hint=_PROOF)
+            self._proofs.check(
+                _proof(request),
+                method=request.method,
+                is_target=partial(_is_for, request),
+                token=token,
+                key_id=claims.cnf.jkt,
+            )
+        claims = await self._authority.authenticate(token)
         try:
             return Bearer(claims, await self._accounts.get(claims.own))
         except NotFound:
             raise Unauthorized("the user of this token no longer exists") from None
+
+    def require_key(self, request: Request, key: PublicKey) -> None:
+        """Require the proof that a device without a token has this key.
+
+        Raises:
+            Unauthorized: If there is none, or it is by another key.
+        """
+        proved = self._proofs.possessed(
+            _proof(request), method=request.method, is_target=partial(_is_for, request)
+        )
+        if proved != key:
+            raise Unauthorized("the proof is by another key than the one in the request", hint=_PROOF)
 
     def require(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
         """Return a function that authenticates a request and requires one of the scopes."""
@@ -75,6 +107,26 @@ class Gate:
             raise Forbidden("only an admin may do that")
         require_scope(bearer, "admin")
         return bearer
+
+
+def _proof(request: Request) -> str:
+    proofs = request.headers.getlist("dpop")
+    if len(proofs) != 1:
+        raise Unauthorized("the request carries no proof of the device's key", hint=_PROOF)
+    return proofs[0]
+
+
+def _is_for(request: Request, url: str) -> bool:
+    """Return whether a URL names this request.
+
+    Its host does not count: the hub does not know all its names, least of all behind a proxy, and the token
+    that goes with the proof is of no use to another hub.
+    """
+    try:
+        path = unquote(urlsplit(url).path)
+    except ValueError:
+        return False
+    return path in (request.scope["path"], request.scope.get("root_path", "") + request.scope["path"])
 
 
 def require_scope(bearer: Bearer, *scopes: Scope) -> None:

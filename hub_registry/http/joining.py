@@ -10,6 +10,7 @@ from contracts.wire import Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
+from identity.keys import PublicKey
 
 
 class WaitingAnswer(Body):
@@ -43,6 +44,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def ask(request: Request) -> Response:
         body = await read(request, JoinRequest)
+        gate.require_key(request, PublicKey.from_jwk(body.public_key))
         return answer(await joining.ask(body, source=source_of(request)))
 
     async def poll(request: Request) -> Response:

@@ -1,5 +1,6 @@
 """What anybody may ask, what a device says to join, and where the bus is."""
 
+import re
 from base64 import urlsafe_b64encode
 from typing import Annotated
 
@@ -9,11 +10,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
-from contracts.joining import DeviceBus, HubCard, ca_document
+from contracts.errors import InvalidMessage
+from contracts.joining import CHALLENGE, DeviceBus, HubCard, ca_document, challenge_document
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
+from identity.keys import KeyPair, PublicKey
 
 
 class EnrolBody(Body):
@@ -31,6 +34,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def enrol(request: Request) -> Response:
         body = await read(request, EnrolBody)
+        gate.require_key(request, PublicKey.from_jwk(body.public_key))
         joined = await registry.enrol(body.token, body.public_key, source=source_of(request))
         return answer(registry.enrol_answer(joined))
 
@@ -43,8 +47,14 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     async def show_keys(_: Request) -> Response:
         return answer(keys)
 
-    async def show_hub(_: Request) -> Response:
-        return answer(card)
+    async def show_hub(request: Request) -> Response:
+        challenge = request.query_params.get("challenge")
+        if challenge is None:
+            return answer(card)
+        if not re.fullmatch(CHALLENGE, challenge):
+            raise InvalidMessage("a challenge is 22 to 86 letters of base64url")
+        document = challenge_document(hub_id=card.hub_id, challenge=challenge, host=request.headers["host"])
+        return answer(card.model_copy(update={"proof": _signed(registry.key, document)}))
 
     return [
         Route("/api/devices/enrol", enrol, methods=["POST"]),
@@ -57,8 +67,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 def _card(registry: Registry) -> HubCard:
     settings, signature = registry.settings, None
     if settings.ca is not None:
-        signed = registry.key.sign(ca_document(hub_id=registry.hub_id, ca=settings.ca))
-        signature = urlsafe_b64encode(signed).rstrip(b"=").decode()
+        signature = _signed(registry.key, ca_document(hub_id=registry.hub_id, ca=settings.ca))
     return HubCard(
         hub_id=registry.hub_id,
         key=registry.key.kid,
@@ -68,3 +77,7 @@ def _card(registry: Registry) -> HubCard:
         ca=settings.ca,
         ca_signature=signature,
     )
+
+
+def _signed(key: KeyPair, document: bytes) -> str:
+    return urlsafe_b64encode(key.sign(document)).rstrip(b"=").decode()

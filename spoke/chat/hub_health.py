@@ -18,9 +18,11 @@ from contracts.errors import (
 )
 from contracts.joining import HubCard
 from contracts.rates import Backoff
+from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
+from spoke.membership.hub_connection import WELL_KNOWN
 from spoke.membership.refreshing import find_hub
-from spoke.membership.trust import WELL_KNOWN, Hub, no_hub
+from spoke.membership.trust import Hub, no_hub
 from spoke.settings import ChatSettings
 
 _log = logging.getLogger(__name__)
@@ -41,13 +43,20 @@ class HubHealth:
 
     Args:
         enrolment: Returns what is known of the hub now.
+        key: This device's key.
         tasks: Owns the background task.
     """
 
     def __init__(
-        self, enrolment: Callable[[], Enrolment], *, settings: ChatSettings, tasks: asyncio.TaskGroup
+        self,
+        enrolment: Callable[[], Enrolment],
+        *,
+        key: KeyPair,
+        settings: ChatSettings,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self._enrolment = enrolment
+        self._key = key
         self._settings = settings
         self._tasks = tasks
         self._silence = ""
@@ -138,7 +147,7 @@ class HubHealth:
             return await self._meet(timeout_s=2 * limit_s + 1)
 
     async def _meet(self, *, timeout_s: float = 10.0) -> Hub:
-        met = await find_hub(self._enrolment(), timeout_s=timeout_s)
+        met = await find_hub(self._enrolment(), key=self._key, timeout_s=timeout_s)
         self.close()
         met.http.keep()
         self._met = met

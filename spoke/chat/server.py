@@ -29,6 +29,7 @@ from chat.lazy import Lazy
 from chat.tasks import open_tasks
 from contracts.errors import Unauthorized
 from identity.files import write_private
+from identity.keys import KeyPair
 from spoke.chat.database import FILE_NAME
 from spoke.membership.enrolment import Enrolment
 from spoke.presence.clock import HubClock
@@ -49,6 +50,7 @@ class ChatServer:
 
     Attributes:
         enrolment: Returns what is known of the hub now.
+        key: This device's key.
         epoch: Of this start.
         connected: Whether the spoke is on the bus.
     """
@@ -56,6 +58,7 @@ class ChatServer:
     settings: SpokeSettings
     chat: ChatSettings
     enrolment: Callable[[], Enrolment]
+    key: KeyPair
     epoch: int
     host: SkillHost
     clock: HubClock
@@ -126,7 +129,7 @@ class ChatServer:
             )
             stack.callback(skills.close)
             tasks = await stack.enter_async_context(open_tasks())
-            health = HubHealth(self.enrolment, settings=self.chat, tasks=tasks)
+            health = HubHealth(self.enrolment, key=self.key, settings=self.chat, tasks=tasks)
             stack.callback(health.close)
             sync = Sync(record, health)
             tasks.create_task(sync.run(), name="sync")

@@ -1,19 +1,33 @@
 """A connection to the hub: one request after another, each answer read as it arrives."""
 
 import asyncio
+import base64
+import binascii
 import json
+import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
+from urllib.parse import SplitResult
 
 import h11
 from pydantic import SecretStr
 
-from contracts.errors import HubBroken, HubUnreachable
+from contracts.errors import HubBroken, HubUnreachable, HubUntrusted
+from contracts.joining import challenge_document
 from contracts.wire import Json
+from identity.keys import KeyPair, PublicKey
+from identity.proofs import make_proof
 
+WELL_KNOWN: Final = "/.well-known/strawberry"
+
+TRY_LATER: Final = (429, 500, 502, 503, 504)
+"""HTTP statuses of a hub that is up and cannot answer now."""
+
+_MAX_CARD: Final = 65_536
 _PIECE: Final = 65_536
 _MAX_EVENT: Final = 4 * 1024 * 1024
 """Bytes of one event of a stream; a tool's output and a person's text are smaller."""
@@ -33,13 +47,24 @@ class Received:
     headers: Mapping[str, str]
     at: float
 
+    @property
+    def clock_ahead_s(self) -> float | None:
+        """How far the hub's clock is ahead of this machine's, to about a second; None without a ``Date``."""
+        try:
+            there = parsedate_to_datetime(self.headers["date"]).timestamp()
+        except (KeyError, ValueError):
+            return None
+        # The header drops the fraction of the second: on average half a second.
+        return there + 0.5 - self.at
+
 
 class HubConnection:
     """An open connection.
 
     Args:
-        host: Value of the ``Host`` header.
+        url: Scheme and host; the latter is the value of the ``Host`` header.
         base: Path in front of every path.
+        key: This device's key, which proves with each token and body that they are the device's own.
         is_kept: Whether the connection shall stay open after an answer.
     """
 
@@ -48,15 +73,18 @@ class HubConnection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        host: str,
+        url: SplitResult,
         base: str,
+        key: KeyPair | None,
         is_kept: bool,
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._host = host
+        self._url = url
         self._base = base
+        self._key = key
         self._is_kept = is_kept
+        self._ahead_s = 0.0
         self._state = h11.Connection(h11.CLIENT)
 
     async def send(
@@ -67,20 +95,29 @@ class HubConnection:
         *,
         bearer: SecretStr | None = None,
         headers: Mapping[str, str] | None = None,
+        is_last: bool | None = None,
     ) -> Received:
         """Send a request and return the head of its answer.
+
+        Args:
+            is_last: Whether the connection is closed after it; by default unless it is kept.
 
         Raises:
             HubBroken: If the connection breaks; the hub may have acted on the request.
         """
         # Not escaped, so that three bytes of Chinese do not become six.
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        sent = {"Host": self._host, "Accept": "application/json", **(headers or {})}
+        sent = {"Host": self._url.netloc, "Accept": "application/json", **(headers or {})}
         if body is not None:
             sent |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
-        if bearer is not None:
-            sent["Authorization"] = f"Bearer {bearer.get_secret_value()}"
-        if not self._is_kept:
+        token = bearer.get_secret_value() if bearer is not None else None
+        if token is not None:
+            sent["Authorization"] = f"DPoP {token}"
+        if self._key is not None and (token is not None or body is not None):
+            target = self._url._replace(path=self._base + path).geturl().partition("?")[0]
+            now = time.time() + self._ahead_s
+            sent["DPoP"] = make_proof(self._key, method=method, target=target, token=token, now=now)
+        if is_last if is_last is not None else not self._is_kept:
             sent["Connection"] = "close"
         request = h11.Request(method=method, target=self._base + path, headers=list(sent.items()))
         asked = time.time()
@@ -94,7 +131,31 @@ class HubConnection:
         if not isinstance(head, h11.Response):
             raise HubBroken("the hub closed the connection")
         received = {name.decode(): value.decode("latin-1") for name, value in head.headers}
-        return Received(head.status_code, received, (asked + time.time()) / 2)
+        answer = Received(head.status_code, received, (asked + time.time()) / 2)
+        self._ahead_s = answer.clock_ahead_s or 0.0
+        return answer
+
+    async def check_hub(self, hub_key: PublicKey, hub_id: str) -> None:
+        """Have the server prove that it is the hub, before it is sent anything.
+
+        Raises:
+            HubUntrusted: If it does not.
+            HubBroken: If the connection breaks.
+        """
+        challenge = secrets.token_urlsafe(24)
+        received = await self.send("GET", f"{WELL_KNOWN}?challenge={challenge}", is_last=False)
+        body = await self.json(at_most=_MAX_CARD)
+        if received.status in TRY_LATER:
+            raise HubUnreachable(f"the hub at {self._url.netloc} answered {received.status}")
+        proof = str(body.get("proof") or "") if isinstance(body, dict) else ""
+        document = challenge_document(hub_id=hub_id, challenge=challenge, host=self._url.netloc)
+        if not hub_key.verify(decoded(proof), document):
+            reason = _error_of(body) or "it did not sign the challenge with the hub's key"
+            raise HubUntrusted(
+                f"the server at {self._url.netloc} does not prove to be the hub: {reason}",
+                hint="Another program may listen there. A proxy in between must pass on the header 'Host'.",
+            )
+        self._restart()
 
     async def json(self, *, at_most: int) -> Json:
         """Return the JSON of the answer's body; None where it is none.
@@ -133,13 +194,19 @@ class HubConnection:
 
     def reuse(self) -> bool:
         """Prepare for the next request; return whether there can be one."""
-        if not self._is_kept or self._reader.at_eof() or self._writer.is_closing():
+        if not self._is_kept or not self.is_open:
             return False
+        try:
+            self._restart()
+        except HubBroken:
+            return False
+        return True
+
+    def _restart(self) -> None:
         try:
             self._state.start_next_cycle()
         except h11.LocalProtocolError:
-            return False
-        return True
+            raise HubBroken("the hub closed the connection") from None
 
     @property
     def is_open(self) -> bool:
@@ -183,3 +250,16 @@ def _object(data: bytes) -> dict[str, Any]:
         if isinstance(made, dict):
             return made
     raise HubBroken("what answers does not answer as a hub does")
+
+
+def _error_of(body: Json) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("message") or "") if isinstance(error, dict) else ""
+
+
+def decoded(text: str) -> bytes:
+    """Return what unpadded base64url holds; nothing where it is none."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""

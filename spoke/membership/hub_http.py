@@ -8,22 +8,24 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted
 from contracts.wire import Json
 from identity.certificates import client_context
+from identity.keys import KeyPair, PublicKey
 from spoke.membership.addresses import is_readable
-from spoke.membership.hub_connection import HubConnection, Received
+from spoke.membership.hub_connection import HubConnection
 
 _MAX_ANSWER: Final = 4 * 1024 * 1024
 """Bytes of one answer: a hundred turns of a conversation, with long ones among them."""
 _TIMEOUT_S: Final = 10.0
+_STALE: Final = "stale_proof"
+"""Error code where the hub's clock is another one than it was."""
 
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
@@ -51,6 +53,12 @@ class HubAnswer:
     retry_after_s: float | None = None
 
     @property
+    def code(self) -> str:
+        """Code of an error answer; may be empty."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        return str(error.get("code") or "") if isinstance(error, dict) else ""
+
+    @property
     def error(self) -> tuple[str, str]:
         """Message and hint of an error answer; the message may be empty."""
         error = self.body.get("error") if isinstance(self.body, dict) else None
@@ -69,14 +77,25 @@ class HubHttp:
         url: ``http://host:port`` or ``https://…``, with the base path if there is one.
         ca: PEM of the authority that its certificate must come from; None for the system's.
         verify: False only to fetch what is public and proves itself; no token is sent then.
+        hub: Which hub it is, by its key and id: each new connection has to prove it before it is used. None
+            only to fetch what is public.
+        key: This device's key.
 
     Raises:
         ConfigError: If the address is none of a hub.
     """
 
-    def __init__(self, url: str, *, ca: str | None = None, verify: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ca: str | None = None,
+        verify: bool = True,
+        hub: tuple[PublicKey, str] | None = None,
+        key: KeyPair | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
-        parts = urlsplit(self.url)
+        self._parts = parts = urlsplit(self.url)
         try:
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError:
@@ -84,9 +103,9 @@ class HubHttp:
         if parts.scheme not in ("http", "https") or not self._host:
             raise ConfigError(f"{url!r} is not the address of a hub", hint="Write it as https://host:8443.")
         self.is_secure = parts.scheme == "https"
-        self._name = parts.netloc
-        self._base = parts.path
         self._ca = ca
+        self._hub = hub
+        self._key = key
         self._verify = verify
         self._is_kept = False
         self._idle: HubConnection | None = None
@@ -139,20 +158,28 @@ class HubHttp:
         Raises:
             HubUnreachable: If no answer came; the hub may have acted all the same.
         """
-        if not self._verify and (bearer is not None or body is not None):
+        if (not self._verify or self._hub is None) and (bearer is not None or body is not None):
             raise RuntimeError("nothing is sent over a connection that was not verified")
         try:
-            async with asyncio.timeout(timeout_s), self.connection() as connection:
-                received = await connection.send(method, path, body, bearer=bearer)
-                content = await connection.json(at_most=_MAX_ANSWER)
+            async with asyncio.timeout(timeout_s):
+                answer = await self._request(method, path, body, bearer)
+                if answer.code == _STALE:
+                    # A new connection begins with the time of the hub.
+                    self._close(self._idle)
+                    answer = await self._request(method, path, body, bearer)
         except TimeoutError:
             raise HubUnreachable(
                 f"the hub at {self.url} cannot be reached: no answer within {timeout_s:g} s",
                 hint="Check the address, and that it runs.",
             ) from None
-        return HubAnswer(
-            received.status, content, _ahead(received), _seconds(received.headers.get("retry-after"))
-        )
+        return answer
+
+    async def _request(self, method: str, path: str, body: Json, bearer: SecretStr | None) -> HubAnswer:
+        async with self.connection() as connection:
+            received = await connection.send(method, path, body, bearer=bearer)
+            content = await connection.json(at_most=_MAX_ANSWER)
+        wait_s = _seconds(received.headers.get("retry-after"))
+        return HubAnswer(received.status, content, received.clock_ahead_s, wait_s)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[HubConnection]:
@@ -196,7 +223,17 @@ class HubHttp:
             raise self._untrusted(error) from None
         except OSError as error:
             raise self._unreachable(error) from None
-        return HubConnection(reader, writer, host=self._name, base=self._base, is_kept=self._is_kept)
+        bare = SplitResult(self._parts.scheme, self._parts.netloc, "", "", "")
+        connection = HubConnection(
+            reader, writer, url=bare, base=self._parts.path, key=self._key, is_kept=self._is_kept
+        )
+        if self._hub is not None:
+            try:
+                await connection.check_hub(*self._hub)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
     def _unreachable(self, error: OSError) -> HubUnreachable:
         reason = error.strerror or str(error) or type(error).__name__
@@ -243,15 +280,6 @@ class HubHttp:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
-
-
-def _ahead(received: Received) -> float | None:
-    try:
-        there = parsedate_to_datetime(received.headers["date"]).timestamp()
-    except (KeyError, ValueError):
-        return None
-    # The header drops the fraction of the second: on average half a second.
-    return there + 0.5 - received.at
 
 
 def _seconds(text: str | None) -> float | None:

@@ -22,9 +22,10 @@ from contracts.rates import Backoff
 from identity.files import make_private_directory, only_one
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
+from spoke.membership.hub_connection import TRY_LATER
 from spoke.membership.joining import refusal
 from spoke.membership.refreshing import parsed, refresh, set_clock
-from spoke.membership.trust import TRY_LATER, Hub, meet
+from spoke.membership.trust import Hub, meet
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
@@ -113,7 +114,7 @@ async def _check_may_join(
     stored: Enrolment, url: str, *, key: KeyPair, settings: SpokeSettings, clock: HubClock
 ) -> None:
     """Check that the stored enrolment is for this hub and no longer valid."""
-    hub = await _meet(url, settings)
+    hub = await _meet(url, key, settings)
     path = settings.directory / FILE_NAME
     if (hub.card.hub_id, hub.card.key) != (stored.hub_id, stored.hub_key.kid):
         raise ConfigError(
@@ -134,8 +135,8 @@ async def _check_may_join(
     )
 
 
-async def _meet(url: str, settings: SpokeSettings) -> Hub:
-    return await meet(url, hub_key=settings.hub_key, insecure=settings.insecure, compared=True)
+async def _meet(url: str, key: KeyPair, settings: SpokeSettings) -> Hub:
+    return await meet(url, hub_key=settings.hub_key, key=key, insecure=settings.insecure, compared=True)
 
 
 def _request(name: str, key: KeyPair) -> JoinRequest:
@@ -163,7 +164,7 @@ class _Joining:
 
     async def run(self, show: Callable[[JoinCode], None]) -> tuple[Enrolment, Hub]:
         """Wait for the decision; return the enrolment and the hub whose fingerprint was shown."""
-        hub = await _meet(self._url, self._settings)
+        hub = await _meet(self._url, self._key, self._settings)
         asked = await self._ask(hub)
         for _ in range(_CODES):
             ends_at = time.monotonic() + asked.expires_in_s
@@ -181,7 +182,7 @@ class _Joining:
         while True:
             try:
                 # Verified again: the fingerprint that is compared must be of what is trusted afterwards.
-                hub = await _meet(self._url, self._settings)
+                hub = await _meet(self._url, self._key, self._settings)
                 return hub, await self._ask(hub)
             except HubUntrusted:
                 raise

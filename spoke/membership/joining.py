@@ -18,11 +18,12 @@ from contracts.errors import (
 from contracts.joining import EnrolAnswer
 from contracts.rates import Backoff
 from identity.files import make_private_directory
-from identity.keys import KeyPair, PublicKey
+from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
+from spoke.membership.hub_connection import TRY_LATER
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.refreshing import find_hub, parsed, refresh, set_clock
-from spoke.membership.trust import TRY_LATER, check_address, check_fingerprint, meet
+from spoke.membership.trust import check_address, check_fingerprint, meet
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
 
@@ -67,21 +68,21 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
     directory = make_private_directory(settings.directory)
     path, is_confirmed = directory / FILE_NAME, False
     stored = Enrolment.load(path)
-    if stored is not None:
-        wanted = _checked(stored, settings)
-        found = await _asked(wanted, clock)
-        is_confirmed = found is not None
-        if found is not None and found != stored:
-            _log.info("the hub is at %s, the bus at %s", found.hub_url, ", ".join(found.brokers))
-            found.save(path)
-        stored = found or wanted
-    elif token is None or settings.hub_url is None:
+    if stored is None and (token is None or settings.hub_url is None):
         raise ConfigError(
             f"this device has not joined {settings.hub_url or 'a hub'} yet and has no enrolment token",
             hint="Run 'strawberry spoke join' here; or run 'strawberry devices add NAME' on the hub, then "
             "the printed command here.",
         )
     key = KeyPair.load_or_create(directory / KEY_FILE)
+    if stored is not None:
+        wanted = _checked(stored, settings)
+        found = await _asked(wanted, key, clock)
+        is_confirmed = found is not None
+        if found is not None and found != stored:
+            _log.info("the hub is at %s, the bus at %s", found.hub_url, ", ".join(found.brokers))
+            found.save(path)
+        stored = found or wanted
     if token is None or (stored is not None and stored.was_invited_by(token)):
         assert stored is not None
         return _identity(key, stored, settings, is_confirmed=is_confirmed)
@@ -90,7 +91,7 @@ async def join(settings: SpokeSettings, *, token: SecretStr | None, clock: HubCl
         # The hub is known: what answers at the new address must have the same key.
         settings = settings.model_copy(update={"hub_key": stored.hub_key.kid, "insecure": stored.insecure})
     try:
-        enrolment = await _enrol(url, token=token, key=key.public, settings=settings, clock=clock)
+        enrolment = await _enrol(url, token=token, key=key, settings=settings, clock=clock)
     except Unauthorized as error:
         if stored is None:
             raise
@@ -133,10 +134,10 @@ def _checked(stored: Enrolment, settings: SpokeSettings) -> Enrolment:
     return stored.model_copy(update={"hub_url": url})
 
 
-async def _asked(stored: Enrolment, clock: HubClock) -> Enrolment | None:
+async def _asked(stored: Enrolment, key: KeyPair, clock: HubClock) -> Enrolment | None:
     """Ask the hub for the bus; return None if it does not answer."""
     try:
-        hub = await find_hub(stored, timeout_s=_ASK_S)
+        hub = await find_hub(stored, key=key, timeout_s=_ASK_S)
         return await refresh(stored, hub, clock=clock, timeout_s=_ASK_S)
     except StrawberryError as error:
         _log.info("using the stored enrolment: %s", error)
@@ -144,14 +145,15 @@ async def _asked(stored: Enrolment, clock: HubClock) -> Enrolment | None:
 
 
 async def _enrol(
-    url: str, *, token: SecretStr, key: PublicKey, settings: SpokeSettings, clock: HubClock
+    url: str, *, token: SecretStr, key: KeyPair, settings: SpokeSettings, clock: HubClock
 ) -> Enrolment:
     """Enrol with a hub; retry until it answers. The token is sent only to the verified hub."""
     backoff = Backoff(settings.retry_s, settings.retry_max_s)
     while True:
         try:
-            hub = await meet(url, hub_key=settings.hub_key, insecure=settings.insecure)
-            answer = await hub.http.post(_ENROL, {"token": token.get_secret_value(), "public_key": key.jwk()})
+            hub = await meet(url, hub_key=settings.hub_key, key=key, insecure=settings.insecure)
+            body = {"token": token.get_secret_value(), "public_key": key.public.jwk()}
+            answer = await hub.http.post(_ENROL, body)
             if answer.status not in TRY_LATER:
                 break
             reason = answer.error[0] or f"the hub at {hub.http.url} answered {answer.status}"
@@ -168,7 +170,7 @@ async def _enrol(
     return Enrolment.of(
         parsed(EnrolAnswer, hub, answer.body),
         hub=hub,
-        key=key,
+        key=key.public,
         invitation=token,
         insecure=settings.insecure,
         now=clock.now(),

@@ -19,6 +19,7 @@ from bus.link import Link, LinkSettings
 from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.joining import Bus
 from contracts.rates import Backoff, jittered
+from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.refreshing import due_at, find_hub, refresh, renewed
 from spoke.presence.clock import HubClock
@@ -43,6 +44,7 @@ class Membership:
 
     Args:
         enrolment: The stored enrolment.
+        key: This device's key.
         is_confirmed: Whether the hub has just confirmed it.
 
     Attributes:
@@ -51,9 +53,16 @@ class Membership:
     """
 
     def __init__(
-        self, enrolment: Enrolment, *, settings: SpokeSettings, clock: HubClock, is_confirmed: bool
+        self,
+        enrolment: Enrolment,
+        *,
+        key: KeyPair,
+        settings: SpokeSettings,
+        clock: HubClock,
+        is_confirmed: bool,
     ) -> None:
         self.enrolment = enrolment
+        self._key = key
         self.problem: str | None = None
         self._settings = settings
         self._clock = clock
@@ -112,7 +121,7 @@ class Membership:
         """Ask the hub for the bus, with the newest token, and apply its answer."""
         async with self._asking:
             try:
-                hub = await find_hub(self.enrolment)
+                hub = await find_hub(self.enrolment, key=self._key)
                 with self._off_the_bus():
                     found = await refresh(self.enrolment, hub, clock=self._clock, timeout_s=_USE_S)
             except Unauthorized as error:
@@ -164,7 +173,7 @@ class Membership:
         """Fetch the next token and store it; `ask` then uses it."""
         try:
             async with self._asking:
-                hub = await find_hub(self.enrolment)
+                hub = await find_hub(self.enrolment, key=self._key)
                 self._keep(await renewed(self.enrolment, hub, clock=self._clock))
         except Unauthorized as error:
             self._rejected(error)

@@ -13,6 +13,7 @@ from contracts.claims import Claims
 from contracts.errors import InvalidMessage, Unauthorized
 from contracts.joining import DeviceBus, DeviceTokens
 from contracts.wire import Part
+from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubAnswer
 from spoke.membership.trust import Hub, meet, no_hub
@@ -33,8 +34,11 @@ _SPREAD: Final = 1 / 10
 Answer = TypeVar("Answer", bound=Part)
 
 
-async def find_hub(enrolment: Enrolment, *, timeout_s: float = 10.0) -> Hub:
+async def find_hub(enrolment: Enrolment, *, key: KeyPair, timeout_s: float = 10.0) -> Hub:
     """Reach the hub that this device has joined, and verify its key.
+
+    Args:
+        key: This device's key.
 
     Raises:
         HubUnreachable: If it does not answer, or its certificate is not valid.
@@ -42,7 +46,11 @@ async def find_hub(enrolment: Enrolment, *, timeout_s: float = 10.0) -> Hub:
         InvalidMessage: If the server is not a hub.
     """
     hub = await meet(
-        enrolment.hub_url, hub_key=enrolment.hub_key.kid, insecure=enrolment.insecure, timeout_s=timeout_s
+        enrolment.hub_url,
+        hub_key=enrolment.hub_key.kid,
+        key=key,
+        insecure=enrolment.insecure,
+        timeout_s=timeout_s,
     )
     if hub.card.hub_id != enrolment.hub_id:
         raise InvalidMessage(f"{hub.http.url} is now the hub {hub.card.hub_id}, not {enrolment.hub_id}")

@@ -1,7 +1,5 @@
 """Verification of a hub: its key is checked before anything secret is sent to it."""
 
-import base64
-import binascii
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -10,15 +8,11 @@ from pydantic import ValidationError
 
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage
 from contracts.joining import HubCard, ca_document
-from identity.keys import PublicKey
+from identity.keys import KeyPair, PublicKey
+from spoke.membership.hub_connection import TRY_LATER, WELL_KNOWN, decoded
 from spoke.membership.hub_http import HubAnswer, HubHttp
 
 _log = logging.getLogger(__name__)
-
-WELL_KNOWN: Final = "/.well-known/strawberry"
-
-TRY_LATER: Final = (429, 500, 502, 503, 504)
-"""HTTP statuses of a hub that is up and cannot answer now."""
 
 _WHICH_KEY: Final = (
     "The connection may be intercepted, or this is another hub: compare with what 'strawberry devices add' "
@@ -45,6 +39,7 @@ async def meet(
     url: str,
     *,
     hub_key: str | None,
+    key: KeyPair,
     insecure: bool = False,
     compared: bool = False,
     timeout_s: float = 10.0,
@@ -56,6 +51,7 @@ async def meet(
 
     Args:
         hub_key: Fingerprint that the hub's key must have; None accepts any.
+        key: This device's key.
         insecure: Whether plain ``http`` to another machine is allowed.
         compared: Whether a person compares the fingerprint with the one that the hub shows.
 
@@ -71,7 +67,8 @@ async def meet(
     if hub_key is not None:
         check_fingerprint(hub_key, card.key, url=asking.url, hint=_WHICH_KEY)
     ca = _vouched(card, url=asking.url)
-    return Hub(card, ca, HubHttp(url, ca=ca if is_by_key else None))
+    hub = (PublicKey.from_jwk(card.hub_key), card.hub_id)
+    return Hub(card, ca, HubHttp(url, ca=ca if is_by_key else None, hub=hub, key=key))
 
 
 def check_address(url: str, *, insecure: bool) -> None:
@@ -115,7 +112,7 @@ def _card(url: str, answer: HubAnswer) -> HubCard:
         card = HubCard.model_validate(answer.body)
     except ValidationError:
         raise InvalidMessage(f"{url} is not a Strawberry hub", hint="Check the address.") from None
-    if card.hub_key and PublicKey.from_jwk(card.hub_key).kid != card.key:
+    if PublicKey.from_jwk(card.hub_key).kid != card.key:
         raise InvalidMessage(
             f"the key that the hub {url} sent does not match its fingerprint", hint=_WHICH_KEY
         )
@@ -126,17 +123,10 @@ def _vouched(card: HubCard, *, url: str) -> str | None:
     """Return the certificate authority of a card after checking the hub's signature of it."""
     if card.ca is None:
         return None
-    signature = _decoded(card.ca_signature or "")
+    signature = decoded(card.ca_signature or "")
     document = ca_document(hub_id=card.hub_id, ca=card.ca)
-    if not card.hub_key or not PublicKey.from_jwk(card.hub_key).verify(signature, document):
+    if not PublicKey.from_jwk(card.hub_key).verify(signature, document):
         raise ConfigError(
             f"the certificate authority of {url} is not signed by the hub's key", hint=_WHICH_KEY
         )
     return card.ca
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return b""

@@ -1,6 +1,7 @@
 """A device that has joined like any other, and from then on says what a test wants it to say."""
 
 import hashlib
+import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -11,8 +12,10 @@ from contracts.presence import DeviceStatus
 from contracts.registration import Registration
 from identity.envelope import Seal
 from identity.keys import KeyPair
+from identity.proofs import make_proof
 from tests.e2e.bus import Bus
 from tests.e2e.house import House
+from tests.proofs import proof_of
 
 _LAST_EPOCH = 2**53 - 1
 
@@ -39,7 +42,8 @@ class HostileDevice:
         key = KeyPair.generate()
         added = house.ask("/api/devices", {"name": name})
         body = {"token": added["token"], "public_key": key.public.jwk()}
-        joined = httpx.post(f"{house.url}/api/devices/enrol", json=body).raise_for_status().json()
+        answer = httpx.post(f"{house.url}/api/devices/enrol", json=body, auth=proof_of(key))
+        joined = answer.raise_for_status().json()
         bus = Bus(house.broker_url, joined["device"], joined["bus_token"], filters=("hub/+/status",))
         return cls(joined["device"], joined["token"], Seal(joined["hub_id"], key), bus)
 
@@ -57,8 +61,9 @@ class HostileDevice:
 
     def headers(self, method: str, url: str) -> dict[str, str]:
         """Return what goes with a request of its own to the hub."""
-        del method, url
-        return {"authorization": f"Bearer {self.token}"}
+        target = url.partition("?")[0]
+        proof = make_proof(self.seal.key, method=method, target=target, token=self.token, now=time.time())
+        return {"authorization": f"DPoP {self.token}", "dpop": proof}
 
     def status_of(self, document: dict[str, Any]) -> dict[str, Any]:
         """Make a status the latest one of this device, with all that it has registered."""

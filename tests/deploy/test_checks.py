@@ -34,7 +34,7 @@ def hub() -> Iterator[StandInHub]:
 def _checks(home: Home) -> dict[str, Check]:
     enrolment = read_enrolment(home)
     assert enrolment is not None
-    return {each.check: each for each in check_spoke(enrolment)}
+    return {each.check: each for each in check_spoke(home, enrolment)}
 
 
 async def _joined(hub: StandInHub, directory: Path) -> Home:

@@ -1,6 +1,7 @@
 """What lets in on the bus stands in no log at debug level, in no process list, and in no file of ours."""
 
 import json
+import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from identity.keys import KeyPair
+from identity.proofs import make_proof
 from tests.e2e.house import House, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.forkserver import SCRIPT
@@ -21,9 +23,10 @@ pytestmark = pytest.mark.slow
 HOUSE_PASSWORD = "an ordinary password of this house"
 
 
-def _post(house: House, path: str, body: object) -> dict[str, object]:
+def _post(house: House, path: str, body: object, key: KeyPair) -> dict[str, object]:
+    proof = make_proof(key, method="POST", target=house.url + path, token=None, now=time.time())
     request = urllib.request.Request(
-        house.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        house.url + path, json.dumps(body).encode(), {"Content-Type": "application/json", "DPoP": proof}
     )
     with urllib.request.urlopen(request, timeout=30) as response:
         answer: dict[str, object] = json.load(response)
@@ -33,18 +36,18 @@ def _post(house: House, path: str, body: object) -> dict[str, object]:
 def _join_by_code(house: House) -> set[str]:
     """Ask, be approved, and get the enrolment; gives the secrets of all that."""
     key = KeyPair.generate()
-    asked = _post(house, "/api/devices/join", {"name": "Kitchen Pi", "public_key": key.public.jwk()})
+    asked = _post(house, "/api/devices/join", {"name": "Kitchen Pi", "public_key": key.public.jwk()}, key)
     poll = {"secret": asked["secret"]}
-    assert _post(house, "/api/devices/join/poll", poll)["state"] == "waiting"
+    assert _post(house, "/api/devices/join/poll", poll, key)["state"] == "waiting"
     assert house.cli("devices", "approve", str(asked["code"]), "--yes", "--debug").returncode == 0
-    enrolment = wait_for(lambda: _enrolment(house, poll), what="the next question to be allowed")
-    return {str(asked["secret"]), str(enrolment["token"])}
+    enrolment = wait_for(lambda: _enrolment(house, poll, key), what="the next question to be allowed")
+    return {str(asked["secret"]), str(enrolment["token"]), str(enrolment["bus_token"])}
 
 
-def _enrolment(house: House, poll: object) -> dict[str, object] | None:
+def _enrolment(house: House, poll: object, key: KeyPair) -> dict[str, object] | None:
     """Ask once more; None where that is too soon."""
     try:
-        enrolment = _post(house, "/api/devices/join/poll", poll)["enrolment"]
+        enrolment = _post(house, "/api/devices/join/poll", poll, key)["enrolment"]
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != HTTPStatus.TOO_MANY_REQUESTS:

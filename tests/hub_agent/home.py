@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +31,7 @@ from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.proofs import Authorization, proof_of
 from tests.requirements import require
 
 EPOCH = 1_000
@@ -57,6 +58,7 @@ class Home:
     broker_url: str
     stack: AsyncExitStack
     kind: BusKind = "embedded"
+    keys: dict[str, KeyPair] = field(default_factory=dict)
 
     @property
     def admin_token(self) -> str:
@@ -65,9 +67,9 @@ class Home:
 
     def client(self, token: str | None = None, **headers: str) -> httpx.AsyncClient:
         """A client of the hub's; to be entered."""
-        given = {"authorization": f"Bearer {token or self.admin_token}", **headers}
+        auth = Authorization(token or self.admin_token, self.keys)
         # No TLS: a client would spend more time on loading authorities than on its requests.
-        return httpx.AsyncClient(base_url=self.hub.url, headers=given, timeout=30, verify=False)
+        return httpx.AsyncClient(base_url=self.hub.url, headers=headers, auth=auth, timeout=30, verify=False)
 
     async def token(self, user: User | None = None, *, scopes: tuple[Scope, ...] = SCOPES) -> str:
         """A new token of a user."""
@@ -94,7 +96,8 @@ class Home:
         async with self.client() as client:
             added = (await client.post("/api/devices", json={"name": name, "trusted": trusted})).json()
             body = {"token": added["token"], "public_key": key.public.jwk()}
-            joined = (await client.post("/api/devices/enrol", json=body)).json()
+            joined = (await client.post("/api/devices/enrol", json=body, auth=proof_of(key))).json()
+        self.keys[key.kid] = key
         device, token, bus_token = joined["device"], joined["token"], joined["bus_token"]
         link = await self.stack.enter_async_context(linked(self.login(device, bus_token)))
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))

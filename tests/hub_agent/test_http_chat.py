@@ -117,11 +117,11 @@ async def test_who_asks_for_the_usage_gets_it_in_the_stream(thinking: Home, mode
 @pytest.mark.parametrize("kind", ["tensorzero", "direct"])
 async def test_a_spokes_gateway_takes_the_hub_for_a_model(home: Home, kind: GatewayKind) -> None:
     lamp = LampSkill()
-    device = await home.device("Bedroom PC", lamp)
+    await home.device("Bedroom PC", lamp)
     entry = ModelEntry(
         name="hub", provider="openai", model="strawberry", base_url=f"{home.hub.url}/v1", api_key_env="X"
     )
-    models = Models(usable=(Model(entry, SecretStr(device.token)),))
+    models = Models(usable=(Model(entry, SecretStr(await home.token())),))
     tool = ToolSpec("python_exec", Prompt("Run code."), {"type": "object", "properties": {}})
     request = ModelRequest("You run offline.", (UserMessage(Prompt("turn on the lamp")),), (tool,))
     async with open_gateway(models, kind=kind) as gateway:

@@ -9,6 +9,7 @@ from sqlmodel import col, select
 from agent_core.skills.skill import skill_method
 from hub_registry.access.tokens import TokenRequest
 from hub_registry.storage.tables import AuditRow, now
+from identity.keys import KeyPair
 from tests.hub_agent.home import Home, wait_for
 from tests.hub_agent.skills import AnywhereSkill, LampSkill, LockSkill, SlowSkill
 from tests.hub_registry.spokes import eventually
@@ -194,9 +195,16 @@ async def test_a_device_cannot_confirm_what_its_owner_was_asked(home: Home) -> N
     await home.device("Door Pi", lock)
     registry = home.hub.registry
     remote = await registry.add_device("Remote", owner=registry.admin.id)
+    key = KeyPair.generate()
+    home.keys[key.kid] = key
     token = await registry.authority.issue(
         TokenRequest(
-            kind="device", subject=remote.id, owner=registry.admin.id, scopes=("call",), lifetime_s=600
+            kind="device",
+            subject=remote.id,
+            owner=registry.admin.id,
+            scopes=("call",),
+            lifetime_s=600,
+            key=key.public,
         )
     )
     body = call("Door Pi", "LockSkill.unlock", door="front")

@@ -15,6 +15,7 @@ from hub_agent.chat.record import ConversationRecord
 from hub_registry.storage.store import Store, open_store
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
+from tests.proofs import proof_of
 
 ANN, BOB = "ann", "bob"
 KITCHEN, HALL = "key of kitchen", "key of hall"
@@ -242,7 +243,7 @@ async def test_a_device_that_was_removed_and_joins_again_with_its_key_has_its_co
         await client.delete(f"/api/devices/{device.id}")
         added = (await client.post("/api/devices", json={"name": "Kitchen"})).json()
         body = {"token": added["token"], "public_key": device.key.public.jwk()}
-        joined = (await client.post("/api/devices/enrol", json=body)).json()
+        joined = (await client.post("/api/devices/enrol", json=body, auth=proof_of(device.key))).json()
     assert joined["device"] != device.id
     async with home.client(joined["token"]) as again:
         assert [each["id"] for each in (await again.get("/api/conversations")).json()] == ["c"]

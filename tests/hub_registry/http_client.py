@@ -16,6 +16,8 @@ from hub_registry.access.tokens import TokenRequest
 from hub_registry.bus.purging import Purged
 from hub_registry.http import make_routes
 from hub_registry.registry import Registry
+from identity.keys import KeyPair
+from tests.proofs import Authorization
 
 
 class Remover:
@@ -44,9 +46,13 @@ class Client:
     def __init__(self, http: httpx.AsyncClient, registry: Registry) -> None:
         self.http = http
         self.registry = registry
+        self.keys: dict[str, KeyPair] = {}
 
     async def token(self, user: User | None = None, *scopes: Scope, kind: PrincipalKind = "user") -> str:
-        user = user or self.registry.admin
+        user, key = user or self.registry.admin, None
+        if kind == "device":
+            key = KeyPair.generate()
+            self.keys[key.kid] = key
         return await self.registry.authority.issue(
             TokenRequest(
                 kind=kind,
@@ -54,12 +60,13 @@ class Client:
                 owner=user.id,
                 scopes=scopes or SCOPES,
                 lifetime_s=60,
+                key=key.public if key else None,
             )
         )
 
     async def __call__(self, method: str, path: str, body=None, *, token: str | None = None, status=200):
-        headers = {"authorization": f"Bearer {token or await self.token()}"}
-        answer = await self.http.request(method, path, json=body, headers=headers)
+        auth = Authorization(token or await self.token(), self.keys)
+        answer = await self.http.request(method, path, json=body, auth=auth)
         assert answer.status_code == status, answer.text
         return answer.json() if answer.content else None
 

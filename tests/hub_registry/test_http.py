@@ -1,9 +1,18 @@
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import httpx
+import jwt
 import pytest
 
 from agent_core.search.directory import RegisteredSkill
+from contracts.claims import Claims
+from contracts.joining import HubCard, challenge_document
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair
+from identity.proofs import make_proof
 from tests.hub_registry.spokes import registration
+from tests.proofs import proof_of
 
 
 async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_key):
@@ -16,8 +25,9 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
     assert added["reachable"]
     assert added["token"] not in added["command"]
 
-    body = {"token": added["token"], "public_key": KeyPair.generate().public.jwk()}
-    answer = await client.http.post("/api/devices/enrol", json=body)
+    key = KeyPair.generate()
+    body = {"token": added["token"], "public_key": key.public.jwk()}
+    answer = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
     joined = answer.json()
     token, bus_token = joined.pop("token"), joined.pop("bus_token")
     assert client.registry.authority.check(token).sub == "bedroom_pc"
@@ -38,14 +48,18 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
             "floor": None,
         },
     }
-    again = await client.http.post("/api/devices/enrol", json=body)
+    again = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
     assert again.status_code == 401
     assert again.json()["error"]["message"] == "the enrolment token was used already"
 
 
 async def test_guessing_enrolment_tokens_is_soon_refused(client):
-    body = {"token": "x.y", "public_key": KeyPair.generate().public.jwk()}
-    answers = [(await client.http.post("/api/devices/enrol", json=body)).status_code for _ in range(5)]
+    key = KeyPair.generate()
+    body = {"token": "x.y", "public_key": key.public.jwk()}
+    answers = [
+        (await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))).status_code
+        for _ in range(5)
+    ]
     assert answers == [401, 401, 401, 429, 429]
 
 
@@ -78,8 +92,9 @@ async def test_a_revoked_device_stays_listed_and_can_be_invited_anew(client):
     await client("POST", "/api/devices", {"name": "TV"})
     assert (await client("POST", "/api/devices/tv/revoke"))["state"] == "revoked"
     invitation = await client("POST", "/api/devices/tv/invitations")
-    body = {"token": invitation["token"], "public_key": KeyPair.generate().public.jwk()}
-    assert (await client.http.post("/api/devices/enrol", json=body)).status_code == 200
+    key = KeyPair.generate()
+    body = {"token": invitation["token"], "public_key": key.public.jwk()}
+    assert (await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))).status_code == 200
     (listed,) = await client("GET", "/api/devices")
     assert listed["state"] == "offline"
 
@@ -146,6 +161,55 @@ async def test_what_is_no_token_is_refused(client, header):
     answer = await client.http.get("/api/devices", headers={"authorization": header})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "unauthorized"
+
+
+async def test_a_token_of_a_device_counts_only_with_a_proof_of_its_key(client):
+    token, key = await client.token(kind="device"), KeyPair.generate()
+    own = client.keys[Claims.model_validate(jwt.decode(token, options={"verify_signature": False})).cnf.jkt]
+    url, present = f"{client.http.base_url}/api/skills", time.time()
+
+    async def refusal(by: KeyPair, *, scheme: str = "DPoP", **changes) -> str:
+        made = {"method": "GET", "target": url, "token": token, "now": present, **changes}
+        headers = {"authorization": f"{scheme} {token}", "dpop": make_proof(by, **made)}
+        answers = [await client.http.get("/api/skills", headers=headers) for _ in range(2)]
+        assert answers[1].status_code == 401
+        return "" if answers[0].status_code == 200 else answers[0].json()["error"]["message"]
+
+    assert await refusal(own) == ""  # and refused the second time
+    assert "counts only with a proof" in await refusal(own, scheme="Bearer")
+    assert "another key" in await refusal(key)
+    assert "another token" in await refusal(own, token="another")
+    assert "is for 'POST'" in await refusal(own, method="POST")
+    assert "/api/bus" in await refusal(own, target=url.replace("skills", "bus"))
+    assert "not now" in await refusal(own, now=present - 120)
+    assert "http://[" in await refusal(own, target="http://[")
+
+
+async def test_a_key_under_which_anything_can_be_signed_does_not_join(client):
+    added = await client("POST", "/api/devices", {"name": "TV"})
+    key = KeyPair.generate()
+    for point in (b"\1" + bytes(31), bytes(32), b"\xec" + b"\xff" * 30 + b"\x7f"):
+        jwk = {"kty": "OKP", "crv": "Ed25519", "x": urlsafe_b64encode(point).rstrip(b"=").decode()}
+        body = {"token": added["token"], "public_key": jwk}
+        answer = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
+        assert (answer.status_code, answer.json()["error"]["message"]) == (
+            422,
+            "the key is not a safe Ed25519 key",
+        )
+    body = {"token": added["token"], "public_key": KeyPair.generate().public.jwk()}
+    for auth in (None, proof_of(key)):
+        assert (await client.http.post("/api/devices/enrol", json=body, auth=auth)).status_code == 401
+
+
+async def test_the_hub_proves_that_it_answers(client, hub_key):
+    async def proof(challenge: str) -> httpx.Response:
+        return await client.http.get("/.well-known/strawberry", params={"challenge": challenge})
+
+    card = HubCard.model_validate((await proof("c" * 22)).json())
+    host = client.http.base_url.netloc.decode()
+    document = challenge_document(hub_id=card.hub_id, challenge="c" * 22, host=host)
+    assert hub_key.public.verify(urlsafe_b64decode(card.proof + "=="), document)
+    assert (await proof("short")).status_code == 422
 
 
 async def test_a_device_renews_its_token_and_a_person_does_not(client):

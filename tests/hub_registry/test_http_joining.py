@@ -2,6 +2,7 @@
 
 from base64 import urlsafe_b64decode
 
+import httpx
 import pytest
 
 from contracts.errors import Unauthorized
@@ -15,6 +16,7 @@ from contracts.joining import (
     join_fingerprint,
 )
 from identity.keys import KeyPair, PublicKey
+from tests.proofs import proof_of
 
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 LOGIN = {"username": "home", "password": "swordfish"}
@@ -24,10 +26,14 @@ def request(key: KeyPair, name: str = "Bedroom PC") -> dict[str, object]:
     return {"name": name, "public_key": key.public.jwk()}
 
 
+async def ask(client, key: KeyPair) -> httpx.Response:
+    return await client.http.post("/api/devices/join", json=request(key), auth=proof_of(key))
+
+
 @pytest.mark.parametrize("registry_settings", [{"ca": CA}], indirect=True)
 async def test_a_device_joins_by_code_and_is_told_all_it_needs(client, hub_key):
     key = KeyPair.generate()
-    asked = JoinAsked.model_validate((await client.http.post("/api/devices/join", json=request(key))).json())
+    asked = JoinAsked.model_validate((await ask(client, key)).json())
     (waiting,) = await client("GET", "/api/devices/join")
     fingerprint = join_fingerprint(hub_key=hub_key.kid, device_key=key.kid, ca=CA)
     assert (waiting["code"], waiting["name"], waiting["fingerprint"]) == (
@@ -58,7 +64,7 @@ async def test_a_device_joins_by_code_and_is_told_all_it_needs(client, hub_key):
 
 
 async def test_an_admin_turns_a_device_away(client):
-    asked = (await client.http.post("/api/devices/join", json=request(KeyPair.generate()))).json()
+    asked = (await ask(client, KeyPair.generate())).json()
     await client("DELETE", f"/api/devices/join/{asked['code']}", status=204)
     answer = await client.http.post("/api/devices/join/poll", json={"secret": asked["secret"]})
     assert answer.json() == {"state": "refused", "enrolment": None}
@@ -66,7 +72,7 @@ async def test_an_admin_turns_a_device_away(client):
 
 
 async def test_wrong_secrets_are_unknown_and_polling_too_often_is_throttled(client):
-    asked = (await client.http.post("/api/devices/join", json=request(KeyPair.generate()))).json()
+    asked = (await ask(client, KeyPair.generate())).json()
     answers = [
         (await client.http.post("/api/devices/join/poll", json={"secret": secret})).status_code
         for secret in ("wrong", asked["secret"], asked["secret"])
@@ -106,8 +112,10 @@ async def test_the_login_of_a_shared_broker_is_for_those_who_have_joined(client)
     assert "swordfish" not in repr(bus)
 
     added = await client("POST", "/api/devices", {"name": "TV"})
-    body = {"token": added["token"], "public_key": KeyPair.generate().public.jwk()}
-    joined = EnrolAnswer.model_validate((await client.http.post("/api/devices/enrol", json=body)).json())
+    key = KeyPair.generate()
+    body = {"token": added["token"], "public_key": key.public.jwk()}
+    enrolled = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
+    joined = EnrolAnswer.model_validate(enrolled.json())
     assert joined.login == bus.login
 
 

@@ -85,11 +85,18 @@ class FalteringHub:
         await self._answer(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, _, query = head.split(" ", 2)[1].partition("?")
+        if query:
+            host = head.partition("Host: ")[2].partition("\r\n")[0]
+            card = json.dumps(StandInHub(brokers=[], key=self.key).challenged(query, host)).encode()
+            writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(card)}\r\n\r\n".encode() + card)
+            await self._answer(reader, writer)
+            return
+        head = head.lower()
         if "content-length: " in head:
             await reader.readexactly(int(head.partition("content-length: ")[2].split("\r\n")[0]))
-        path = head.split(" ", 2)[1]
-        end = next(each for each in (PUSH, CARD, CHAT, CANCEL) if path.endswith(each))
+        end = next(each for each in (PUSH, CARD, CHAT, CANCEL) if first.endswith(each))
         self.seen.append(end)
         if end in self.hangs:
             await self.go.wait()

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from contracts.claims import Claims
-from contracts.errors import Unauthorized
+from contracts.errors import StaleProof, Unauthorized
 from contracts.joining import (
     Bus,
     DeviceTokens,
@@ -26,11 +27,13 @@ from contracts.joining import (
     JoinState,
     Login,
     ca_document,
+    challenge_document,
     join_fingerprint,
 )
 from contracts.wire import Json
 from identity import tokens
 from identity.keys import KeyPair, PublicKey
+from identity.proofs import ProofCheck
 from tests.ports import free_port
 
 HUB = "home-1"
@@ -109,6 +112,7 @@ class StandInHub:
     outages: int = 0
     rushed: int = 0
     port: int = 0
+    proofs: ProofCheck | None = None
 
     @property
     def url(self) -> str:
@@ -169,6 +173,21 @@ class StandInHub:
             told = {"code": "unauthorized", "message": error.message, "hint": error.hint}
             return 401, {"error": told}
         return 200, answered.model_dump(mode="json") if hasattr(answered, "model_dump") else answered
+
+    def challenged(self, query: str, host: str) -> dict[str, Any]:
+        """The card with the proof that this hub answers."""
+        challenge = query.removeprefix("challenge=")
+        signed = self.key.sign(challenge_document(hub_id=HUB, challenge=challenge, host=host))
+        proof = base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
+        return self._card().model_dump(mode="json") | {"proof": proof}
+
+    def require_proof(self, method: str, path: str, bearer: str, proof: str) -> None:
+        """Check the proof of a device that shows a token."""
+        claims = tokens.verify(bearer, key=self.key.public, hub_id=HUB, audience="http", now=0)
+        self.proofs = self.proofs or ProofCheck(clock=lambda: self.now)
+        if claims.cnf is not None:
+            is_target = lambda url: urlsplit(url).path == path  # noqa: E731
+            self.proofs.check(proof, method=method, is_target=is_target, token=bearer, key_id=claims.cnf.jkt)
 
     def _card(self) -> HubCard:
         document = ca_document(hub_id=HUB, ca=self.ca or "")
@@ -250,6 +269,8 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
     """Serve the stand-in over HTTP, on the given port, or on one that stays free when this ends."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             self._respond({})
 
@@ -257,12 +278,17 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
             self._respond(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def _respond(self, body: dict[str, Any]) -> None:
-            hub.requests.append(self.path)
-            fault = hub.fault(self.path)
+            path, _, query = self.path.partition("?")
+            hub.requests.append(path)
+            fault = hub.fault(path)
+            self.close_connection = self.close_connection or bool(fault.ignore or fault.lose)
             if fault.ignore:
                 fault.ignore -= 1
                 return
-            status, answer = self._answer(body)
+            if query:
+                status, answer = 200, hub.challenged(query, self.headers["Host"])
+            else:
+                status, answer = self._answer(body)
             if fault.hold is not None:
                 fault.held.set()
                 fault.hold.wait(30)
@@ -283,7 +309,13 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
             if hub.rushed:
                 hub.rushed -= 1
                 return 429, {"error": {"code": "too_many_requests", "message": "too often"}}
-            bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            bearer = self.headers.get("Authorization", "").removeprefix("DPoP ")
+            if bearer:
+                try:
+                    hub.require_proof(self.command, self.path, bearer, self.headers["DPoP"])
+                except Unauthorized as error:
+                    code = "stale_proof" if isinstance(error, StaleProof) else "unauthorized"
+                    return 401, {"error": {"code": code, "message": error.message}}
             return hub.answer(self.path, body, bearer)
 
         def log_message(self, *_: Any) -> None:

@@ -13,6 +13,7 @@ from chat.tasks import open_tasks
 from chat.turns import Turn
 from contracts.chat import ChatRequest, TurnEvent, TurnFinal
 from contracts.errors import NotServed, StrawberryError, Unsure
+from identity.keys import KeyPair
 from spoke.chat.hub_health import HubHealth
 from spoke.chat.hub_turn import HubTurns
 from spoke.membership.hub_http import HubHttp
@@ -100,7 +101,7 @@ async def asking(hub: FalteringHub, *, retry_s: float = NEVER_S) -> AsyncIterato
             await HubHttp(hub.url, verify=hub.tls is None).get(PUSH, timeout_s=HUB_S)
 
     async with open_tasks() as tasks:
-        health = HubHealth(lambda: hub.enrolment, settings=settings, tasks=tasks)
+        health = HubHealth(lambda: hub.enrolment, key=KeyPair.generate(), settings=settings, tasks=tasks)
         turns = HubTurns(health, settings=settings, push=push)
         yield Asker(hub, turns, SetClock())
 

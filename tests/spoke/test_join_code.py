@@ -175,8 +175,8 @@ async def test_an_enrolment_of_another_hub_than_the_fingerprint_is_of_is_refused
         hub.key = KeyPair.generate()
         hub.joining(shown.code).state = "approved"
         error = await screen.task
-    assert isinstance(error, InvalidMessage)
-    assert "of another hub" in error.message
+    assert isinstance(error, HubUntrusted)
+    assert "does not prove to be the hub" in error.message
     assert not (settings.directory / "enrolment.json").exists()
 
 

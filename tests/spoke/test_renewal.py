@@ -44,6 +44,10 @@ class House:
     place: Place
 
     @property
+    def device_key(self) -> KeyPair:
+        return KeyPair.load(self.settings.directory / "key.pem")
+
+    @property
     def journal(self) -> list[str]:
         return self.place.journal
 
@@ -200,13 +204,13 @@ async def test_a_spoke_that_ends_before_the_answer_gets_in(house: House) -> None
 
 async def test_a_spoke_that_ends_before_it_has_stored_the_answer_gets_in(house: House) -> None:
     stored = await house.enrolled()
-    await renewed(stored, await find_hub(stored), clock=HubClock())
+    await renewed(stored, await find_hub(stored, key=house.device_key), clock=HubClock())
     await gets_in_and_settles(house, stored.token)
 
 
 async def test_a_spoke_that_ends_before_it_has_used_what_it_stored_gets_in(house: House) -> None:
     stored = await house.enrolled()
-    (await renewed(stored, await find_hub(stored), clock=HubClock())).save(
+    (await renewed(stored, await find_hub(stored, key=house.device_key), clock=HubClock())).save(
         house.settings.directory / "enrolment.json"
     )
     await gets_in_and_settles(house, stored.token)
@@ -242,7 +246,7 @@ async def gets_in_and_settles(house: House, old: SecretStr) -> None:
 
 async def test_with_the_hub_away_both_tokens_are_tried_on_the_bus(house: House) -> None:
     stored = await house.enrolled()
-    hub = await find_hub(stored)
+    hub = await find_hub(stored, key=house.device_key)
     pending = await renewed(stored, hub, clock=HubClock())
     pending.save(house.settings.directory / "enrolment.json")
     assert pending.renewed is not None
@@ -259,7 +263,7 @@ async def test_with_the_hub_away_both_tokens_are_tried_on_the_bus(house: House) 
 
 async def test_a_renewed_token_that_the_hub_forgot_gives_way_to_the_old_one(house: House) -> None:
     stored = await house.enrolled()
-    pending = await renewed(stored, await find_hub(stored), clock=HubClock())
+    pending = await renewed(stored, await find_hub(stored, key=house.device_key), clock=HubClock())
     pending.save(house.settings.directory / "enrolment.json")
     assert pending.renewed is not None
     # As after a backup of the hub was restored.

@@ -73,11 +73,11 @@ def enrolment(home: Home, device: Device, url: str = "") -> Enrolment:
 
 
 @asynccontextmanager
-async def spoke_of(directory: Path, known: Enrolment) -> AsyncIterator[Spoke]:
+async def spoke_of(directory: Path, known: Enrolment, key: KeyPair) -> AsyncIterator[Spoke]:
     async with open_tasks() as tasks, AsyncExitStack() as stack:
         opening = open_record(directory, home="home", clock=time.time, recorded=lambda: None)
         record = await stack.enter_async_context(opening)
-        health = HubHealth(lambda: known, settings=ChatSettings(), tasks=tasks)
+        health = HubHealth(lambda: known, key=key, settings=ChatSettings(), tasks=tasks)
         stack.callback(health.close)
         yield Spoke(record, Sync(record, health))
 
@@ -90,7 +90,7 @@ async def at_hub(home: Home, conversation: str = "c") -> list[tuple[str, str | N
 
 async def test_the_outbox_is_pushed_in_order_and_empty_afterwards(home: Home, tmp_path: Path) -> None:
     device = await home.device("Kitchen")
-    async with spoke_of(tmp_path / "spoke", enrolment(home, device)) as spoke:
+    async with spoke_of(tmp_path / "spoke", enrolment(home, device), device.key) as spoke:
         for number in range(250):
             await spoke.says(f"t{number}")
         await spoke.sync.push()
@@ -104,7 +104,7 @@ async def test_a_turn_that_the_hub_cannot_take_keeps_back_no_other(
     home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = await home.device("Kitchen")
-    async with spoke_of(tmp_path / "spoke", enrolment(home, device)) as spoke:
+    async with spoke_of(tmp_path / "spoke", enrolment(home, device), device.key) as spoke:
         await spoke.says("before")
         await spoke.says("huge", answer="x" * 2_000_000)
         await spoke.says("after")
@@ -118,7 +118,10 @@ async def test_what_was_said_elsewhere_comes_into_the_cache_and_what_was_deleted
     home: Home, tmp_path: Path
 ) -> None:
     device = await home.device("Kitchen", LampSkill())
-    async with spoke_of(tmp_path / "spoke", enrolment(home, device)) as spoke, home.client() as owner:
+    async with (
+        spoke_of(tmp_path / "spoke", enrolment(home, device), device.key) as spoke,
+        home.client() as owner,
+    ):
         await spoke.says("here")
         await spoke.says("gone", conversation="d")
         await spoke.sync.push()
@@ -136,7 +139,7 @@ async def test_after_the_hub_was_met_everything_goes_over_one_connection(home: H
     device = await home.device("Kitchen")
     async with (
         Wire(home.hub.http_port).open() as wire,
-        spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url)) as spoke,
+        spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url), device.key) as spoke,
     ):
         await spoke.sync.conversations(limit=1)
         met = wire.opened
@@ -150,7 +153,7 @@ async def test_after_the_hub_was_met_everything_goes_over_one_connection(home: H
 
 async def test_a_token_that_is_revoked_pushes_nothing(home: Home, tmp_path: Path) -> None:
     device = await home.device("Kitchen")
-    async with spoke_of(tmp_path / "spoke", enrolment(home, device)) as spoke:
+    async with spoke_of(tmp_path / "spoke", enrolment(home, device), device.key) as spoke:
         await spoke.says("a")
         await home.hub.registry.revoke_device(device.id)
         with pytest.raises(Unauthorized):
@@ -164,7 +167,7 @@ async def test_the_task_pushes_at_its_start_when_woken_and_again_after_a_failure
     device = await home.device("Kitchen")
     async with (
         Wire(home.hub.http_port).open() as wire,
-        spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url)) as spoke,
+        spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url), device.key) as spoke,
         open_tasks() as tasks,
     ):
         wire.down = 0
@@ -253,7 +256,9 @@ async def test_a_wire_that_is_cut_at_any_byte_loses_nothing_and_doubles_nothing(
         for number, passes in enumerate((1, 40, 150, 400, 5_000, 16_000, 17_500)):
             for up in (True, False):
                 # Another process each time: what is in the file is all that it knows.
-                async with spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url)) as spoke:
+                async with spoke_of(
+                    tmp_path / "spoke", enrolment(home, device, wire.url), device.key
+                ) as spoke:
                     if number % 2:
                         await spoke.sync.push()
                     said.append(f"{number}-{up}")
@@ -265,7 +270,7 @@ async def test_a_wire_that_is_cut_at_any_byte_loses_nothing_and_doubles_nothing(
                     with pytest.raises(HubBroken):
                         await spoke.sync.push()
                     assert wire.cut == before + 1
-        async with spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url)) as spoke:
+        async with spoke_of(tmp_path / "spoke", enrolment(home, device, wire.url), device.key) as spoke:
             await spoke.sync.push()
             assert await spoke.record.outbox() == []
     assert await at_hub(home) == [(f"{name}?", LONG) for name in said]
@@ -275,12 +280,14 @@ SPEAKER: Final = """
 import asyncio, sys
 from pathlib import Path
 
+from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from tests.spoke.test_sync import spoke_of
 
 
 async def main(directory: Path, first: int) -> None:
-    async with spoke_of(directory, Enrolment.load(directory / "enrolment.json")) as spoke:
+    known, key = Enrolment.load(directory / "enrolment.json"), KeyPair.load(directory / "key.pem")
+    async with spoke_of(directory, known, key) as spoke:
         for number in range(first, first + 100_000):
             await spoke.says(str(number))
             print(number, flush=True)
@@ -297,8 +304,10 @@ asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
 async def test_a_spoke_that_is_killed_while_it_answers_and_pushes_loses_no_turn(
     home: Home, tmp_path: Path
 ) -> None:
-    known = enrolment(home, await home.device("Kitchen"))
+    device = await home.device("Kitchen")
+    known = enrolment(home, device)
     known.save(tmp_path / "enrolment.json")
+    device.key.save(tmp_path / "key.pem")
     answered: list[int] = []
     for lines in (4, 9, 15):
         process = await asyncio.create_subprocess_exec(
@@ -316,7 +325,7 @@ async def test_a_spoke_that_is_killed_while_it_answers_and_pushes_loses_no_turn(
         process.kill()
         # What it still answered before it was killed counts too.
         answered += map(int, (await process.communicate())[0].split())
-    async with spoke_of(tmp_path, known) as spoke:
+    async with spoke_of(tmp_path, known, device.key) as spoke:
         await spoke.sync.push()
         assert await spoke.record.outbox() == []
     turns = [(int(question.rstrip("?")), answer) for question, answer in await at_hub(home)]

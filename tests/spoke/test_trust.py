@@ -20,6 +20,7 @@ from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubHttp
 from spoke.membership.joining import Identity, join
+from spoke.membership.refreshing import find_hub, refresh
 from spoke.presence.clock import HubClock
 from tests.spoke.certificates import Authority
 from tests.spoke.home import Place, wait_for
@@ -142,6 +143,31 @@ async def test_a_connection_that_is_not_verified_carries_no_secret(hub: StandInH
     with pytest.raises(RuntimeError, match="not verified"):
         await http.post(ENROL, {"token": "token"})
     assert hub.requests == []
+
+
+async def test_a_program_on_the_port_of_a_hub_that_is_off_gets_no_token(place: Place) -> None:
+    with serving(StandInHub(brokers=["mqtt://127.0.0.1:9"])) as hub:
+        identity = await joined(hub, place, hub.invite())
+        card = hub.answer(CARD, {})
+    # All that the hub tells everyone, from a program without its key.
+    impostor = StandInHub(brokers=["mqtt://127.0.0.1:9"])
+    impostor.answer = lambda path, *_: card if path == CARD else (200, {})  # type: ignore[method-assign]
+    with serving(impostor, port=hub.port):
+        found = await find_hub(identity.enrolment, key=identity.key)
+        with pytest.raises(HubUntrusted, match="does not prove to be the hub"):
+            await refresh(identity.enrolment, found, clock=HubClock())
+    assert BUS not in impostor.requests
+
+
+async def test_a_proof_from_another_time_is_made_again_by_the_hubs_clock(place: Place) -> None:
+    with serving(StandInHub(brokers=["mqtt://127.0.0.1:9"])) as hub:
+        identity = await joined(hub, place, hub.invite())
+        found = await find_hub(identity.enrolment, key=identity.key)
+        found.http.keep()
+        for ahead_s in (0.0, 3600.0):
+            hub.clock_ahead_s = ahead_s
+            assert (await found.http.get(BUS, bearer=identity.enrolment.token)).status == 200
+        found.http.drop()
 
 
 async def test_a_question_that_is_given_up_leaves_no_thread_behind(hub: StandInHub) -> None:

@@ -1,0 +1,151 @@
+"""Proofs of possession: a device's token counts only together with the device's key (after RFC 9449).
+
+A proof is a JWT of the type ``dpop+jwt``, signed with the device's key, which stands in its header as
+``jwk``. It names what it is for (``htm``, ``htu``, and ``ath``, the SHA-256 of the token) and is good once,
+for a minute.
+"""
+
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import jwt
+from pydantic import Field, ValidationError
+
+from contracts.errors import InvalidMessage, StaleProof, TooManyRequests, Unauthorized
+from contracts.wire import Part
+from identity.keys import KeyPair, PublicKey
+
+_ALGORITHM: Final = "EdDSA"
+_TYPE: Final = "dpop+jwt"
+_MAX_LENGTH: Final = 4096
+
+WINDOW_S: Final = 60
+"""How far the time in a proof may be off: more than a slow network and HTTP's whole seconds account for."""
+
+_BEFORE_START_S: Final = 2
+"""A proof from before this start may have been used already, and is refused; clocks agree to this."""
+
+_REMEMBERED: Final = 20_000
+"""Proofs of one key that are remembered: 160 requests a second."""
+
+
+class _Claims(Part):
+    htm: str
+    htu: str
+    iat: Annotated[float, Field(allow_inf_nan=False)]
+    jti: Annotated[str, Field(min_length=8, max_length=64)]
+    ath: str | None = None
+
+
+def make_proof(key: KeyPair, *, method: str, target: str, token: str | None, now: float) -> str:
+    """Return a proof that is good for one request or login.
+
+    Args:
+        method: HTTP method, or ``CONNECT`` for a login on the bus.
+        target: URL of the request without query; for a login, see `login_target`.
+        token: The token that goes with it; None where there is none yet.
+        now: Seconds since the epoch by the hub's clock.
+    """
+    claims: dict[str, Any] = {"htm": method, "htu": target, "iat": int(now), "jti": secrets.token_urlsafe(12)}
+    if token is not None:
+        claims["ath"] = _hash(token)
+    jwk = {name: value for name, value in key.public.jwk().items() if name != "kid"}
+    return jwt.encode(claims, key.for_tokens, algorithm=_ALGORITHM, headers={"typ": _TYPE, "jwk": jwk})
+
+
+def login_target(hub_id: str, client_id: str) -> str:
+    """Return what the proof of a login on the bus is for: this hub's broker and this client id."""
+    return f"mqtt://{hub_id}/{client_id}"
+
+
+class ProofCheck:
+    """Checks proofs, and remembers those of the last two minutes so that none is good twice.
+
+    Args:
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._oldest = clock() - _BEFORE_START_S
+        self._used: dict[str, dict[str, float]] = {}
+
+    def possessed(self, proof: str, *, method: str, is_target: Callable[[str], bool]) -> PublicKey:
+        """Return the key that a proof shows, for one who has no token yet.
+
+        Raises:
+            Unauthorized: With the reason. `StaleProof` if its time is not now.
+        """
+        return self._checked(proof, method=method, is_target=is_target)[0]
+
+    def check(
+        self, proof: str, *, method: str, is_target: Callable[[str], bool], token: str, key_id: str
+    ) -> None:
+        """Check the proof that goes with a token.
+
+        Args:
+            is_target: Whether ``htu`` names what was asked for.
+            key_id: Thumbprint of the key that the token names.
+
+        Raises:
+            Unauthorized: With the reason. `StaleProof` if its time is not now.
+            TooManyRequests: If the key was used too often to remember each time.
+        """
+        key, claims = self._checked(proof, method=method, is_target=is_target)
+        if key.kid != key_id:
+            raise Unauthorized("the proof is by another key than the one the token is for")
+        if claims.ath != _hash(token):
+            raise Unauthorized("the proof is for another token")
+        self._use(key_id, claims.jti)
+
+    def _checked(
+        self, proof: str, *, method: str, is_target: Callable[[str], bool]
+    ) -> tuple[PublicKey, _Claims]:
+        key, claims = _read(proof)
+        if claims.htm != method or not is_target(claims.htu):
+            raise Unauthorized(
+                f"the proof is for {claims.htm[:16]!r} {claims.htu[:100]!r}",
+                hint="Behind a proxy, base_path must be the path that the proxy adds.",
+            )
+        if abs(claims.iat - self._clock()) > WINDOW_S or claims.iat < self._oldest:
+            raise StaleProof("the time of the proof is not now", hint="Take the time from 'Date'; try again.")
+        return key, claims
+
+    def _use(self, key_id: str, jti: str) -> None:
+        now, used = self._clock(), self._used.setdefault(key_id, {})
+        # The oldest come first. One whose time is a window ahead is good for two of them.
+        while used and used[oldest := next(iter(used))] < now - 2 * WINDOW_S:
+            del used[oldest]
+        if jti in used:
+            raise Unauthorized("the proof was used before")
+        if len(used) >= _REMEMBERED:
+            raise TooManyRequests("too many requests of this device", hint="Wait a minute and try again.")
+        used[jti] = now
+
+
+def _read(proof: str) -> tuple[PublicKey, _Claims]:
+    refusal = Unauthorized("the proof is malformed or not signed by its key")
+    try:
+        header = jwt.get_unverified_header(proof) if len(proof) <= _MAX_LENGTH else {}
+        jwk = header.get("jwk")
+        if header.get("typ") != _TYPE or not isinstance(jwk, dict):
+            raise refusal
+        key = PublicKey.from_jwk(jwk)
+        payload = jwt.decode(
+            proof,
+            key.for_tokens,
+            algorithms=[_ALGORITHM],
+            # The time is checked against a clock that can be given, and there is no audience.
+            options={"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False},
+        )
+        return key, _Claims.model_validate(payload)
+    except (jwt.PyJWTError, InvalidMessage, ValidationError, ValueError, TypeError):
+        raise refusal from None
+
+
+def _hash(token: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(token.encode()).digest()).rstrip(b"=").decode()

@@ -1,0 +1,46 @@
+"""Requests of devices to a hub: their token together with a proof of their key."""
+
+import time
+from collections.abc import Generator, Mapping
+
+import httpx
+import jwt
+
+from identity.keys import KeyPair
+from identity.proofs import make_proof
+
+
+class Authorization(httpx.Auth):
+    """Sends a token: a device's with a proof by its key, any other as it is.
+
+    Args:
+        token: None for the proof alone, as a device sends it to join.
+        keys: Of devices, by their thumbprint.
+    """
+
+    def __init__(self, token: str | None, keys: Mapping[str, KeyPair]) -> None:
+        self._token = token
+        self._key = keys.get(_key_id(token)) if token is not None else next(iter(keys.values()))
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        """Add the headers."""
+        if self._key is not None:
+            target = str(request.url.copy_with(query=None))
+            request.headers["dpop"] = make_proof(
+                self._key, method=request.method, target=target, token=self._token, now=time.time()
+            )
+        if self._token is not None:
+            request.headers["authorization"] = f"{'DPoP' if self._key else 'Bearer'} {self._token}"
+        yield request
+
+
+def proof_of(key: KeyPair) -> Authorization:
+    """Return what a device sends that joins with this key."""
+    return Authorization(None, {key.kid: key})
+
+
+def _key_id(token: str) -> str:
+    try:
+        return str(jwt.decode(token, options={"verify_signature": False})["cnf"]["jkt"])
+    except (jwt.PyJWTError, KeyError):
+        return ""
