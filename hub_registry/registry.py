@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_core.search.finder import SkillFinder
-from contracts.errors import Conflict
+from contracts.errors import Conflict, NotFound
 from contracts.joining import EnrolAnswer
 from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
@@ -97,6 +97,27 @@ class Registry:
         else:
             self.directory.approvals.deny(entry.id, entry.items)
         self.directory.review(entry)
+        await self.directory.approvals.flush(self.store)
+
+    async def prefer(self, skill: str, providers: Sequence[Entry]) -> None:
+        """Set the order in which devices serve a device-agnostic skill, which approves them as providers.
+
+        Args:
+            providers: The first is called first; others come after them. None resets the order.
+
+        Raises:
+            NotFound: If one of them has no such skill.
+        """
+        for entry in providers:
+            declared = entry.registered.get(skill)
+            if declared is None or not declared.device_agnostic:
+                raise NotFound(
+                    f"{entry.display_name} has no device-agnostic skill {skill[:200]!r}",
+                    hint="'strawberry skills list' shows what is on devices.hub.",
+                )
+        for device in self.directory.approvals.prefer(skill, [entry.id for entry in providers]):
+            if (concerned := self.directory.get(device)) is not None:
+                self.directory.review(concerned)
         await self.directory.approvals.flush(self.store)
 
     async def invite(self, device: str, *, lifetime_s: int | None = None) -> Invitation:

@@ -165,6 +165,11 @@ class Directory(SkillDirectory[Entry]):
         reviewed = self.approvals.review(entry.id, skill, trusted=entry.device.trusted)
         entry.skills[skill.name], entry.withheld[skill.name] = reviewed.skill, reviewed.items
 
+    def providers(self, skill: str) -> list[Entry]:
+        """List the devices that serve a device-agnostic skill in the order of calls, connected ones first."""
+        serving = [e for e in self.entries() if skill in e.skills and e.skills[skill].device_agnostic]
+        return sorted(serving, key=lambda entry: (not entry.connected, entry.skills[skill].rank))
+
     def public_key(self, device: str) -> PublicKey | None:
         """Return the key a device signs with; None where it is unknown, revoked or has not joined."""
         entry = self._entries.get(device)

@@ -45,7 +45,7 @@ SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
 A name proves nothing, and a whole definition at least that its words are ours; see `definition_digest`.
 """
 
-_APPROVED_RANK: Final = 1_000
+APPROVED_RANK: Final = 1_000
 _OTHER_RANK: Final = 2_000
 """Ranks below are the places in the owner's own order of providers."""
 
@@ -223,7 +223,7 @@ def digest_of(items: Iterable[Item]) -> str:
 
 
 def _ranked(skill: RegisteredSkill, known: Known, *, trusted: bool) -> RegisteredSkill:
-    rank = _APPROVED_RANK if trusted or known.role == "approved" else _OTHER_RANK
+    rank = APPROVED_RANK if trusted or known.role == "approved" else _OTHER_RANK
     return replace(skill, rank=rank if known.place is None else known.place)
 
 

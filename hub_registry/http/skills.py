@@ -9,8 +9,9 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from chat.http.requests import answer, read_query
+from chat.http.requests import answer, read, read_query
 from hub_registry.access.bearer import Gate
+from hub_registry.devices.review import APPROVED_RANK
 from hub_registry.http.parts import Body
 from hub_registry.registry import Registry
 
@@ -77,6 +78,26 @@ class SearchBody(Body):
         return cls(results=[ResultBody.of(found) for found in page.results], more=page.more, hint=hint)
 
 
+class ProvidersBody(Body):
+    """The order of the providers of a device-agnostic skill, by any of their names."""
+
+    devices: list[str]
+
+
+class ProviderAnswer(Body):
+    """A device that serves a device-agnostic skill, in the order of calls.
+
+    Attributes:
+        preferred: Whether it has its place from the owner; others are called after these.
+    """
+
+    id: str
+    key: str
+    name: str
+    online: bool
+    preferred: bool
+
+
 class _Search(Body):
     """Query parameters of a search."""
 
@@ -108,8 +129,33 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         text = targets.describe(registry.directory, path, current=bearer.device)
         return answer({"path": path, "text": text})
 
+    async def list_providers(request: Request) -> Response:
+        await gate.require_admin(request)
+        return answer(_providers(registry, request.path_params["skill"]))
+
+    async def prefer_providers(request: Request) -> Response:
+        await gate.require_admin(request)
+        skill, body = request.path_params["skill"], await read(request, ProvidersBody)
+        await registry.prefer(skill, [registry.directory.resolve(name) for name in body.devices])
+        return answer(_providers(registry, skill))
+
     return [
+        Route("/api/skills/{skill}/providers", list_providers),
+        Route("/api/skills/{skill}/providers", prefer_providers, methods=["PUT"]),
         Route("/api/skills", list_skills),
         Route("/api/skills/search", search_skills),
         Route("/api/skills/describe", describe_skill),
+    ]
+
+
+def _providers(registry: Registry, skill: str) -> list[ProviderAnswer]:
+    return [
+        ProviderAnswer(
+            id=entry.id,
+            key=entry.key,
+            name=entry.display_name,
+            online=entry.connected,
+            preferred=entry.skills[skill].rank < APPROVED_RANK,
+        )
+        for entry in registry.directory.providers(skill)
     ]

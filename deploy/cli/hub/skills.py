@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, hub_of
@@ -13,6 +13,7 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.logs.terminal import visible
 
 _COLUMNS: Final = ("path", "summary", "devices")
+_PROVIDER_COLUMNS: Final = ("name", "key", "online", "preferred")
 
 
 def list_skills(options: argparse.Namespace) -> None:
@@ -46,6 +47,20 @@ def describe(options: argparse.Namespace) -> None:
     """Print a skill with its methods, or the signature and documentation of one method."""
     answer = hub_of(options).request("GET", "/api/skills/describe?" + urlencode({"path": options.path}))
     Output(options.json).result(answer, text=answer["text"])
+
+
+def prefer(options: argparse.Namespace) -> None:
+    """Set, reset or print the order in which devices serve a device-agnostic skill."""
+    if options.reset and options.devices:
+        raise ConfigError("--reset takes no DEVICE", hint="Leave one of the two out.")
+    client, path = hub_of(options), f"/api/skills/{quote(options.skill, safe='')}/providers"
+    if options.devices or options.reset:
+        found = client.request("PUT", path, {"devices": options.devices})
+    else:
+        found = client.request("GET", path)
+    Output(options.json).rows(
+        found, _PROVIDER_COLUMNS, empty=f"No device serves {options.skill} for any device."
+    )
 
 
 def call(options: argparse.Namespace) -> int:

@@ -73,6 +73,17 @@ def add(commands: Commands, parents: Parents) -> None:
     search = actions.add_parser("search", parents=[client], help="find methods by words, best match first")
     search.add_argument("query", nargs="+", metavar="WORD")
     search.set_defaults(run="deploy.cli.hub.skills:search")
+    prefer = actions.add_parser(
+        "prefer",
+        parents=[client],
+        help="set which devices serve a skill for any device",
+        description="Sets which devices are called first for devices.hub.SKILL, and approves them as its "
+        "providers. Without a DEVICE it prints the order.",
+    )
+    prefer.add_argument("skill", metavar="SKILL", help="for example CalculatorSkill")
+    prefer.add_argument("devices", nargs="*", default=[], metavar="DEVICE", help="first one first")
+    prefer.add_argument("--reset", action="store_true", help="forget the order")
+    prefer.set_defaults(run="deploy.cli.hub.skills:prefer")
     describe = actions.add_parser("describe", parents=[client], help="show a skill, or one of its methods")
     describe.add_argument(
         "path",
