@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from agent_core.search.finder import SkillFinder
 from contracts.errors import Conflict, NotFound
@@ -22,6 +22,9 @@ from hub_registry.devices.review import digest_of
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
+
+INDEX_SLICE_S: Final = 0.005
+"""How long the event loop may be busy with indexing at a stretch."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,12 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         await approvals.load(store)
         directory = Directory(approvals)
         await read_back(store, directory, hub_id=hub_id)
-        search = SkillFinder(directory, expiry_s=settings.skill_expiry_s)
+        search = SkillFinder(
+            directory,
+            expiry_s=settings.skill_expiry_s,
+            slice_s=INDEX_SLICE_S,
+            on_problem=directory.note_problem,
+        )
         journal = Journal(store)
         enrolment = Enrolment(
             store,

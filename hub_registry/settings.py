@@ -21,6 +21,8 @@ class DeviceBounds(_Settings):
     Attributes:
         skills: Skills in one manifest.
         methods: Methods of all its skills together.
+        registered_bytes: Size of all its registrations together; twice as much may come at once, and as much
+            again each minute.
         status_bytes: Size of one status.
         registration_bytes: Size of one registration.
         heartbeat_bytes: Size of one heartbeat.
@@ -32,6 +34,8 @@ class DeviceBounds(_Settings):
 
     skills: Annotated[int, Field(gt=0)] = 128
     methods: Annotated[int, Field(gt=0)] = 1_000
+    # A thousand methods with 2 KiB of text and schema each.
+    registered_bytes: Annotated[int, Field(gt=0)] = 2 * 1024 * 1024
     status_bytes: Annotated[int, Field(gt=0)] = 64 * 1024
     # 256 methods with long docstrings and schemas come to a few hundred KiB.
     registration_bytes: Annotated[int, Field(gt=0)] = 512 * 1024

@@ -1,10 +1,13 @@
 """Search and declared sentences over a directory, and the catalogue that a turn gets of them."""
 
+import asyncio
 import logging
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from agent_core.search import targets
 from agent_core.search.catalogue import SearchPage, Target
@@ -17,6 +20,9 @@ from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
 
+_CATCH_UP_S: Final = 0.3
+"""How long a search waits for what is not indexed yet; a device with very many skills takes longer."""
+
 
 class SkillFinder:
     """Finds methods by words and by declared sentences; both indexes follow the directory.
@@ -24,21 +30,34 @@ class SkillFinder:
     Args:
         expiry_s: Without a sign of life for this long, a device's skills leave the search. Those of
             a device that is offline for less stay, marked as unavailable. None keeps them all.
+        slice_s: How long a search may wait for the indexes to follow; what is left then is for `sync`.
+            None waits for all of it.
+        on_problem: Called with a device and why a sentence of it was left out.
     """
 
-    def __init__(self, directory: AnyDirectory, *, expiry_s: float | None = None) -> None:
+    def __init__(
+        self,
+        directory: AnyDirectory,
+        *,
+        expiry_s: float | None = None,
+        slice_s: float | None = None,
+        on_problem: Callable[[str, str], None] = lambda device, problem: None,
+    ) -> None:
         self.directory = directory
         self._expiry = None if expiry_s is None else timedelta(seconds=expiry_s)
+        self._slice_s = slice_s
+        self._on_problem = on_problem
         self._skills = SkillIndex()
         self._sentences = SentenceIndex()
         self._embeddings: Embeddings | None = None
-        self._searchable: set[str] = set()
+        self._indexed: dict[str, dict[str, RegisteredSkill]] = {}
         self._known: dict[str, dict[str, tuple[RegisteredSkill, str, str]]] = {}
         # By device-agnostic skill: its providers, and the one whose sentences are in the index.
-        self._providers: dict[str, set[str]] = {}
+        self._providers: dict[str, dict[str, RegisteredSkill]] = {}
         self._leading: dict[str, str] = {}
-        self._changed = {entry.id for entry in directory.entries()}
-        self._stop = directory.on_change(self._changed.add)
+        self._changed = dict.fromkeys(entry.id for entry in directory.entries())
+        self._updates: dict[str, Iterator[None]] = {}
+        self._stop = directory.on_change(self._note)
 
     def close(self) -> None:
         """Stop following the directory."""
@@ -58,12 +77,19 @@ class SkillFinder:
         return self._skills.search(query, current=current, limit=limit, max_bytes=max_bytes)
 
     async def find(
-        self, query: str = "", *, current: str | None = None, limit: int | None = None
+        self,
+        query: str = "",
+        *,
+        current: str | None = None,
+        limit: int | None = None,
+        max_bytes: int = MAX_ANSWER_BYTES,
     ) -> SearchPage:
         """Find methods by words and, where a model for it is set and answers in time, by meaning."""
-        self.sync()
+        until = time.monotonic() + _CATCH_UP_S
+        while not self.sync() and time.monotonic() < until:  # noqa: ASYNC110 - each call does a part
+            await asyncio.sleep(0)
         similar = await self._embeddings.similar(query) if self._embeddings and query.strip() else None
-        return self._skills.search(query, current=current, similar=similar, limit=limit)
+        return self._skills.search(query, current=current, similar=similar, limit=limit, max_bytes=max_bytes)
 
     @contextmanager
     def using(self, embeddings: Embeddings) -> Iterator[None]:
@@ -96,84 +122,113 @@ class SkillFinder:
     def expire(self) -> None:
         """Remove devices that gave no sign of life for too long, and add those that did again."""
         for entry in self.directory.entries():
-            if self._is_searchable(entry) != (entry.id in self._searchable):
-                self._changed.add(entry.id)
+            if self._is_searchable(entry) != (entry.id in self._indexed):
+                self._note(entry.id)
         self.sync()
 
-    def sync(self) -> None:
-        """Bring both indexes up to the directory."""
-        is_changed = bool(self._changed)
-        while self._changed:
-            device = self._changed.pop()
-            try:
-                self._update(device)
-            except Exception:  # noqa: BLE001
-                # One device's skills may be missing from the search; those of the others must not be.
-                _log.exception("indexing the skills of %s failed", device)
+    def sync(self) -> bool:
+        """Bring both indexes up to the directory, for a slice of time; return whether all is done.
+
+        Devices take turns, so that one with very many skills does not keep the others waiting.
+        """
+        is_changed = bool(self._changed or self._updates)
+        until = math.inf if self._slice_s is None else time.monotonic() + self._slice_s
+        while self._changed or self._updates:
+            for device in self._changed:
+                # What is being indexed may be out of date; it begins again and keeps what still holds.
+                self._updates[device] = self._update(device)
+            self._changed.clear()
+            device = next(iter(self._updates))
+            if self._proceed(device, until):
+                return False
         if is_changed and self._embeddings is not None:
             self._embeddings.keep(self._skills.texts())
+        return True
 
-    def _update(self, device: str) -> None:
+    def _note(self, device: str) -> None:
+        self._changed[device] = None
+
+    def _proceed(self, device: str, until: float) -> bool:
+        """Index a device as far as the time allows; return whether the time is over."""
+        update = self._updates.pop(device)
+        try:
+            for _ in update:
+                if time.monotonic() >= until:
+                    self._updates[device] = update
+                    return True
+        except Exception:  # noqa: BLE001
+            # One device's skills may be missing from the search; those of the others must not be.
+            _log.exception("indexing the skills of %s failed", device)
+        return time.monotonic() >= until and bool(self._updates)
+
+    def _update(self, device: str) -> Iterator[None]:
+        """Index what is new of a device, one method in each step."""
         entry = self.directory.get(device)
-        if entry is None or not self._is_searchable(entry):
+        is_searchable = entry is not None and self._is_searchable(entry)
+        if entry is None or not is_searchable:
             self._skills.remove_device(device)
-            self._searchable.discard(device)
+            self._indexed.pop(device, None)
         else:
             words = (*entry.names, *entry.places)
             self._skills.set_device(IndexedDevice(entry.id, entry.key, words, entry.unavailable or ""))
-        if entry is None or entry.revoked:
-            for skill in self._known.pop(device, {}):
-                self._forget_sentences(device, skill)
-        else:
-            self._follow(entry)
-
-    def _follow(self, entry: DeviceEntry) -> None:
-        known = self._known.setdefault(entry.id, {})
-        is_new = entry.id not in self._searchable and self._is_searchable(entry)
-        if is_new:
-            self._searchable.add(entry.id)
-        for gone in [name for name in known if name not in entry.skills]:
-            self._skills.remove_skill(entry.id, gone)
-            self._forget_sentences(entry.id, gone)
+        present = {} if entry is None or entry.revoked else dict(entry.skills)
+        known = self._known.setdefault(device, {})
+        for gone in [name for name in known if name not in present]:
+            self._skills.remove_skill(device, gone)
+            self._indexed.get(device, {}).pop(gone, None)
+            self._forget_sentences(device, gone)
             del known[gone]
-        for name, skill in entry.skills.items():
+        if entry is None or not present:
+            del self._known[device]
+            return
+        for name, skill in present.items():
+            if is_searchable:
+                indexed = self._indexed.setdefault(device, {})
+                if indexed.get(name) != skill:
+                    yield from self._skills.putting(device, skill.registration)
+                    indexed[name] = skill
             # Names are part of the targets of sentences, so a renamed device is indexed again.
             version = (skill, entry.key, entry.display_name)
-            is_changed = known.get(name) != version
-            if entry.id in self._searchable and (is_new or is_changed):
-                self._skills.put_skill(entry.id, skill.registration)
-            if is_changed:
-                self._forget_sentences(entry.id, name)
+            if known.get(name) != version:
+                self._forget_sentences(device, name)
+                yield from self._add_sentences(entry, skill)
                 known[name] = version
-                self._add_sentences(entry, skill)
 
-    def _add_sentences(self, entry: DeviceEntry, skill: RegisteredSkill) -> None:
+    def _add_sentences(self, entry: DeviceEntry, skill: RegisteredSkill) -> Iterator[None]:
         if skill.device_agnostic:
-            self._providers.setdefault(skill.name, set()).add(entry.id)
+            providers = self._providers.setdefault(skill.name, {})
+            providers[entry.id] = skill
             leading = self._leading.setdefault(skill.name, entry.id)
-            if leading != entry.id and self._known[leading][skill.name][0].rank <= skill.rank:
+            if leading != entry.id and providers[leading].rank <= skill.rank:
                 return
             self._leading[skill.name] = entry.id
-        self._sentences.put(
-            (each for each in targets.skill_targets(self.directory, entry, skill) if each.method.sentences),
-            own=skill.own_sentences,
-            only_on=entry.id,
-        )
+            self._sentences.remove(HUB_KEY, skill.name)
+        owners: set[str] = set()
+        for target in targets.skill_targets(self.directory, entry, skill):
+            if target.method.sentences:
+                self._sentences.add(target, source=entry.id, own=skill.own_sentences)
+                owners.add(target.device)
+                yield
+        for owner in owners:
+            for problem in self._sentences.problems.get((owner, skill.name), ()):
+                self._on_problem(entry.id, problem)
 
     def _forget_sentences(self, device: str, skill: str) -> None:
         self._sentences.remove(device, skill)
-        self._providers.get(skill, set()).discard(device)
+        providers = self._providers.get(skill, {})
+        providers.pop(device, None)
         if self._leading.get(skill) == device:
             self._sentences.remove(HUB_KEY, skill)
             del self._leading[skill]
             others = [
-                (self._known[other][skill][0].rank, other, entry)
-                for other in self._providers[skill]
+                (provider.rank, other, entry)
+                for other, provider in providers.items()
                 if (entry := self.directory.get(other)) is not None
             ]
             if others:
                 _, first, entry = min(others, key=lambda each: each[:2])
-                self._add_sentences(entry, self._known[first][skill][0])
+                for _ in self._add_sentences(entry, providers[first]):
+                    pass
 
     def _is_searchable(self, entry: DeviceEntry) -> bool:
         if self._expiry is None or entry.revoked:

@@ -26,6 +26,13 @@ _LONGEST_SIGNATURE: Final = 300
 _LONGEST_SUMMARY: Final = 160
 _MOST_DEVICES: Final = 8
 
+_MAX_QUERY: Final = 1_000
+"""Characters of a question that are looked at; a longer one is a pasted page."""
+
+_INDEXED_SUMMARY: Final = 500
+_INDEXED_TEXT: Final = 1_500
+"""Characters of a description that are searched: 8,000 cost 6 ms, and what it is about stands first."""
+
 _FUSION_RANKS: Final = 60
 """Ranks by which reciprocal rank fusion is damped; the value of its authors."""
 
@@ -108,16 +115,25 @@ class SkillIndex:
         Raises:
             KeyError: The device is not known.
         """
+        for _ in self.putting(device_id, registration):
+            pass
+
+    def putting(self, device_id: str, registration: Registration) -> Iterator[None]:
+        """Add a skill as `put_skill` does, one method in each step; to be begun again where it was left."""
         if device_id not in self._devices:
             raise KeyError(device_id)
         methods = {_key(registration, method): method for method in registration.methods}
-        known = self._keys.setdefault(device_id, {})
-        for key in known.get(registration.skill, ()):
-            if key not in methods:
-                self._leave(key, device_id)
+        known = self._keys.setdefault(device_id, {}).setdefault(registration.skill, [])
+        for key in [each for each in known if each not in methods]:
+            known.remove(key)
+            self._leave(key, device_id)
+            yield
         for key, method in methods.items():
+            if key not in self._entries or device_id not in self._entries[key].contracts:
+                known.append(key)
             self._join(key, device_id, registration, method)
-        known[registration.skill] = list(methods)
+            yield
+        self._keys[device_id][registration.skill] = list(methods)
 
     def remove_skill(self, device_id: str, skill: str) -> None:
         """Remove one skill of a device, if it is there."""
@@ -142,6 +158,7 @@ class SkillIndex:
             limit: How many results at most.
             max_bytes: How long the answer may be as JSON.
         """
+        query = query[:_MAX_QUERY]
         words = query_words(query)
         entries: Iterable[_Entry] = ()
         total = 0
@@ -274,17 +291,18 @@ def _key(registration: Registration, method: Method) -> _Key:
 def _document(registration: Registration, method: Method) -> Document:
     sentences = chain.from_iterable(method.sentences.values())
     summary, _, rest = method.doc.strip().partition("\n")
+    properties = method.parameters.get("properties", ())
     about = registration.doc.strip().partition("\n")[0]
     return Document(
         method=" ".join(name_words(method.name)),
         skill=" ".join(word for word in name_words(registration.skill) if word != "skill"),
-        summary=summary,
-        arguments=" ".join(chain.from_iterable(map(name_words, method.parameters.get("properties", ())))),
+        summary=summary[:_INDEXED_SUMMARY],
+        arguments=" ".join(chain.from_iterable(map(name_words, properties)))[:_INDEXED_TEXT],
         text="\n".join(
             (
-                rest,
-                sentence_words(sentences),
-                about,
+                rest[:_INDEXED_TEXT],
+                sentence_words(sentences)[:_INDEXED_TEXT],
+                about[:_INDEXED_SUMMARY],
                 registration.area or "",
             )
         ),

@@ -3,13 +3,16 @@
 import difflib
 from collections.abc import Iterable
 
+_MAX_NAME = 200
+"""Comparing takes time for each pair of letters, and what people mistype is short."""
+
 
 def nearest(name: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
     """Return the known names most like the given one, best first; perhaps none.
 
     Case and underscores do not count: ``setvolume`` finds ``set_volume``, and ``volume`` finds it too.
     """
-    wanted = _folded(name)
+    wanted = _folded(name[:_MAX_NAME])
     by_folded: dict[str, str] = {}
     for candidate in known:
         by_folded.setdefault(_folded(candidate), candidate)

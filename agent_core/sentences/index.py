@@ -1,18 +1,28 @@
 """Declared sentences: which call an utterance means, without a model."""
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from agent_core.search.catalogue import Target
+from agent_core.sentences.matching import OutOfSteps, Steps, folded, normalized
 from agent_core.sentences.responses import primary
 from agent_core.sentences.templates import BadTemplate, Template, compile_template
 from contracts.wire import Json
 
 _MAX_UTTERANCE: Final = 300
 """Longer ones are no commands; the work of the matcher grows with the length."""
+
+_MAX_SENTENCES: Final = 500
+"""Templates of one device: some hundreds of methods with a sentence each, in two languages."""
+
+_MAX_PROBLEMS: Final = 10
+"""Problems of one skill that are kept; a wrong generator makes the same mistake in each method."""
+
+_MAX_STEPS: Final = 10_000
+"""Steps that the templates of one device may take of one utterance: some 20 ms."""
 
 _DEVICE_LEAD_WORDS: Final = 2
 """Words before a device's name that belong to it: ``on the``, ``in der``."""
@@ -59,9 +69,17 @@ class SentenceChoice:
 
 @dataclass(frozen=True)
 class _Entry:
+    """A template of a method.
+
+    Attributes:
+        source: Id of the device that registered it.
+        is_own: Whether only what is said on that device may match.
+    """
+
     target: Target
     template: Template
-    only_on: str | None
+    source: str
+    is_own: bool
 
 
 @dataclass
@@ -111,6 +129,8 @@ class SentenceIndex:
         self.problems: dict[_Owner, tuple[str, ...]] = {}
         self._languages: dict[str, _Language] = defaultdict(_Language)
         self._owners: dict[_Owner, set[str]] = {}
+        self._sources: dict[_Owner, Counter[str]] = defaultdict(Counter)
+        self._count: Counter[str] = Counter()
         self._names: dict[str, str] = {}
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
 
@@ -125,17 +145,39 @@ class SentenceIndex:
             by_owner[_owner(target)].append(target)
         for owner, methods in by_owner.items():
             self.remove(*owner)
-            problems: list[str] = []
             for target in methods:
-                self._names[target.device] = target.device_name.casefold()
-                self._put_method(target, problems, own=own, only_on=only_on)
-            if problems:
-                self.problems[owner] = tuple(problems)
+                self.add(target, source=only_on or target.device, own=own)
+
+    def add(self, target: Target, *, source: str, own: Container[str] = ()) -> None:
+        """Add one method.
+
+        Args:
+            source: Id of the device that registered it, which the target of a device-agnostic one is not.
+            own: Templates that match only what is said on that device.
+        """
+        self._names[target.device] = target.device_name.casefold()
+        owner = _owner(target)
+        schema = f"{target.method.name} {target.method.parameters_json}"
+        for language, texts in target.method.sentences.items():
+            first = primary(language)
+            for text in texts:
+                template = self._compile(text, schema, target)
+                if self._count[source] >= _MAX_SENTENCES:
+                    template = BadTemplate(f"the device has more than {_MAX_SENTENCES} sentences")
+                if isinstance(template, BadTemplate):
+                    problem = f"{target.skill}.{target.method.name}: {template.message}"
+                    self.problems[owner] = (*self.problems.get(owner, ())[:_MAX_PROBLEMS], problem)
+                    continue
+                self._languages[first].add(_Entry(target, template, source, text in own))
+                self._owners.setdefault(owner, set()).add(first)
+                self._sources[owner][source] += 1
+                self._count[source] += 1
 
     def remove(self, device: str, skill: str) -> None:
         """Remove a skill of a device, if it is known."""
         owner = (device, skill)
         self.problems.pop(owner, None)
+        self._count.subtract(self._sources.pop(owner, Counter()))
         for language in self._owners.pop(owner, ()):
             self._languages[language].remove(owner)
 
@@ -158,47 +200,30 @@ class SentenceIndex:
         Returns:
             One call, several to choose from, or None where no sentence matches.
         """
-        text = utterance.strip().rstrip(".!?…").strip()
         spoken = primary(language)
         known = self._languages.get(spoken)
-        if known is None or not text or len(text) > _MAX_UTTERANCE:
+        if known is None or len(utterance) > _MAX_UTTERANCE or not (text := normalized(utterance)):
             return None
+        steps: dict[str, Steps] = defaultdict(lambda: Steps(_MAX_STEPS))
         named = self._named_device(text)
         if named is not None:
             device, shorter = named
             for candidate in shorter:
-                calls = [
-                    call
-                    for call in self._calls(known, candidate, spoken, current)
-                    if call.target.device == device
-                ]
-                if calls:
-                    return _decide(calls, device, is_connected)
-        return _decide(self._calls(known, text, spoken, current), current, is_connected)
+                calls = self._calls(known, candidate, spoken, current, steps)
+                own = [call for call in calls if call.target.device == device]
+                if own:
+                    return _decide(own, device, is_connected)
+        return _decide(self._calls(known, text, spoken, current, steps), current, is_connected)
 
     def examples(self, language: str, *, limit: int = 5) -> list[str]:
         """Return sentences that would work, for an answer where no model is configured."""
         known = self._languages.get(primary(language))
         if known is None:
             return []
-        entries = (entry for entries in known.by_word.values() for entry in entries if entry.only_on is None)
+        entries = (entry for entries in known.by_word.values() for entry in entries if not entry.is_own)
         # Those without slots first: they can be said as they stand.
         texts = sorted({entry.template.example for entry in entries}, key=lambda text: ("<" in text, text))
         return texts[:limit]
-
-    def _put_method(
-        self, target: Target, problems: list[str], *, own: Container[str], only_on: str | None
-    ) -> None:
-        schema = json.dumps([target.method.name, target.method.parameters], sort_keys=True)
-        for language, texts in target.method.sentences.items():
-            first = primary(language)
-            for text in texts:
-                template = self._compile(text, schema, target)
-                if isinstance(template, BadTemplate):
-                    problems.append(f"{target.skill}.{target.method.name}: {template.message}")
-                    continue
-                self._languages[first].add(_Entry(target, template, only_on if text in own else None))
-                self._owners.setdefault(_owner(target), set()).add(first)
 
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
         """Compile, or return what an equal method of another device compiled to."""
@@ -212,16 +237,26 @@ class SentenceIndex:
                 self._compiled[key] = error
         return self._compiled[key]
 
-    def _calls(self, known: _Language, text: str, language: str, current: str | None) -> list[SentenceCall]:
-        """Return the calls that fit best: those whose sentence leaves the least to free slots."""
+    def _calls(
+        self, known: _Language, text: str, language: str, current: str | None, steps: Mapping[str, Steps]
+    ) -> list[SentenceCall]:
+        """Return the calls that fit best: those whose sentence leaves the least to free slots.
+
+        Args:
+            steps: What the templates of each device may still take.
+        """
         matched: dict[tuple[int, str], dict[str, Json] | None] = {}
         found: list[tuple[int, SentenceCall]] = []
-        for entry in known.candidates(text.casefold()):
-            if entry.only_on not in (None, current):
+        for entry in known.candidates(folded(text.casefold())):
+            if entry.is_own and entry.source != current:
                 continue
             key = (id(entry.template), entry.target.method.name)
             if key not in matched:
-                matched[key] = entry.template.arguments(text, entry.target.method)
+                try:
+                    matched[key] = entry.template.arguments(text, entry.target.method, steps[entry.source])
+                except OutOfSteps:
+                    # The same template of another device has its own chance.
+                    continue
             arguments = matched[key]
             if arguments is not None:
                 free = sum(len(str(value)) for value in arguments.values())

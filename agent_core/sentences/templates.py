@@ -3,26 +3,25 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import accumulate, chain
+from typing import Final
 
 from hassil import (
     Alternative,
     Group,
-    Intents,
     ListReference,
     Permutation,
     RuleReference,
     Sentence,
     TextChunk,
-    TextSlotList,
-    WildcardSlotList,
     parse_sentence,
-    recognize_all,
 )
 from hassil.errors import HassilError
 from hassil.parser import ParseError
 
+from agent_core.sentences.matching import Match, Node, ReadSlot, Steps, compile_expression, folded, ways
 from agent_core.skills.arguments import check_arguments
+from agent_core.skills.foreign_schema import branches
 from contracts.errors import CallError, StrawberryError
 from contracts.registration import Method
 from contracts.wire import Json
@@ -31,9 +30,17 @@ MIN_LITERAL_WORDS: Final = 2
 """Words that must be said as they stand; with fewer, everyday speech would trigger calls."""
 
 _MAX_TEMPLATE: Final = 500
+_MAX_WAYS: Final = 1_000
+"""Combinations of alternatives; the largest honest templates have some hundreds."""
+_MAX_SLOTS: Final = 10
+_MAX_DEPTH: Final = 8
+"""Brackets inside each other; hassil reads what is inside again for each of them."""
 _MAX_READINGS: Final = 20
 """Ways of dividing an utterance among free slots that are tried before giving up."""
+_CHECK_STEPS: Final = 5
+"""Steps of a match that last as long as checking a value against one sub-schema."""
 
+_WHOLE: Final = re.compile(r"-?\d{1,18}\Z")
 _MAX_NESTED: Final = 4
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
@@ -50,50 +57,54 @@ class Template:
     Attributes:
         text: As the author wrote it.
         clauses: What an utterance must contain: of each set, at least one.
-        lists: Slot lists by name, for hassil.
+        start: What an utterance begins with.
+        check_steps: What checking the arguments of one reading counts.
         example: How a person may say it, with slots in angle brackets.
     """
 
     text: str
     clauses: frozenset[frozenset[str]]
-    intents: Intents
-    lists: dict[str, Any]
+    start: Node | None
+    check_steps: int
     example: str
 
     def possible(self, utterance: str) -> bool:
-        """Whether a case-folded utterance has all the words that the template needs."""
+        """Whether a case-folded utterance without hyphens has all the words that the template needs."""
         return all(any(word in utterance for word in clause) for clause in self.clauses)
 
-    def arguments(self, utterance: str, method: Method) -> dict[str, Json] | None:
-        """Match an utterance; return checked arguments, or None where it does not match."""
-        for number, slots in enumerate(self._readings(utterance)):
+    def arguments(self, utterance: str, method: Method, steps: Steps) -> dict[str, Json] | None:
+        """Match a normalized utterance; return checked arguments, or None where it does not match.
+
+        Raises:
+            OutOfSteps: It takes more steps than are left.
+        """
+        for number, slots in enumerate(Match(utterance, steps).readings(self.start)):
             if number == _MAX_READINGS:
                 return None
+            steps.take(self.check_steps)
             try:
-                return check_arguments(method, [], _typed(slots, method))
+                return check_arguments(method, [], slots)
             except CallError:
                 continue
         return None
-
-    def _readings(self, utterance: str) -> Iterator[dict[str, Json]]:
-        for result in recognize_all(utterance, self.intents, slot_lists=self.lists):
-            yield {
-                name: entity.value.strip() if isinstance(entity.value, str) else entity.value
-                for name, entity in result.entities.items()
-            }
 
 
 def compile_template(text: str, method: Method) -> Template:
     """Compile a template of a method.
 
     Raises:
-        BadTemplate: If it cannot be parsed, has too few literal words, has a slot that is no
-            parameter, or leaves a parameter open that the method needs.
+        BadTemplate: If it cannot be parsed, can be said in too many ways, has too few literal words, has a
+            slot that is no parameter, or leaves a parameter open that the method needs.
     """
-    if len(text) > _MAX_TEMPLATE:
-        raise BadTemplate(f"{text[:60]!r}… is longer than {_MAX_TEMPLATE} characters")
     sentence = _parsed(text)
-    references = list(sentence.expression.list_references()) if isinstance(sentence.expression, Group) else []
+    parts = list(_parts(sentence.expression))
+    references = [part for part in parts if isinstance(part, ListReference)]
+    if len(references) > _MAX_SLOTS:
+        raise BadTemplate(f"{text!r} has {len(references)} slots; {_MAX_SLOTS} are allowed")
+    if ways(sentence.expression) > _MAX_WAYS:
+        raise BadTemplate(f"{text!r} can be said in more than {_MAX_WAYS:,} ways; write several sentences")
+    if any(isinstance(part, Alternative) and sum(map(_is_empty, part.items)) > 1 for part in parts):
+        raise BadTemplate(f"{text!r} has more than one empty alternative in the same brackets")
     properties = method.parameters.get("properties", {})
     slots = {reference.slot_name for reference in references}
     unknown = sorted(slots - set(properties))
@@ -106,13 +117,29 @@ def compile_template(text: str, method: Method) -> Template:
         raise BadTemplate(
             f"{text!r}: at least {MIN_LITERAL_WORDS} words outside slots and brackets are needed"
         )
-    lists = {
-        reference.list_name: _slot_list(reference.list_name, properties[reference.slot_name])
-        for reference in references
-        if not reference.is_inline_range
-    }
-    clauses = sentence.get_required_clauses({})
-    return Template(text, clauses, _intents(text), lists, _example(sentence.expression).strip())
+    readers = {each.slot_name: _reader(each, properties[each.slot_name]) for each in references}
+    try:
+        check_steps = _CHECK_STEPS * branches(method.parameters)
+    except ValueError as error:
+        raise BadTemplate(f"{text!r}: {error}") from None
+    return Template(
+        text,
+        frozenset(frozenset(map(folded, clause)) for clause in sentence.get_required_clauses({})),
+        compile_expression(sentence.expression, readers),
+        check_steps,
+        _example(sentence.expression).strip(),
+    )
+
+
+def sentence_problems(method: Method) -> list[str]:
+    """Return why sentences of a method cannot be used."""
+    problems: list[str] = []
+    for text in chain.from_iterable(method.sentences.values()):
+        try:
+            compile_template(text, method)
+        except BadTemplate as error:
+            problems.append(error.message)
+    return problems
 
 
 def has_free_text(text: str, method: Method) -> bool:
@@ -138,17 +165,18 @@ def _is_closed(schema: Json, root: dict[str, Json], depth: int) -> bool:
 
 
 def _parsed(text: str) -> Sentence:
+    if len(text) > _MAX_TEMPLATE:
+        raise BadTemplate(f"{text[:60]!r}… is longer than {_MAX_TEMPLATE} characters")
+    depths = accumulate((char in "([{<") - (char in ")]}>") for char in text)
+    if max(depths, default=0) > _MAX_DEPTH:
+        raise BadTemplate(f"{text!r} has more than {_MAX_DEPTH} brackets inside each other")
     try:
         sentence = parse_sentence(text)
-    except (ParseError, HassilError, ValueError, AssertionError, RecursionError) as error:
+    except (ParseError, HassilError, ValueError, AssertionError) as error:
         raise BadTemplate(f"{text!r} cannot be read: {error}") from None
     if any(isinstance(part, RuleReference) for part in _parts(sentence.expression)):
         raise BadTemplate(f"{text!r}: rules in angle brackets are not known here")
     return sentence
-
-
-def _intents(text: str) -> Intents:
-    return Intents.from_dict({"language": "en", "intents": {"it": {"data": [{"sentences": [text]}]}}})
 
 
 def _parts(expression: object) -> Iterator[object]:
@@ -158,21 +186,36 @@ def _parts(expression: object) -> Iterator[object]:
             yield from _parts(item)
 
 
-def _slot_list(name: str, schema: Json) -> WildcardSlotList | TextSlotList:
+def _is_empty(expression: object) -> bool:
+    return all(
+        isinstance(part, Group) or (isinstance(part, TextChunk) and not part.text.strip())
+        for part in _parts(expression)
+    )
+
+
+def _reader(reference: ListReference, schema: Json) -> ReadSlot:
+    """Return what turns the text in a slot into a value; the schema of the parameter checks it later."""
     values = schema.get("enum") if isinstance(schema, dict) else None
+    if bounds := reference.get_inline_range():
+        first, last, step = bounds
+        whole = range(first, last + 1, max(step, 1))
+        return lambda text: int(text) if _WHOLE.match(text) and int(text) in whole else None
     if values and all(isinstance(value, str) and value.strip() for value in values):
-        return TextSlotList.from_tuples([(value, value) for value in values], allow_template=False, name=name)
-    return WildcardSlotList(name)
+        known = {_spoken(value): value for value in values}
+        return lambda text: known.get(_spoken(text))
+    if _is_number(schema):
+        return lambda text: _as_json(text) or None
+    return lambda text: text or None
 
 
-def _typed(slots: dict[str, Json], method: Method) -> dict[str, Json]:
-    """Write numbers the way JSON does; the schema decides whether they fit."""
-    properties = method.parameters.get("properties", {})
-    typed: dict[str, Json] = {}
-    for name, value in slots.items():
-        number = _NUMBER.match(value) if isinstance(value, str) and _is_number(properties[name]) else None
-        typed[name] = number[1].replace(",", ".") if number else value
-    return typed
+def _spoken(value: str) -> str:
+    return " ".join(folded(value).split())
+
+
+def _as_json(text: str) -> str:
+    """Write a number the way JSON does."""
+    number = _NUMBER.match(text)
+    return number[1].replace(",", ".") if number else text
 
 
 def _is_number(schema: Json) -> bool:

@@ -16,12 +16,15 @@ from referencing import Registry
 
 from contracts.wire import Json
 
-MAX_BRANCHES: Final = 20_000
+MAX_BRANCHES: Final = 2_000
 """Sub-schemas that one check may meet, references followed; the largest honest ones have some hundreds."""
 
 _OF_NAMES: Final = ("properties", "$defs", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE: Final = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
+
+_SAME_VALUE: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "dependentSchemas"})
+"""Keywords whose schemas check the same value, so that a reference in them may lead round in a circle."""
 
 _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
@@ -33,16 +36,17 @@ _DEFINITION: Final = re.compile(r"#/\$defs/[^/~%]+$")
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 
-def check_schema(schema: Json) -> None:
+def check_schema(schema: Mapping[str, Json]) -> None:
     """Check that every keyword that constrains a value has the form that JSON Schema (2020-12) gives it.
 
     Keywords that constrain nothing may have any value. Written by hand, because checking against the
     meta-schema takes milliseconds for each method of each device, at every start.
 
     Raises:
-        ValueError: The schema is malformed, or too deep.
+        ValueError: The schema is malformed, too deep, or branches too much.
     """
     _check(schema, "", 0)
+    branches(schema)
 
 
 def _check(schema: Json, path: str, depth: int) -> None:
@@ -132,32 +136,56 @@ def validator(schema: str) -> Draft202012Validator:
         ValueError: It branches too much to be checked, or refers to something that is not a definition.
     """
     safe = _rebuilt(json.loads(schema))
-    if _branches(safe, safe.get("$defs", {}), {}) > MAX_BRANCHES:
-        raise ValueError("the schema branches too much")
+    branches(safe)
     # An empty registry, because the default one fetches references from the network.
     return Draft202012Validator(safe, registry=Registry())
 
 
-def _children(schema: Mapping[str, Json]) -> list[Json]:
-    """Return the schemas directly inside a schema, without its definitions."""
-    named = [child for key in _OF_NAMES if key != "$defs" for child in schema.get(key, {}).values()]
-    listed = [child for key in _LISTS for child in schema.get(key, ())]
-    return named + listed + [schema[key] for key in _SINGLE if key in schema]
+def branches(schema: Mapping[str, Json]) -> int:
+    """Count the sub-schemas that one check may meet; each takes up to ten microseconds.
+
+    Raises:
+        ValueError: They are too many, or one leads back to itself.
+    """
+    count = _branches(schema, schema.get("$defs", {}), {}, frozenset(), 0)
+    if count > MAX_BRANCHES:
+        raise ValueError(f"the JSON Schema branches into {count:,} schemas; {MAX_BRANCHES:,} are allowed")
+    return count
 
 
-def _branches(schema: Json, definitions: Mapping[str, Json], known: dict[str, int]) -> int:
-    """Count the sub-schemas that a check may meet, each as often as it is referred to."""
+def _branches(
+    schema: Json, definitions: Mapping[str, Json], known: dict[str, int], within: frozenset[str], depth: int
+) -> int:
+    """Count the sub-schemas that a check may meet, each as often as it is referred to.
+
+    Args:
+        within: The definitions whose check of the same value this is a part of.
+    """
     if not isinstance(schema, dict):
         return 1
-    count = 1 + sum(_branches(child, definitions, known) for child in _children(schema))
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"the JSON Schema is nested more than {_MAX_DEPTH} levels deep")
+    count = 1 + sum(
+        _branches(child, definitions, known, within if key in _SAME_VALUE else frozenset(), depth + 1)
+        for key, child in _children(schema)
+    )
     reference = schema.get("$ref")
     if isinstance(reference, str):
+        if reference in within:
+            raise ValueError(f"{reference[:60]} in the JSON Schema leads back to itself")
         if reference not in known:
             known[reference] = 1  # met again inside itself, it goes one step deeper into the value
             target = definitions.get(reference.removeprefix("#/$defs/"))
-            known[reference] = _branches(target, definitions, known)
+            known[reference] = _branches(target, definitions, known, within | {reference}, depth + 1)
         count += known[reference]
     return count
+
+
+def _children(schema: Mapping[str, Json]) -> list[tuple[str, Json]]:
+    """Return the schemas directly inside a schema with their keywords, without its definitions."""
+    named = [(key, child) for key in _OF_NAMES if key != "$defs" for child in schema.get(key, {}).values()]
+    listed = [(key, child) for key in _LISTS for child in schema.get(key, ())]
+    return named + listed + [(key, schema[key]) for key in _SINGLE if key in schema]
 
 
 def _rebuilt(schema: Json) -> Any:

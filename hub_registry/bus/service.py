@@ -16,7 +16,7 @@ from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.published import PublishedTopics
 from hub_registry.bus.purging import Purged, Purger, purge_bus
 from hub_registry.devices.ingest import Ingest, OnPresence
-from hub_registry.registry import Registry
+from hub_registry.registry import INDEX_SLICE_S, Registry
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +58,15 @@ class RegistryService:
             hub_id=registry.hub_id,
             bounds=registry.settings.bounds,
             on_manifest=lambda device, skills: self._published.keep(device, skills),
+            on_skill=lambda: self._heard.set(),
         )
         self._published = PublishedTopics(
             link, registry.directory, bounds=registry.settings.bounds, complain=self._ingest.complain
         )
         self._heard = asyncio.Event()
+        self._indexing = asyncio.Event()
+        # What the database knew is not indexed yet.
+        self._indexing.set()
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
         """Call a plain function whenever a device comes, goes or reconnects; return how to stop that."""
@@ -71,7 +75,9 @@ class RegistryService:
     async def run(self) -> None:
         """Serve until cancelled."""
         async with self._listening(), asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._ingest.run(), name="registry: read registrations")
             tasks.create_task(self._write(), name="registry: write")
+            tasks.create_task(self._index(), name="registry: index")
             tasks.create_task(
                 _every(self._registry.settings.heartbeat_flush_s, self._registry.journal.flush_alive),
                 name="registry: write signs of life",
@@ -222,13 +228,22 @@ class RegistryService:
             except StorageError as error:
                 _log.error("approvals could not be written, it is tried again: %s", error)
             await self._registry.journal.flush()
-            self._registry.search.sync()
+            self._indexing.set()
+
+    async def _index(self) -> None:
+        while True:
+            await self._indexing.wait()
+            self._indexing.clear()
+            while not self._registry.search.sync():  # noqa: ASYNC110 - each call does a part
+                # As long again for everything else.
+                await asyncio.sleep(INDEX_SLICE_S)
 
     async def _expire(self) -> None:
         self._ingest.expire()
 
     async def _forget(self) -> None:
         self._registry.search.expire()
+        self._indexing.set()
 
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence
 from hub_registry.devices.review import Item
+from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
 _PROBLEMS = 20
@@ -140,6 +141,14 @@ class Directory(SkillDirectory[Entry]):
             for other in self._entries.values():
                 if not entry.registered.keys().isdisjoint(other.withheld):
                     self.review(other)
+
+    def note_problem(self, device: str, message: str) -> None:
+        """Show the owner of a device that something of it was refused."""
+        entry = self._entries.get(device)
+        if entry is not None:
+            # The same again moves to the end, so that it does not push out the others.
+            known = [problem for problem in entry.problems if problem.message != message]
+            entry.problems = deque([*known, Problem(now(), message)], maxlen=_PROBLEMS)
 
     def put_skill(self, device: str, skill: RegisteredSkill) -> None:
         """Add or replace a skill of a device, as the device signed it."""

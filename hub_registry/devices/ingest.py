@@ -1,11 +1,13 @@
 """Messages of devices, checked and taken into the directory; whatever is wrong is refused."""
 
+import asyncio
 import hashlib
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from agent_core.search.directory import RegisteredSkill
@@ -13,7 +15,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.rates import Clock, TokenBucket, TokenBuckets
-from hub_registry.devices.directory import Directory, Entry, Problem
+from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, State
 from hub_registry.devices.registrations import read_registration
@@ -28,25 +30,51 @@ _COMPLAINTS: Final = 20
 _COMPLAINTS_PER_S: Final = 0.1
 """Complaints about one device that are logged: enough to see what is wrong, too few to fill a disk."""
 
+_LARGE: Final = 16 * 1024
+"""Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
+
 OnPresence = Callable[[PresenceChange], None]
 
 OnManifest = Callable[[str, Collection[str]], None]
 """Called with a device and the skills that it says live that it has."""
 
 
+@dataclass(frozen=True)
+class _Payload:
+    """A registration whose signature was checked, and nothing else."""
+
+    skill: str
+    digest: str
+    content: bytes
+
+
 @dataclass(eq=False)
 class _Sender:
-    """What is kept of one device between its messages, beyond the directory."""
+    """What is kept of one device between its messages, beyond the directory.
+
+    Attributes:
+        waiting: Registrations that no manifest lists yet, by digest.
+        unread: Registrations that are listed and not read yet.
+    """
 
     key: PublicKey
     statuses: TokenBucket
     registrations: TokenBucket
+    bytes: TokenBucket
     heartbeats: TokenBucket
-    waiting: OrderedDict[str, RegisteredSkill] = field(default_factory=OrderedDict)
+    waiting: OrderedDict[str, _Payload] = field(default_factory=OrderedDict)
+    unread: deque[_Payload] = field(default_factory=deque)
 
 
 class Ingest:
-    """Takes in statuses, heartbeats and registrations, one message at a time."""
+    """Takes in statuses, heartbeats and registrations, one message at a time.
+
+    Registrations are read by `run`, apart from the messages: the devices take turns, so that one with very
+    large ones does not keep the others waiting.
+
+    Args:
+        on_skill: Called when the skills of a device have changed since its last message.
+    """
 
     def __init__(
         self,
@@ -56,6 +84,7 @@ class Ingest:
         hub_id: str,
         bounds: DeviceBounds,
         on_manifest: OnManifest,
+        on_skill: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._directory = directory
@@ -63,8 +92,11 @@ class Ingest:
         self._hub_id = hub_id
         self._bounds = bounds
         self._on_manifest = on_manifest
+        self._on_skill = on_skill
         self._clock = clock
         self._senders: dict[str, _Sender] = {}
+        self._unread: dict[str, None] = {}
+        self._arrived = asyncio.Event()
         self._complaints = TokenBuckets(burst=_COMPLAINTS, per_second=_COMPLAINTS_PER_S, clock=clock)
         self._listeners: list[OnPresence] = []
 
@@ -84,6 +116,25 @@ class Ingest:
     def registration(self, message: Message) -> None:
         """Handle a message on ``devices/+/skills/#``."""
         self._take(message, topics.SKILL, self._bounds.registration_bytes, self._registration)
+
+    async def run(self) -> None:
+        """Read registrations as they arrive, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Read the registrations that have arrived."""
+        while self._unread:
+            device = next(iter(self._unread))
+            del self._unread[device]
+            sender = self._senders.get(device)
+            if sender is not None and sender.unread:
+                payload = sender.unread.popleft()
+                if sender.unread:
+                    self._unread[device] = None
+                await self._read(device, sender, payload)
 
     def require_confirmation(self) -> None:
         """Require every device to confirm that it is online: the hub has just connected."""
@@ -161,6 +212,9 @@ class Ingest:
                 key,
                 statuses=TokenBucket(burst=bounds.statuses, per_second=1, clock=clock),
                 registrations=TokenBucket(burst=bounds.registrations, per_second=10, clock=clock),
+                bytes=TokenBucket(
+                    burst=2 * bounds.registered_bytes, per_second=bounds.registered_bytes / 60, clock=clock
+                ),
                 heartbeats=TokenBucket(burst=bounds.heartbeats, per_second=2, clock=clock),
             )
         return sender
@@ -210,40 +264,85 @@ class Ingest:
                 self._journal.skill_gone(entry.id, name)
         for name, digest in listed.items():
             arrived = sender.waiting.get(digest)
-            if arrived is not None and arrived.name == name and name not in entry.skills:
+            if arrived is not None and arrived.skill == name and name not in entry.skills:
                 del sender.waiting[digest]
-                self._admit(entry, sender, arrived)
+                self._queue(entry, sender, arrived)
 
     def _registration(self, entry: Entry, sender: _Sender, message: Message, values: dict[str, str]) -> None:
         if not message.retain:
             # What the broker kept comes as often as the hub asks for it.
             _spend(sender.registrations, "registrations")
+            _spend(sender.bytes, "bytes of registrations", len(message.payload))
         name, digest = values["skill"], hashlib.sha256(message.payload).hexdigest()
         known = entry.skills.get(name)
         if known is not None and known.digest == digest:
             return
-        skill = read_registration(
-            message.payload, hub_id=self._hub_id, device=entry.id, skill=name, key=sender.key
-        )
+        unseal(self._hub_id, message.topic, message.payload, sender.key)
+        payload = _Payload(name, digest, message.payload)
         if entry.listed is not None and entry.listed.get(name) == digest:
-            self._admit(entry, sender, skill)
+            self._queue(entry, sender, payload)
             return
         # It may have overtaken its manifest; if none ever lists it, it was an old one.
-        sender.waiting[digest] = skill
-        if len(sender.waiting) > 2 * self._bounds.skills:
+        sender.waiting[digest] = payload
+        while self._is_too_much(sender.waiting.values()):
             sender.waiting.popitem(last=False)
 
+    def _is_too_much(self, payloads: Collection[_Payload]) -> bool:
+        size = sum(len(payload.content) for payload in payloads)
+        return len(payloads) > 2 * self._bounds.skills or size > 2 * self._bounds.registered_bytes
+
+    def _queue(self, entry: Entry, sender: _Sender, payload: _Payload) -> None:
+        if self._is_too_much([*sender.unread, payload]):
+            raise InvalidMessage("more registrations of it wait to be read than are allowed")
+        sender.unread.append(payload)
+        self._unread[entry.id] = None
+        self._arrived.set()
+
+    async def _read(self, device: str, sender: _Sender, payload: _Payload) -> None:
+        topic = topics.SKILL.build(device=device, skill=payload.skill)
+        try:
+            skill = await self._parsed(device, sender, payload)
+            entry = self._directory.get(device)
+            if entry is None or self._senders.get(device) is not sender:
+                return  # it was removed or has another key
+            if entry.listed is not None and entry.listed.get(payload.skill) == payload.digest:
+                self._admit(entry, sender, skill)
+        except StrawberryError as error:
+            self.complain(device, topic, error.message)
+        except Exception as error:  # noqa: BLE001
+            # Whatever a device sends, it must not end the task that serves all of them.
+            _log.exception("reading a registration on %.200r failed", topic)
+            self.complain(device, topic, f"the hub cannot process it ({type(error).__name__})")
+
+    async def _parsed(self, device: str, sender: _Sender, payload: _Payload) -> RegisteredSkill:
+        read = partial(
+            read_registration,
+            payload.content,
+            hub_id=self._hub_id,
+            device=device,
+            skill=payload.skill,
+            key=sender.key,
+        )
+        if len(payload.content) > _LARGE:
+            return await asyncio.to_thread(read)
+        # A thread would take longer to begin than this takes to read.
+        await asyncio.sleep(0)
+        return read()
+
     def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
-        others = sum(len(other.methods) for other in entry.skills.values() if other.name != skill.name)
-        if others + len(skill.methods) > self._bounds.methods:
-            self.complain(
-                entry.id,
-                topics.SKILL.build(device=entry.id, skill=skill.name),
-                f"with {skill.name} it would have more than the {self._bounds.methods} methods allowed",
+        others = [other for other in entry.skills.values() if other.name != skill.name]
+        if sum(len(other.methods) for other in (*others, skill)) > self._bounds.methods:
+            raise InvalidMessage(
+                f"with {skill.name} it would have more than the {self._bounds.methods} methods allowed"
             )
-            return
+        if sum(len(other.payload) for other in (*others, skill)) > self._bounds.registered_bytes:
+            raise InvalidMessage(
+                f"with {skill.name} its registrations would have more than the "
+                f"{self._bounds.registered_bytes} bytes allowed"
+            )
         self._directory.put_skill(entry.id, skill)
         self._journal.skill(entry.id, sender.key.kid, skill)
+        self._on_skill()
 
     def _announce(self, entry: Entry) -> None:
         high = entry.presence.high
@@ -260,10 +359,9 @@ class Ingest:
         if not self._complaints.take(device if entry else ""):
             return
         _log.warning("refused a message on %.200r: %s", topic, reason)
-        if entry is not None:
-            entry.problems.append(Problem(now(), reason))
+        self._directory.note_problem(device, reason)
 
 
-def _spend(bucket: TokenBucket, what: str) -> None:
-    if not bucket.take():
+def _spend(bucket: TokenBucket, what: str, amount: int = 1) -> None:
+    if not bucket.take(amount):
         raise InvalidMessage(f"too many {what} in a short time")

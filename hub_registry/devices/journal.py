@@ -1,5 +1,6 @@
 """Changes of presence and skills, written to the database in batches and read back when the hub starts."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,13 +11,14 @@ from sqlalchemy import bindparam, insert, tuple_, update
 from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
-from contracts.errors import InvalidMessage, StorageError
+from contracts.errors import StorageError, StrawberryError
 from hub_registry.devices.devices import device_of
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import HighWater
 from hub_registry.devices.registrations import read_registration
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, RegistrationRow
+from identity.keys import PublicKey
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +125,10 @@ def _write_alive(session: Session, alive: dict[str, datetime]) -> None:
 
 
 async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
-    """Put every device with its skills into the directory; whether it is online is unknown as yet."""
+    """Put every device with its skills into the directory; whether it is online is unknown as yet.
+
+    What is stored is checked as it was when it came. What does not hold is a problem of its device.
+    """
 
     def stored(session: Session) -> tuple[Sequence[DeviceRow], Sequence[RegistrationRow]]:
         return session.exec(select(DeviceRow)).all(), session.exec(select(RegistrationRow)).all()
@@ -131,16 +136,31 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
     devices, registrations = await store.read(stored)
     for row in devices:
         directory.put(device_of(row), HighWater(row.epoch, row.connection, row.seq, ended=row.ended))
-    for found in registrations:
-        entry = directory.get(found.device_id)
-        key = entry.device.public_key if entry else None
-        if key is None:
-            continue
-        try:
-            skill = read_registration(
-                found.payload.encode(), hub_id=hub_id, device=found.device_id, skill=found.skill, key=key
-            )
-        except InvalidMessage as error:
-            _log.warning("skipped the stored %s of %s: %s", found.skill, found.device_id, error)
-        else:
+    keys = {found.device_id: directory.public_key(found.device_id) for found in registrations}
+
+    def checked() -> list[RegisteredSkill | str | None]:
+        return [_checked(found, keys[found.device_id], hub_id=hub_id) for found in registrations]
+
+    for found, skill in zip(registrations, await asyncio.to_thread(checked), strict=True):
+        if isinstance(skill, str):
+            problem = f"its stored {found.skill} was left out: {skill}"
+            _log.warning("%s: %s", found.device_id, problem)
+            directory.note_problem(found.device_id, problem)
+        elif skill is not None:
             directory.put_skill(found.device_id, skill)
+
+
+def _checked(found: RegistrationRow, key: PublicKey | None, *, hub_id: str) -> RegisteredSkill | str | None:
+    """Read a stored registration; return why not where it does not hold, None for a device without a key."""
+    if key is None:
+        return None
+    try:
+        return read_registration(
+            found.payload.encode(), hub_id=hub_id, device=found.device_id, skill=found.skill, key=key
+        )
+    except StrawberryError as error:
+        return error.message
+    except Exception as error:  # noqa: BLE001
+        # One row must not keep the hub from starting.
+        _log.exception("reading the stored %s of %s failed", found.skill, found.device_id)
+        return f"the hub cannot process it ({type(error).__name__})"

@@ -117,7 +117,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def list_skills(request: Request) -> Response:
         await may_look(request)
-        return answer(SearchBody.of(registry.search.search(max_bytes=_ALL_BYTES)))
+        return answer(SearchBody.of(await registry.search.find(max_bytes=_ALL_BYTES)))
 
     async def search_skills(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Search)

@@ -5,7 +5,9 @@ import pytest
 
 from agent_core.search.catalogue import SearchPage, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
+from agent_core.sentences.matching import OutOfSteps, Steps
 from agent_core.sentences.sentence_turn import run_sentence
+from agent_core.sentences.templates import compile_template
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import CallError, ErrorCode
@@ -112,6 +114,11 @@ def test_a_sentence_belongs_to_its_language() -> None:
         ("stop the [music", "cannot be read"),
         ("stop <the> music now", "not known here"),
         ("stop it now " + "x" * 600, "longer than"),
+        ("stop it now [ |  |]", "more than one empty alternative"),
+        ("stop it now " + "[a|b|c] " * 6, "more than 1,000 ways"),
+        ("stop it now (a;b;c;d;e;f;g)", "more than 1,000 ways"),
+        ("(" * 9 + "stop it now" + ")" * 9, "more than 8 brackets"),
+        ("stop it now " + "{x}" * 11, "11 slots"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_left_out_and_said(template: str, says: str) -> None:
@@ -163,6 +170,73 @@ def test_an_old_name_of_a_device_is_forgotten() -> None:
     made.put([on("pc", VOLUME, name="New")])
     assert matched(made, "set volume to 5 on New", current="tv") == {"level": 5}
     assert matched(made, "set volume to 5 on Old", current="tv") is None
+
+
+LETTERS: dict[str, Json] = dict.fromkeys("abcdefghij", "string")
+HOSTILE = method("block", "turn {a}{b}{c}{d}{e}{f}{g}{h}{i}{j} the lamp", flags=None, **LETTERS)
+"""It can be read in some 10**18 ways."""
+
+
+def test_a_template_that_takes_too_long_is_given_up_and_others_still_match() -> None:
+    lamp = method("on", "turn on the lamp [please] {times} times", times="integer")
+    made = index(on("evil", HOSTILE), on("pc", lamp))
+    assert matched(made, f"turn on the lamp {'on ' * 80}times") is None
+    assert matched(made, "turn on the lamp please 3 times") == {"times": 3}
+    steps = Steps(10_000)
+    with pytest.raises(OutOfSteps):
+        compile_template(HOSTILE.sentences["en"][0], HOSTILE).arguments(
+            f"turn the lamp {'on ' * 80}", HOSTILE, steps
+        )
+
+
+def test_alternatives_that_mean_the_same_take_a_few_steps_instead_of_multiplying() -> None:
+    # 512 ways to read it, and none of them ends with the text.
+    same = method("same", "turn on the lamp " + "[a ]" * 9)
+    template = compile_template(same.sentences["en"][0], same)
+    assert template.arguments("turn on the lamp a a a a a a a a a b", same, Steps(300)) is None
+
+
+def test_a_device_has_a_limited_number_of_sentences_and_keeps_its_methods() -> None:
+    made = SentenceIndex()
+    for number in range(1_000):
+        made.add(on("pc", method(f"m{number}", f"turn on the lamp {number}")), source="pc")
+    assert matched(made, "turn on the lamp 17") == {}
+    assert matched(made, "turn on the lamp 717") is None
+    assert "more than 500 sentences" in made.problems["pc", "MediaSkill"][0]
+    assert made.match("turn on the lamp " * 6_000, language="en", current=None) is None
+    made.remove("pc", "MediaSkill")
+    made.put([on("pc", VOLUME)])
+    assert matched(made, "set volume to 5") == {"level": 5}
+
+
+@pytest.mark.parametrize(
+    ("template", "utterance", "arguments"),
+    [
+        ("switch on the living-room light[s]", "Switch on the living room lights, please?", None),
+        ("switch on the living-room light[s]", "switch on the living room lights", {}),
+        ("switch on the living room light[s]", "Switch ON the living-room light!", {}),
+        (
+            "say {a} and then {b} aloud",
+            "say yes and then no and then yes aloud",
+            {"a": "yes", "b": "no and then yes"},
+        ),
+        ("warm to {a}%[ at most]", "warm to 20% at most", {"a": "20"}),
+        ("warm it to {a} degrees", "warm it to -5 degrees", {"a": "-5"}),
+        ("put (on;the lamp) now", "put the lamp on now", {}),
+        ("rate this {1..5:n}", "rate this 5", {"n": 5}),
+        ("rate this {1..5:n}", "rate this 6", None),
+        ("öffne die straße", "Öffne die Straße", {}),
+    ],
+)
+def test_words_may_be_written_in_several_ways(template: str, utterance: str, arguments: Json) -> None:
+    made = index(on("pc", method("m", template).model_copy(update={"parameters": OPEN})))
+    assert matched(made, utterance) == arguments
+
+
+OPEN: dict[str, Json] = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "n": {"type": "integer"}},
+}
 
 
 def test_examples_can_be_said() -> None:

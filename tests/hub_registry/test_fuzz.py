@@ -1,5 +1,6 @@
 """Whatever a device puts on its topics: the registry lives, says why, and other devices go on."""
 
+import asyncio
 import json
 import logging
 
@@ -84,6 +85,7 @@ class Bus:
             self.ingest.heartbeat(message)
         else:
             self.ingest.registration(message)
+        asyncio.run(self.ingest.settle())
 
     def others_go_on(self) -> None:
         """The radio comes online with a skill, as if nothing had happened."""

@@ -405,6 +405,55 @@ async def test_a_malformed_schema_is_a_problem_of_its_device_and_the_hub_goes_on
     await eventually(lambda: hub.registry.search.search("tune").results)
 
 
+async def test_a_sentence_that_takes_too_long_is_left_out_and_its_method_stays(hub):
+    spoke = await hub.joined("TV")
+    method = registration("LampSkill", "turn_on").methods[0]
+    sentences = {"en": ["turn on the lamp" + "[ |  |]" * 11, "turn on the light"]}
+    await spoke.online(
+        Registration(skill="LampSkill", methods=[method.model_copy(update={"sentences": sentences})])
+    )
+    await eventually(lambda: hub.problems(spoke))
+    assert "LampSkill.turn_on: 'turn on the lamp[ |  |]" in hub.problems(spoke)
+    assert "more than 1,000 ways" in hub.problems(spoke)
+    search = hub.registry.search
+    assert search.match("turn on the lamp", language="en", current=None) is None
+    assert search.match("turn on the light", language="en", current=None) is not None
+    assert search.search("turn on").results
+
+
+async def test_a_device_that_registers_very_much_is_indexed_while_others_are_served(hub):
+    large, other = await hub.joined("TV"), await hub.joined("Radio")
+    names = [f"method_{number}" for number in range(200)]
+    await large.online(*(registration(f"S{number}Skill", *names) for number in range(4)))
+    await other.online(registration("RadioSkill", "tune"))
+    found: list[int] = []
+    await eventually(lambda: found.append(_left(hub)) or hub.registry.search.search("tune").results)
+    await eventually(lambda: found.append(_left(hub)) or not _left(hub))
+    # It was found while most of the other device was not there yet.
+    assert len({left for left in found if left}) > 3
+
+
+def _left(hub) -> int:
+    """How many of the methods of the large device are not searchable yet."""
+    return 801 - hub.registry.search.search("", max_bytes=1).total
+
+
+async def test_registrations_are_limited_by_their_size_together_and_over_time(tmp_path, mosquitto, hub_key):
+    bounds = {"registered_bytes": 8_000}
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds=bounds) as hub:
+        spoke, other = await hub.joined("TV"), await hub.joined("Radio")
+        made = [registration(f"S{number}Skill", *(f"m{each}" for each in range(10))) for number in range(3)]
+        await spoke.online(*made)
+        await eventually(lambda: hub.problems(spoke))
+        assert len(hub.skills(spoke)) == 2
+        assert "its registrations would have more than the 8000 bytes" in hub.problems(spoke)
+        for number in range(4):
+            await spoke.online(registration("S0Skill", *(f"again{number}_{each}" for each in range(10))))
+        await eventually(lambda: "too many bytes of registrations" in hub.problems(spoke))
+        await other.online(registration())
+        await eventually(lambda: hub.skills(other) == {"MediaSkill"})
+
+
 @pytest.mark.parametrize("counter", ["connection", "seq"])
 async def test_a_counter_that_no_database_holds_is_refused_and_the_hub_goes_on(hub, counter):
     spoke = await hub.joined("TV")
@@ -475,5 +524,7 @@ async def test_a_stored_registration_that_does_not_hold_is_skipped_at_the_next_s
         row = RegistrationRow(device_id="tv", skill="MediaSkill", key_id=key.kid, payload=payload.decode())
         await registry.store.write(lambda session: session.add(row))
     async with open_registry(settings, key=hub_key) as registry:
-        assert registry.directory.get("tv").skills == {}
+        entry = registry.directory.get("tv")
+        assert entry.skills == {}
+        assert "its stored MediaSkill was left out" in entry.problems[0].message
         assert registry.search.search("").results == ()

@@ -109,6 +109,23 @@ def test_the_second_class_of_a_name_is_reported_with_the_place_of_the_first(writ
     assert str(first) in found.problems[0].message
 
 
+def test_a_sentence_that_cannot_be_used_is_reported_and_its_method_loads(write, load):
+    write(
+        "lamp.py",
+        """
+        from agent_core.skills.skill import Skill, skill_method
+        class LampSkill(Skill):
+            @skill_method(sentences={"en": ["lamp", "turn on the lamp"]})
+            def turn_on(self) -> None: ...
+        """,
+    )
+    found = load()
+    assert list(found.skills[0].methods) == ["turn_on"]
+    (problem,) = found.problems
+    assert problem.path.endswith("lamp.py: LampSkill.turn_on")
+    assert problem.message == "the sentence 'lamp': at least 2 words outside slots and brackets are needed"
+
+
 def test_one_method_that_cannot_be_described_does_not_take_the_others_along(write, load):
     write(
         "lamp.py",
