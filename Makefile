@@ -43,8 +43,8 @@ test-all: $(READY)  ## All tests
 chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
 	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
 
-fuzz: $(READY)  ## Hostile messages and requests, FUZZ_MESSAGES=20000 of them, others in each run
-	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) $(BIN)/python -m pytest -s tests/adversary
+fuzz: $(READY)  ## FUZZ_MESSAGES=20000 hostile messages, others in each run, and an adversary for a minute
+	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) STRAWBERRY_ADVERSARY_SECONDS=60 $(BIN)/python -m pytest -s tests/adversary
 
 lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff format --check .

@@ -179,7 +179,7 @@ class Assistant:
         toolset = SkillToolset(
             catalogue,
             caller=caller,
-            session=self.sandbox.session(turn.user, turn.conversation, owner=turn.holder),
+            session=self.sandbox.session(turn.user, turn.conversation),
             consent=turn.consent,
             limits=self.settings.turns.tools,
         )

@@ -3,13 +3,14 @@
 import hashlib
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
 from contracts import topics
 from contracts.presence import DeviceStatus
-from contracts.registration import Registration
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from identity.proofs import make_proof
@@ -20,21 +21,23 @@ from tests.proofs import proof_of
 _LAST_EPOCH = 2**53 - 1
 
 
-@dataclass
-class HostileDevice:
-    """The device; a context manager that holds its connection to the broker.
+@dataclass(frozen=True)
+class Credentials:
+    """What a device has after it has joined.
 
     Attributes:
-        epoch: Of its next status: each begins a start of its own, so that none is an old one.
-        listed: What its manifest names: the payload of each registration.
+        key_file: Its private key.
+        epoch: Of its first status.
     """
 
     id: str
+    hub_id: str
+    hub_url: str
+    broker_url: str
+    key_file: str
     token: str = field(repr=False)
-    seal: Seal = field(repr=False)
-    bus: Bus = field(repr=False)
+    bus_token: str = field(repr=False)
     epoch: int = 1
-    listed: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
     def enrol(cls, house: House, name: str) -> Self:
@@ -44,8 +47,51 @@ class HostileDevice:
         body = {"token": added["token"], "public_key": key.public.jwk()}
         answer = httpx.post(f"{house.url}/api/devices/enrol", json=body, auth=proof_of(key))
         joined = answer.raise_for_status().json()
-        bus = Bus(house.broker_url, joined["device"], joined["bus_token"], filters=("hub/+/status",))
-        return cls(joined["device"], joined["token"], Seal(joined["hub_id"], key), bus)
+        file = house.directory / f"{joined['device']}.pem"
+        key.save(file)
+        return cls(
+            id=joined["device"],
+            hub_id=joined["hub_id"],
+            hub_url=house.url,
+            broker_url=house.broker_url,
+            key_file=str(file),
+            token=joined["token"],
+            bus_token=joined["bus_token"],
+        )
+
+    @cached_property
+    def key(self) -> KeyPair:
+        """Its key."""
+        return KeyPair.load(Path(self.key_file))
+
+    def headers(self, method: str, url: str) -> dict[str, str]:
+        """Return what goes with a request of its own to the hub."""
+        target = url.partition("?")[0]
+        proof = make_proof(self.key, method=method, target=target, token=self.token, now=time.time())
+        return {"authorization": f"DPoP {self.token}", "dpop": proof}
+
+    def password(self) -> str:
+        """Return what it logs in with on the bus."""
+        return self.bus_token
+
+
+@dataclass
+class HostileDevice:
+    """The device on the bus; a context manager that holds its connection.
+
+    Attributes:
+        epoch: Of its last status: each begins a start of its own, so that none is an old one.
+        listed: What its manifest names: the payload of each registration.
+    """
+
+    credentials: Credentials
+    epoch: int = 0
+    listed: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        mine = self.credentials
+        self.id, self.seal = mine.id, Seal(mine.hub_id, mine.key)
+        self.bus = Bus(mine.broker_url, mine.id, mine.password(), filters=("hub/+/status",))
 
     def __enter__(self) -> Self:
         self.bus.__enter__()
@@ -59,12 +105,6 @@ class HostileDevice:
         """Whether the broker threw it out, or no later status is possible."""
         return self.bus.gone.is_set() or self.epoch >= _LAST_EPOCH
 
-    def headers(self, method: str, url: str) -> dict[str, str]:
-        """Return what goes with a request of its own to the hub."""
-        target = url.partition("?")[0]
-        proof = make_proof(self.seal.key, method=method, target=target, token=self.token, now=time.time())
-        return {"authorization": f"DPoP {self.token}", "dpop": proof}
-
     def status_of(self, document: dict[str, Any]) -> dict[str, Any]:
         """Make a status the latest one of this device, with all that it has registered."""
         self.epoch += 1
@@ -76,11 +116,3 @@ class HostileDevice:
         status = DeviceStatus.model_validate(self.status_of({"state": "online"}))
         topic = topics.STATUS.build(device=self.id)
         self.bus.publish(topic, self.seal.seal(topic, status), retain=True)
-
-    def register(self, *registrations: Registration) -> None:
-        """Publish skills, and a manifest that names them."""
-        for registration in registrations:
-            topic = topics.SKILL.build(device=self.id, skill=registration.skill)
-            self.listed[registration.skill] = payload = self.seal.seal(topic, registration)
-            self.bus.publish(topic, payload, retain=True)
-        self.come_online()

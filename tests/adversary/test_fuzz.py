@@ -35,7 +35,7 @@ from hub_registry.http.joining import ApproveBody
 from hub_registry.http.public import EnrolBody
 from hub_registry.http.tokens import TokenBody
 from identity.ids import uuid7
-from tests.adversary.device import HostileDevice
+from tests.adversary.device import Credentials, HostileDevice
 from tests.adversary.hostile import DECLARATIONS, JSON, METHOD, NAMES, Document, documents, encode
 from tests.adversary.watched import longest, rounds
 from tests.e2e.house import PATIENCE_S, House, Spoke
@@ -239,7 +239,7 @@ class Target:
             self.look()
         if self.number % OF_A_DEVICE == 0 or self.device.is_spent:
             self.device.__exit__()
-            self.device = HostileDevice.enrol(self.house, f"Mad {self.number}").__enter__()
+            self.device = _come(self.house, f"Mad {self.number}")
 
     def _publish(self, said: Said) -> None:
         device, document = self.device, said.document
@@ -280,7 +280,7 @@ class Target:
             case "program":
                 headers["authorization"] = f"Bearer {self.program}"
             case "device":
-                headers |= self.device.headers(method, url)
+                headers |= self.device.credentials.headers(method, url)
         try:
             return self.client.request(method, url, headers=headers, **content)
         except httpx.HTTPError as error:
@@ -360,6 +360,10 @@ class NotSo(BaseException):
     """A check that failed. No Exception: Hypothesis would send the same again, to a hub that has failed."""
 
 
+def _come(house: House, name: str) -> HostileDevice:
+    return HostileDevice(Credentials.enrol(house, name)).__enter__()
+
+
 @pytest.fixture
 def target(tmp_path: Path, sandbox_files: Path) -> Iterator[Target]:
     """A home with everything in it."""
@@ -373,7 +377,7 @@ def target(tmp_path: Path, sandbox_files: Path) -> Iterator[Target]:
         house.program = COMMAND
         spoke = house.add_spoke("Bedroom PC", {"bell.py": BELL_SKILL})
         made = house.ask("/api/tokens", {"name": "a program", "scopes": ["chat", "call"]})
-        device = HostileDevice.enrol(house, "Mad Pi").__enter__()
+        device = _come(house, "Mad Pi")
         client = stack.enter_context(httpx.Client(timeout=_ANSWER_S))
         found = Target(house, spoke, made["token"], device, client)
         stack.callback(lambda: found.device.__exit__())

@@ -1,0 +1,77 @@
+"""One enrolled device does its worst while a person chats, calls and confirms: the person notices nothing."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.adversary.attacks import ATTACKS
+from tests.adversary.device import Credentials
+from tests.adversary.person import SKILLS, attacked, live, percentile, person_of, tell_all
+from tests.adversary.watched import longest, rounds
+from tests.e2e.house import House, Spoke
+from tests.forkserver import COMMAND, WATCHED
+from tests.model_server import ScriptedModel
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="the house is of processes that are forked"),
+]
+
+OPEN: Final = {
+    "chat_on_the_bus": "a device may join any conversation of its owner",
+    "chat_over_http": "a device may join any conversation of its owner",
+    "pushed_turns": "a device may hand in turns of any conversation of its owner",
+}
+"""Attacks that are known to succeed and are not mended yet; they are left out here, and nowhere else."""
+
+SECONDS = float(os.environ.get("STRAWBERRY_ADVERSARY_SECONDS", "8"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, sandbox_files: Path) -> Iterator[tuple[House, Spoke]]:
+    """A home with a bell and a lock."""
+    with ExitStack() as stack:
+        model = stack.enter_context(ScriptedModel(tell_all))
+        house = stack.enter_context(House(tmp_path / "house", sandbox=sandbox_files))
+        house.use_model(model.base_url)
+        house.program = WATCHED
+        house.start_broker()
+        house.start_hub()
+        house.program = COMMAND
+        yield house, house.add_spoke("Bedroom PC", {"things.py": SKILLS})
+
+
+async def test_a_device_that_does_its_worst_reads_answers_and_confirms_nothing_of_a_person(
+    home: tuple[House, Spoke],
+) -> None:
+    house, spoke = home
+    credentials = Credentials.enrol(house, "Mad Pi")
+    mended = [each.__name__ for each in ATTACKS if each.__name__ not in OPEN]
+    async with person_of(house, spoke) as person:
+        with attacked(house, credentials, SECONDS + 5, *mended) as adversary:
+            acts = await live(person, SECONDS)
+            spoils = adversary.end()
+        said = (await person.http.get("/api/conversations/kitchen?limit=1000")).json()
+    failed = [act for act in acts if act.problem]
+    long = longest(rounds(house.home, house.processes["hub"].pid))
+    sys.stdout.write(
+        f"p50 {percentile(acts, 0.5):.3f} s, p99 {percentile(acts, 0.99):.3f} s of {len(acts)} acts\n"
+    )
+    sys.stdout.write(f"longest round of the hub: {long}\n{spoils.tried}\n")
+
+    for name in house.processes:
+        house.ended(name)
+    assert failed == [], "all that the person does works"
+    assert spoils.read == []
+    assert spoils.called == []
+    assert spoils.confirmed == []
+    unlocked = spoke.journal().count("unlocked")
+    assert unlocked == sum(act.kind == "confirm" for act in acts), "only the person unlocked the door"
+    questions = [each["question"] for each in said["exchanges"]]
+    assert len(questions) == sum(act.kind == "ask" for act in acts), "the conversation is the person's own"
+    assert "Traceback" not in house.log("hub")
