@@ -28,10 +28,12 @@ class ConnectionBounds:
             come back wait for a moment in the queue of the system.
         deadline_s: Time for a handshake; a request may take between once and twice that, and so may a client
             that reads nothing of an answer that waits for it.
+        idle_s: Time between two requests, longer than a person takes to read an answer and go on.
     """
 
     most: int = 400
     deadline_s: float = 10.0
+    idle_s: int = 75
 
 
 class DeadlineProtocol(H11Protocol):
@@ -67,7 +69,8 @@ class DeadlineProtocol(H11Protocol):
         return self.cycle if self.cycle.response_complete or self.cycle.more_body else None
 
     def _check(self) -> None:
-        awaited = self.awaited
+        # Between two requests uvicorn's own timer runs, which goes by `ConnectionBounds.idle_s`.
+        awaited = self.awaited if self.timeout_keep_alive_task is None else None
         # While writing is paused nothing is added, so what stays as it is was not read either.
         unread = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
         if (awaited is not None and awaited is self._seen) or (unread and unread == self._unread):

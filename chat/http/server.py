@@ -82,6 +82,7 @@ async def serve(
         ws="none",
         server_header=False,
         date_header=False,
+        timeout_keep_alive=bounds.idle_s,
         timeout_graceful_shutdown=_GRACE_S,
     )
     config.load()

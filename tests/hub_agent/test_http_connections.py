@@ -101,6 +101,22 @@ async def test_as_many_as_there_is_room_for_stay(tmp_path: Path) -> None:
             writer.close()
 
 
+async def test_a_connection_rests_between_requests_but_not_within_one(tmp_path: Path) -> None:
+    async with serving(ConnectionBounds(deadline_s=0.05), tmp_path, secure=False) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"HTTP/1.1 200" in await reader.readuntil(b"here")
+            # Two that say nothing are disconnected meanwhile, each at its deadline.
+            for _ in range(2):
+                silent, other = await asyncio.open_connection("127.0.0.1", port)
+                assert await _rest(silent) == b""
+                other.close()
+        writer.write(BEGINNINGS["half a header"])
+        assert await _rest(reader) == b""
+        writer.close()
+
+
 async def test_a_handshake_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
     async with serving(ConnectionBounds(deadline_s=0.05), tmp_path, secure=True) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
