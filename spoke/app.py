@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from agent_core.models.entries import GatewayKind, Models
 from agent_core.skills.loader import LoadProblem
 from bus.link import Link, open_link
 from bus.rpc import Responder
@@ -21,6 +23,9 @@ from spoke.presence.publishing import SkillOutlet
 from spoke.presence.status import OwnStatus, manifest_of, sealed_registrations
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
+
+if TYPE_CHECKING:
+    from spoke.chat.server import ChatServer
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Spoke:
     _link: Link = field(repr=False)
     _presence: Presence = field(repr=False)
     _membership: Membership = field(repr=False)
+    _server: "ChatServer | None" = field(repr=False)
 
     @property
     def connected(self) -> bool:
@@ -53,6 +59,14 @@ class Spoke:
     def problem(self) -> str | None:
         """Why it has no access, with what to do about it; None if no problem is known."""
         return self._membership.problem
+
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
+        """Ask other models from the next message on; return whether they are others."""
+        server = self._server
+        if server is None or (models, kind) == (server.settings.models, server.settings.gateway):
+            return False
+        server.reload_models(models, kind=kind)
+        return True
 
     async def announced(self) -> None:
         """Wait until status and skills have been published for the first time."""
@@ -129,7 +143,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         await stack.enter_async_context(responder)
         # It already looks on while the link waits for the broker: the first login may be refused.
         await stack.enter_async_context(_running({"membership": membership.run(link)}))
-        url = None
+        url, server = None, None
         if settings.chat is not None:
             # Before the broker is waited for: a spoke answers people with or without it.
             from spoke.chat.server import ChatServer
@@ -166,6 +180,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             _link=link,
             _presence=presence,
             _membership=membership,
+            _server=server,
         )
 
 

@@ -5,7 +5,7 @@ import asyncio
 import os
 import sys
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import GatewayError, StrawberryError
-from deploy.cli.client import find_hub
+from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.progress import Progress
 from deploy.cli.terminal.tables import table
@@ -23,7 +23,7 @@ from deploy.logs.terminal import visible
 from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
 
 _HUB_S: Final = 2.0
-"""How long a hub may take to say which models it skips; the list comes without that."""
+"""How long a hub or spoke may take to say which models it skips; the list comes without that."""
 
 
 def list_models(options: argparse.Namespace) -> None:
@@ -55,16 +55,20 @@ def list_models(options: argparse.Namespace) -> None:
 
 
 def _skipped(home: Home) -> dict[str, str]:
-    """Return why and for how long the running hub skips models, by name; empty where no hub answers."""
-    try:
-        answer = find_hub(home).request("GET", "/api/models", timeout=_HUB_S)
-    except StrawberryError:
-        return {}
-    return {
-        model["name"]: f"skipped by the hub for {model['skipped_s']} s: it {model['detail']}"
-        for model in answer["models"]
-        if model["state"] == "skipped"
-    }
+    """Return why and for how long the running spoke or hub skips models, by name."""
+    skipped: dict[str, str] = {}
+    for find in (find_nearest, find_hub):
+        with suppress(StrawberryError):
+            server = find(home)
+            answer = server.request("GET", "/api/models", timeout=_HUB_S)
+            skipped |= {
+                model[
+                    "name"
+                ]: f"skipped by the {server.server} for {model['skipped_s']} s: it {model['detail']}"
+                for model in answer["models"]
+                if model["state"] == "skipped"
+            }
+    return skipped
 
 
 def pull(options: argparse.Namespace) -> None:

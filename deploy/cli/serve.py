@@ -34,6 +34,7 @@ from deploy.settings.options import (
 from identity.files import make_private_directory
 
 if TYPE_CHECKING:
+    from agent_core.models.entries import Models
     from spoke.app import Spoke
     from spoke.settings import SpokeSettings
 
@@ -176,6 +177,7 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
 async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, report: Reporter) -> None:
     from spoke.app import open_spoke
 
+    # The settings are hidden from it by now, so it keeps its models; the hub beside it takes new ones.
     async with open_spoke(settings, token=token) as spoke:
         told = None
         while True:
@@ -229,16 +231,24 @@ async def _serve_skills(
 ) -> None:
     with quick_imports():
         from chat.tasks import open_tasks
+        from deploy.home.model_reload import reloaded_models
         from spoke.app import open_spoke
 
-    async with open_spoke(settings, token=token) as spoke, open_tasks() as tasks:
-        # It serves this machine whether the hub is there or not.
-        manager.ready(f"{spoke.device} serves this machine")
-        if any(model.entry.tools == "code" for model in settings.models.usable):
+    def prepare(models: "Models") -> None:
+        if any(model.entry.tools == "code" for model in models.usable):
             from deploy.home.sandbox import prepare_sandbox
 
             without = "models get skills as tools of their own"
             tasks.create_task(prepare_sandbox(home, report=report, without=without), name="sandbox")
+
+    async with (
+        open_spoke(settings, token=token) as spoke,
+        open_tasks() as tasks,
+        reloaded_models(home, spoke, report, then=prepare),
+    ):
+        # It serves this machine whether the hub is there or not.
+        manager.ready(f"{spoke.device} serves this machine")
+        prepare(settings.models)
         await _report_state(spoke, report, manager)
 
 

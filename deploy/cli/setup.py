@@ -6,7 +6,6 @@ import getpass
 import math
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -22,8 +21,6 @@ from deploy.cli.models import pull_model
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
-from deploy.service.plan import KINDS
-from deploy.service.systemd import Systemd
 from deploy.settings.models import ask_ollamas, ollama_at
 from deploy.settings.setup import unused_name, write_entry, write_key
 
@@ -288,22 +285,12 @@ def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
 
 
 def _what_next(home: Home) -> str:
-    applied = "A running hub uses it from the next message on; strawberry up starts one."
-    if home.is_spoke_alone:
-        applied = "Restart to apply: strawberry spoke run" + "".join(f", or {each}" for each in _restarts())
+    server, start = ("spoke", "spoke run") if home.is_spoke_alone else ("hub", "up")
+    applied = f"A running {server} uses it from the next message on; strawberry {start} starts one."
     return (
         f"Written to {home.directory / 'strawberry.toml'}. {applied}\n"
         "Then try it: strawberry chat 'what can you do?'"
     )
-
-
-def _restarts() -> Iterator[str]:
-    """List the commands that restart the services of this machine."""
-    if sys.platform == "linux":
-        for manager in (Systemd(system=False), Systemd(system=True)):
-            for kind in KINDS:
-                if manager.path_of(kind).exists():
-                    yield manager.restart_command(kind)
 
 
 def _ask(question: str, *, default: str = "", needed: bool = False) -> str:

@@ -1,18 +1,17 @@
-"""Models taken over by a running hub when ``strawberry.toml`` or ``.env`` changes."""
+"""Models taken over by a running hub or spoke when ``strawberry.toml`` or ``.env`` changes."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
-from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE
+from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, GatewayKind, Models
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
 from deploy.home.running import Reporter
 from deploy.settings.settings import read_gateway, read_models
-from hub_agent.service import Hub
 
 _log = logging.getLogger(__name__)
 
@@ -22,15 +21,28 @@ _LOOK_S: Final = 1.0
 _Stamp = tuple[tuple[int, int] | None, ...]
 
 
+class _Server(Protocol):
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> bool: ...
+
+
 @asynccontextmanager
-async def reloaded_models(home: Home, hub: Hub, report: Reporter) -> AsyncIterator[None]:
-    """Keep the models of a hub as the settings say, for as long as the context is open."""
+async def reloaded_models(
+    home: Home, server: _Server, report: Reporter, *, then: Callable[[Models], None] = lambda _: None
+) -> AsyncIterator[None]:
+    """Keep the models of a hub or spoke as the settings say, for as long as the context is open.
+
+    Args:
+        then: Called with other models once they are in use.
+    """
     async with open_tasks() as tasks:
-        tasks.create_task(_watch(home, hub, report, _stamp(home)), name="settings of models")
+        watching = _watch(home, server, report, then, _stamp(home))
+        tasks.create_task(watching, name="settings of models")
         yield
 
 
-async def _watch(home: Home, hub: Hub, report: Reporter, seen: _Stamp) -> None:
+async def _watch(
+    home: Home, server: _Server, report: Reporter, then: Callable[[Models], None], seen: _Stamp
+) -> None:
     while True:
         await asyncio.sleep(_LOOK_S)
         stamp = _stamp(home)
@@ -43,7 +55,7 @@ async def _watch(home: Home, hub: Hub, report: Reporter, seen: _Stamp) -> None:
             # Perhaps half edited; the models that are asked now stay.
             _log.warning("the settings of models cannot be used: %s. %s", error.message, error.hint)
             continue
-        if hub.reload_models(models, kind=kind):
+        if server.reload_models(models, kind=kind):
             names = [model.entry.name for model in models.usable]
             report.state(
                 "models",
@@ -52,6 +64,7 @@ async def _watch(home: Home, hub: Hub, report: Reporter, seen: _Stamp) -> None:
                 usable=names,
                 problems=models.problems,
             )
+            then(models)
 
 
 def _stamp(home: Home) -> _Stamp:

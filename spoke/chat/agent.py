@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent_core.conversation import take_in
+from agent_core.models.entries import GatewayKind, Models
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
@@ -33,6 +34,7 @@ from contracts.chat import (
 from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
 from contracts.rpc import Actor
+from contracts.wire import Json
 from spoke.chat.hub_turn import HubTurns
 from spoke.chat.own_skills import OwnCaller, OwnSkills
 from spoke.chat.record import SpokeRecord
@@ -111,6 +113,16 @@ class Agent:
     async def cancel(self, turn: str, caller: None) -> TurnState:
         """See `chat.service.ChatService`."""
         return await self._turns.cancel(_OWNER, turn)
+
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
+        """Ask other models of this device from the next turn on."""
+        self._settings = self._settings.model_copy(update={"models": models, "gateway": kind})
+        if self._local is not None:
+            self._local.reload(models, kind=kind)
+
+    def model_states(self) -> list[dict[str, Json]]:
+        """Return the state of each model of this device that was asked yet."""
+        return [] if self._local is None else self._local.states()
 
     def cancel_all(self) -> None:
         """Stop every turn."""

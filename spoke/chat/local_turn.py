@@ -4,27 +4,27 @@ Imported when the first message needs it: a device without a model of its own ne
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
 from agent_core.conversation import messages_of, notes_of
-from agent_core.gateway.opening import open_gateway
-from agent_core.gateway.protocol import Gateway
+from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models.entries import Model
+from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Presence, context_block, system_prompt
 from agent_core.provenance import Prompt
 from agent_core.tools.native import native_mode
-from agent_core.tools.toolset import Session, SkillToolset
+from agent_core.tools.toolset import SkillToolset
 from agent_core.turn import Emit
 from chat.lazy import Lazy
 from chat.turns import Turn
 from contracts.chat import Exchange
 from contracts.errors import SandboxError
+from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
 from spoke.chat.own_skills import OwnCaller, OwnSkills
 from spoke.settings import SpokeSettings
@@ -36,14 +36,6 @@ _NOTHING_CAN_BE_DONE: Final = Prompt(
     "In this turn nothing can be done, because the hub may be at work on the same message. "
     "Say so, and answer without tools what can be answered without."
 )
-
-
-@dataclass(frozen=True)
-class _Means:
-    """What answers: the gateway, and the sandbox where it is installed."""
-
-    gateway: Gateway
-    pool: Pool | None
 
 
 class LocalAgent:
@@ -63,7 +55,19 @@ class LocalAgent:
         self._skills = skills
         self._household = settings.household
         self._limits = settings.limits
-        self._means = Lazy(partial(_open_means, settings), tasks=tasks, name="offline agent")
+        self._models, self._kind = settings.models, settings.gateway
+        self._live: LiveGateway | None = None
+        self._gateway = Lazy(partial(LiveGateway, Models()), tasks=tasks, name="gateway")
+        sandbox = PoolSettings(settings.home / "sandbox", processes=SANDBOXES, spares=0)
+        self._pool = Lazy(partial(open_pool, sandbox), tasks=tasks, name="sandbox")
+
+    def reload(self, models: Models, *, kind: GatewayKind) -> None:
+        """Ask other models from the next turn on."""
+        self._models, self._kind = models, kind
+
+    def states(self) -> list[dict[str, Json]]:
+        """See ``LiveGateway.states``; empty before the first turn."""
+        return [] if self._live is None else self._live.states()
 
     async def run(
         self,
@@ -80,11 +84,16 @@ class LocalAgent:
             history: Earlier exchanges of the conversation.
             can_act: Whether anything may be executed.
         """
-        means = await self._means.get()
+        pool = await self._opened_pool()
+        gateway = self._live = await self._gateway.get()
+        models = self._models
+        if pool is None:
+            models = replace(models, usable=tuple(map(_without_programs, models.usable)))
+        gateway.reload(models, kind=self._kind)
         toolset = SkillToolset(
             self._skills,
             caller=caller,
-            session=await _session(means.pool, turn.conversation),
+            session=_NoSandbox() if pool is None else await pool.session(turn.conversation),
             consent=turn.consent,
         )
         known = self._skills.own
@@ -106,10 +115,10 @@ class LocalAgent:
         )
         events = run_turn(
             request,
-            gateway=means.gateway,
+            gateway=gateway,
             toolset=toolset if can_act else None,
             native=await native_mode(
-                means.gateway.models,
+                models,
                 self._skills,
                 toolset,
                 system=system_prompt(self._household, "native"),
@@ -122,6 +131,13 @@ class LocalAgent:
             async for event in events:
                 emit(event)
 
+    async def _opened_pool(self) -> Pool | None:
+        """Return the sandbox; None as long as it is not installed."""
+        try:
+            return await self._pool.get()
+        except SandboxError:
+            return None
+
 
 @dataclass(frozen=True)
 class _NoSandbox:
@@ -132,21 +148,5 @@ class _NoSandbox:
         raise SandboxError("this device has no sandbox", hint="Call the tools one by one.")
 
 
-@asynccontextmanager
-async def _open_means(settings: SpokeSettings) -> AsyncIterator[_Means]:
-    async with AsyncExitStack() as stack:
-        models, pool = settings.models, None
-        try:
-            sandbox = PoolSettings(settings.home / "sandbox", processes=SANDBOXES, spares=0)
-            pool = await stack.enter_async_context(open_pool(sandbox))
-        except SandboxError:
-            models = replace(models, usable=tuple(map(_without_programs, models.usable)))
-        yield _Means(await stack.enter_async_context(open_gateway(models, kind=settings.gateway)), pool)
-
-
 def _without_programs(model: Model) -> Model:
     return replace(model, entry=model.entry.model_copy(update={"tools": "native"}))
-
-
-async def _session(pool: Pool | None, conversation: str) -> Session:
-    return _NoSandbox() if pool is None else await pool.session(conversation)

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from agent_core.models.entries import GatewayKind, Models
 from bus.ports import listen
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
@@ -44,7 +45,7 @@ _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
 _RUN_FILE: Final = "run.json"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ChatServer:
     """The chat server of one spoke.
 
@@ -64,6 +65,12 @@ class ChatServer:
     clock: HubClock
     connected: Callable[[], bool]
     _agents: "list[Agent]" = field(default_factory=list, init=False)
+
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
+        """Ask other models of this device from the next turn on."""
+        self.settings = self.settings.model_copy(update={"models": models, "gateway": kind})
+        for agent in self._agents:
+            agent.reload_models(models, kind=kind)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -86,9 +93,18 @@ class ChatServer:
                         "this spoke serves its owner only", hint=f"The token is in spoke/{_TOKEN_FILE}."
                     )
 
+            async def models(request: Request) -> Response:
+                await authenticate(request)
+                states = [state for agent in self._agents for state in agent.model_states()]
+                return JSONResponse({"models": states})
+
             chat = ChatRoutes(agent.get, authenticate=authenticate, connections=Connections(tasks))
             app = Starlette(
-                routes=[Route("/api/health", self._health), *chat.routes()],
+                routes=[
+                    Route("/api/health", self._health),
+                    Route("/api/models", models),
+                    *chat.routes(),
+                ],
                 exception_handlers=HANDLERS,
             )
             guarded = Guard(app, max_body_bytes=self.chat.max_body_bytes)

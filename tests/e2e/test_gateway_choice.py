@@ -1,6 +1,7 @@
-"""Which gateway a hub asks its models through is the user's choice."""
+"""A running hub or spoke asks the models that the settings name now."""
 
 from tests.e2e.house import House, wait_for
+from tests.e2e.talks import own_model
 from tests.model_server import Fails, Says, ScriptedModel
 
 
@@ -25,3 +26,30 @@ def test_a_running_hub_takes_the_models_of_setup(house: House, model: ScriptedMo
         (house.home / "strawberry.toml").write_text("[[models]]\nname = ")
         wait_for(lambda: "cannot be used" in house.log("hub"), what="the broken file to be noticed")
         assert house.json("chat", "hello")["answer"] == "Here."
+
+
+def test_a_running_spoke_takes_the_models_of_setup_and_shows_which_it_skips(
+    house: House, model: ScriptedModel, journal: dict[str, str]
+) -> None:
+    model.script = lambda _: Fails(status=500)
+    pc = house.add_spoke("Bedroom PC", journal, settings=own_model(model))
+    house.kill("hub")
+    own = {"STRAWBERRY_HOME": str(pc.home)}
+    with ScriptedModel(lambda _: Says(text="Here.")) as other:
+        words = (
+            "setup",
+            "--provider",
+            "openai",
+            "--base-url",
+            other.base_url,
+            "--model",
+            "m",
+            "--name",
+            "other",
+        )
+        added = house.cli(*words, "--no-test", **own)
+        assert "A running spoke uses it from the next message on" in added.stdout
+        wait_for(lambda: "now own, other" in house.log(pc.id), what="the spoke to take the new model")
+        assert pc.ask("/api/chat", {"message": "hello"})["answer"] == "Here."
+        listed = house.cli("models", "list", "--no-ask", **own)
+    assert "skipped by the spoke for" in listed.stdout, listed.stderr

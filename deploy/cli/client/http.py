@@ -42,6 +42,7 @@ class HubClient:
 
     def __init__(self, url: str, *, token: str, authorities: str = "", server: str = "hub") -> None:
         self.url = url.rstrip("/")
+        self.server = server
         self._name = f"the {server} at {self.url}"
         self._token = token
         self._authorities = authorities
