@@ -9,8 +9,8 @@ import asyncio
 import hashlib
 import itertools
 import json
+import os
 import random
-import signal
 import socket
 import sys
 from collections import Counter
@@ -467,6 +467,7 @@ async def attack(plan: Plan) -> Spoils:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # It would be a machine of its own: the home shall not lack the processor time that an attack costs here.
+    os.nice(19)
     plan = Plan(**json.loads(sys.stdin.readline()))
     sys.stdout.write(json.dumps(vars(asyncio.run(attack(plan)))) + "\n")

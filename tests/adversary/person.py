@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +18,8 @@ from deploy.home.directory import Home
 from tests.adversary.attacks import Plan, Spoils
 from tests.adversary.device import Credentials
 from tests.e2e.house import PATIENCE_S, House, Spoke
-from tests.model_server import Says, SeenRequest
+from tests.forkserver import COMMAND
+from tests.model_server import Says, ScriptedModel, SeenRequest
 
 SECRET: Final = "aardvark"
 """In all that the person says to the model, and in nothing else."""
@@ -135,6 +136,25 @@ class Person:
         body = {"message": text, "conversation": conversation}
         answer: dict[str, Any] = (await self.http.post("/api/chat", json=body)).json()
         return answer
+
+
+@contextmanager
+def home_of_a_person(
+    directory: Path, sandbox: Path, *, servers: Sequence[str] = COMMAND, debug: bool = True
+) -> Iterator[tuple[House, Spoke]]:
+    """Run broker, hub and a spoke with a bell and a lock.
+
+    Args:
+        servers: How broker and hub are started.
+        debug: See `House`.
+    """
+    with ScriptedModel(tell_all) as model, House(directory, sandbox=sandbox, debug=debug) as house:
+        house.use_model(model.base_url)
+        house.program = servers
+        house.start_broker()
+        house.start_hub()
+        house.program = COMMAND
+        yield house, house.add_spoke("Bedroom PC", {"things.py": SKILLS})
 
 
 @asynccontextmanager

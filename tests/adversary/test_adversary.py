@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -11,11 +10,10 @@ import pytest
 
 from tests.adversary.attacks import ATTACKS
 from tests.adversary.device import Credentials
-from tests.adversary.person import SKILLS, attacked, live, percentile, person_of, tell_all
+from tests.adversary.person import attacked, home_of_a_person, live, percentile, person_of
 from tests.adversary.watched import longest, rounds
 from tests.e2e.house import House, Spoke
-from tests.forkserver import COMMAND, WATCHED
-from tests.model_server import ScriptedModel
+from tests.forkserver import WATCHED
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,16 +32,9 @@ SECONDS = float(os.environ.get("STRAWBERRY_ADVERSARY_SECONDS", "8"))
 
 @pytest.fixture
 def home(tmp_path: Path, sandbox_files: Path) -> Iterator[tuple[House, Spoke]]:
-    """A home with a bell and a lock."""
-    with ExitStack() as stack:
-        model = stack.enter_context(ScriptedModel(tell_all))
-        house = stack.enter_context(House(tmp_path / "house", sandbox=sandbox_files))
-        house.use_model(model.base_url)
-        house.program = WATCHED
-        house.start_broker()
-        house.start_hub()
-        house.program = COMMAND
-        yield house, house.add_spoke("Bedroom PC", {"things.py": SKILLS})
+    """A home with a bell and a lock, whose servers are watched."""
+    with home_of_a_person(tmp_path / "house", sandbox_files, servers=WATCHED) as made:
+        yield made
 
 
 async def test_a_device_that_does_its_worst_reads_answers_and_confirms_nothing_of_a_person(
