@@ -16,6 +16,7 @@ class TurnRow(Table, table=True):
 
     Attributes:
         through: Thumbprint of the key of the device that asked, where a device did.
+        origin: See `contracts.chat.Exchange`.
         instance: The hub process that runs it; empty for a turn that a device pushed.
     """
 
@@ -36,6 +37,7 @@ class TurnRow(Table, table=True):
     mode: str | None = None
     did: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     untrusted: bool = False
+    origin: str = Field(default="person", sa_column_kwargs={"server_default": "person"})
     state: str
     instance: str
     at: datetime = Field(sa_type=Moment)

@@ -136,7 +136,7 @@ class Assistant:
         return caller.claims.kind == "user" and "confirm" in caller.claims.scopes
 
     async def conversations(self, caller: Bearer, *, limit: int) -> Sequence[ConversationSummary]:
-        """See `chat.service.ChatService`; a device sees those in which it took part."""
+        """See `chat.service.ChatService`; a device sees those that it began."""
         return await self.record.conversations(caller.user.id, limit=limit, through=key_of(caller))
 
     async def turns(self, conversation: str, caller: Bearer, *, limit: int) -> Sequence[TurnRecord]:

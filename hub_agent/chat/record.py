@@ -4,11 +4,13 @@ A turn is recorded before its first chunk is sent. Cancelling a turn that has no
 under its id, so that a request that arrives late does not run. Both insert the same primary key in one
 transaction: exactly one of them wins.
 
-A device reads the conversations in which it took part. It is known by its key and not by its id, so that a
-device that was removed and joins again with its key still has them.
+A device joins and reads the conversations that a turn through it began, and no others. It is known by its
+key and not by its id, so that a device that was removed and joins again with its key still has them. What it
+hands in is recorded as its word, not as what a person asked here.
 """
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -76,6 +78,8 @@ class ConversationRecord:
         def work(session: Session) -> TurnRow | None:
             known = session.get(TurnRow, (turn.user, turn.id))
             if known is None:
+                if not _may_join(session, turn.user, turn.conversation, turn.through):
+                    raise _unknown(turn.conversation)
                 self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
                 row = TurnRow(
                     user=turn.user,
@@ -106,7 +110,7 @@ class ConversationRecord:
             # None where the conversation was deleted meanwhile.
             if row.conversation is not None:
                 self._volume.charge(_key(turn), _size(turn.answer, *turn.did))
-                _take_answer(row, turn.answer, turn.mode, turn.did, untrusted=turn.untrusted)
+                _take_answer(row, turn, origin="person")
 
         await self._store.write(work)
 
@@ -127,6 +131,8 @@ class ConversationRecord:
                 )
                 session.add(tombstone)
                 return "not_started"
+            if through is not None and known.through != through:
+                raise NotFound(f"there is no turn {turn!r} of this device")
             return cast("TurnState", known.state)
 
         return await self._store.write(work)
@@ -139,12 +145,12 @@ class ConversationRecord:
         """Return the last turns of a conversation, oldest first.
 
         Args:
-            through: Key of the device that reads, where one does: nothing if it took no part.
+            through: Key of the device that reads, where one does: nothing unless it began the conversation.
             ended: Whether running turns are left out.
         """
 
         def work(session: Session) -> list[TurnRecord]:
-            if through is not None and not _took_part(session, user, conversation, through):
+            if not _may_join(session, user, conversation, through):
                 return []
             query = select(TurnRow).where(TurnRow.user == user, TurnRow.conversation == conversation)
             if ended:
@@ -160,7 +166,7 @@ class ConversationRecord:
         """Return the conversations of a user, newest first.
 
         Args:
-            through: Key of the device that reads, where one does: only those in which it took part.
+            through: Key of the device that reads, where one does: only those that it began.
         """
         said = func.max(func.coalesce(TurnRow.ended_at, TurnRow.at), type_=Moment)
 
@@ -174,7 +180,15 @@ class ConversationRecord:
             )
             if through is not None:
                 parts = select(TurnRow.conversation).where(TurnRow.user == user, TurnRow.through == through)
-                query = query.where(col(TurnRow.conversation).in_(parts))
+                # Beside a minimum, SQLite gives the other columns of the very row that has it.
+                firsts = (
+                    select(TurnRow.conversation, TurnRow.through, func.min(TurnRow.at))
+                    .where(TurnRow.user == user, col(TurnRow.conversation).in_(parts))
+                    .group_by(col(TurnRow.conversation))
+                    .subquery()
+                )
+                begun = select(firsts.c.conversation).where(firsts.c.through == through)
+                query = query.where(col(TurnRow.conversation).in_(begun))
             return [
                 ConversationSummary(id=id_, asked=_first_question(session, user, id_), at=at)
                 for id_, at in session.exec(query).all()
@@ -192,18 +206,15 @@ class ConversationRecord:
             through: Key of the device that deletes, where one does.
 
         Raises:
-            NotFound: If the user has no such conversation, or the device took no part in it.
+            NotFound: If the user has no such conversation, or the device did not begin it.
             Forbidden: If others than this device took part in it, too.
         """
 
         def work(session: Session) -> None:
             mine = (col(TurnRow.user) == user, col(TurnRow.conversation) == conversation)
             takers = set(session.exec(select(TurnRow.through).where(*mine)).all())
-            if not takers or (through is not None and through not in takers):
-                raise NotFound(
-                    f"there is no conversation {conversation!r} here",
-                    hint="'strawberry history' lists them.",
-                )
+            if not takers or not _may_join(session, user, conversation, through):
+                raise _unknown(conversation)
             if through is not None and takers != {through}:
                 raise Forbidden(
                     "a device deletes only conversations that were held through it alone",
@@ -220,6 +231,8 @@ class ConversationRecord:
 
     async def take(self, user: str, device: str, through: str, pushed: Iterable[TurnRecord]) -> list[str]:
         """Record turns that a device answered without the hub. Taking the same turns again has no effect.
+
+        What it says of a conversation that it did not begin is recorded in one of its own.
 
         Args:
             user: The owner of the device.
@@ -252,12 +265,15 @@ def _take(session: Session, user: str, device: str, through: str, turn: TurnReco
     if row is not None and row.through != through:
         return False
     if row is None or row.state == "not_started":
-        present = now()
+        present, conversation = now(), turn.conversation
+        if not _may_join(session, user, conversation, through):
+            conversation = hashlib.sha256(f"{through} {conversation}".encode()).hexdigest()[:32]
         # A clock that is ahead must not put a turn after everything that is still to come.
-        at = turn.at if turn.at <= present else _next_moment(session, user, turn.conversation)
+        at = turn.at if turn.at <= present else _next_moment(session, user, conversation)
         values = {
-            "conversation": turn.conversation,
+            "conversation": conversation,
             "device": device,
+            "origin": "device",
             "agent": turn.agent,
             "question": turn.question,
             "answer": turn.answer,
@@ -276,24 +292,22 @@ def _take(session: Session, user: str, device: str, through: str, turn: TurnReco
         # The next turn of the push may belong to the same conversation.
         session.flush()
     elif row.conversation is not None:
-        _take_answer(row, turn.answer, turn.mode, turn.did, untrusted=turn.untrusted)
+        _take_answer(row, turn, origin="device")
         session.add(row)
     return True
 
 
-def _take_answer(
-    row: TurnRow, answer: str | None, mode: str | None, did: Sequence[str], *, untrusted: bool
-) -> None:
+def _take_answer(row: TurnRow, turn: Turn | TurnRecord, *, origin: str) -> None:
     """Record an answer, unless a better one is there.
 
     The hub may have begun a turn that the device then answered itself. The hub's own complete answer is the
     best, since it may have acted; then that of the device; of two that broke off the longer one.
     """
-    row.untrusted = row.untrusted or untrusted
-    row.did = row.did or list(did)
-    is_longer = mode is None and row.mode is None and len(answer or "") > len(row.answer or "")
-    if is_longer or _RANK[mode] > _RANK[row.mode]:
-        row.answer, row.mode = answer, mode
+    row.untrusted = row.untrusted or turn.untrusted
+    row.did = row.did or list(turn.did)
+    is_longer = turn.mode is None and row.mode is None and len(turn.answer or "") > len(row.answer or "")
+    if is_longer or _RANK[turn.mode] > _RANK[row.mode]:
+        row.answer, row.mode, row.origin = turn.answer, turn.mode, origin
 
 
 def _next_moment(session: Session, user: str, conversation: str) -> datetime:
@@ -311,11 +325,22 @@ def _size(*texts: str | None) -> int:
     return sum(len(text.encode()) for text in texts if text)
 
 
-def _took_part(session: Session, user: str, conversation: str, through: str) -> bool:
-    query = select(TurnRow.turn).where(
-        TurnRow.user == user, TurnRow.through == through, TurnRow.conversation == conversation
+def _may_join(session: Session, user: str, conversation: str, through: str | None) -> bool:
+    """Return whether a conversation is new, or was begun through this device; a person may join any."""
+    if through is None:
+        return True
+    query = (
+        select(TurnRow.through)
+        .where(TurnRow.user == user, TurnRow.conversation == conversation)
+        .order_by(col(TurnRow.at), col(TurnRow.turn))
     )
-    return session.exec(query.limit(1)).first() is not None
+    return all(first == through for first in session.exec(query.limit(1)))
+
+
+def _unknown(conversation: str) -> NotFound:
+    return NotFound(
+        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists them."
+    )
 
 
 def _first_question(session: Session, user: str, conversation: str) -> str:

@@ -76,11 +76,11 @@ async def test_pushed_turns_are_recorded_once_with_the_device_that_pushed(record
     for _ in range(2):
         assert await push(record, turn) == ["a"]
     (recorded,) = await record.turns(ANN, "c", limit=9)
-    assert recorded == turn.model_copy(update={"device": "kitchen", "ended_at": turn.at})
+    assert recorded == turn.model_copy(update={"device": "kitchen", "ended_at": turn.at, "origin": "device"})
 
 
 async def test_a_pushed_turn_stands_where_it_was_said(record: ConversationRecord) -> None:
-    await answered(record, asks("later"))
+    await answered(record, asks("later", through=KITCHEN))
     await push(record, offline("second", at=2), offline("first", at=1))
     assert [question for question, _ in await shown(record)] == ["first?", "second?", "later?"]
 
@@ -136,6 +136,7 @@ async def test_of_a_turn_that_both_sides_have_the_better_answer_is_kept(
             await push(record, offline(turn.id, conversation=order, **pushed))
         (recorded,) = await record.turns(ANN, order, limit=9)
         assert (recorded.answer, recorded.mode) == kept
+        assert recorded.origin == ("device" if at_hub is None else "person")
 
 
 async def test_text_from_outside_at_either_side_counts_for_the_turn(record: ConversationRecord) -> None:
@@ -145,30 +146,49 @@ async def test_text_from_outside_at_either_side_counts_for_the_turn(record: Conv
     assert recorded.untrusted
 
 
-async def test_a_device_changes_no_turn_of_anybody_else(record: ConversationRecord) -> None:
+async def test_a_device_changes_and_cancels_no_turn_of_anybody_else(record: ConversationRecord) -> None:
     await record.begin(asks("hall", through=HALL))
     await record.begin(asks("person"))
     await record.state(ANN, "cancelled", through=HALL)
-    assert await push(record, offline("hall"), offline("person"), offline("cancelled"), offline("own")) == [
-        "own"
-    ]
-    assert await shown(record) == [("own?", "own!"), ("hall?", None), ("person?", None)]
+    pushed = await push(record, offline("hall"), offline("person"), offline("cancelled"), offline("own"))
+    assert pushed == ["own"]
+    assert await shown(record) == [("hall?", None), ("person?", None)]
+    for turn in ("hall", "person", "cancelled"):
+        with pytest.raises(NotFound):
+            await record.state(ANN, turn, through=KITCHEN)
 
 
-async def test_a_device_reads_what_it_took_part_in_from_its_beginning_and_nothing_else(
-    record: ConversationRecord,
-) -> None:
+async def test_a_device_reads_and_joins_what_it_began_and_nothing_else(record: ConversationRecord) -> None:
     await answered(record, asks("secret", conversation="d"))
-    await answered(record, asks("before"))
     await answered(record, asks("bobs", user=BOB, through=KITCHEN))
     assert await record.conversations(ANN, limit=9, through=KITCHEN) == []
-    assert await shown(record, through=KITCHEN) == []
+    for device in (KITCHEN, HALL):
+        with pytest.raises(NotFound):
+            await record.begin(asks("joins", conversation="d", through=device))
     await answered(record, asks("here", through=KITCHEN))
-    assert await shown(record, through=KITCHEN) == [("before?", "before!"), ("here?", "here!")]
+    await answered(record, asks("owner"))
+    assert await shown(record, through=KITCHEN) == [("here?", "here!"), ("owner?", "owner!")]
     (known,) = await record.conversations(ANN, limit=9, through=KITCHEN)
-    assert (known.id, known.asked) == ("c", "before?")
+    assert (known.id, known.asked) == ("c", "here?")
+    with pytest.raises(NotFound):
+        await record.begin(asks("hall", through=HALL))
+    assert await record.conversations(ANN, limit=9, through=HALL) == []
     assert await shown(record, through=HALL) == []
     assert [each.id for each in await record.conversations(ANN, limit=9)] == ["c", "d"]
+
+
+async def test_what_a_device_says_of_a_conversation_that_others_began_is_kept_apart(
+    record: ConversationRecord,
+) -> None:
+    await answered(record, asks("person"))
+    # However long ago it claims to have been there.
+    assert await push(record, offline("a", at=-9), offline("b")) == ["a", "b"]
+    assert await shown(record) == [("person?", "person!")]
+    assert await shown(record, through=KITCHEN) == []
+    (apart,) = await record.conversations(ANN, limit=9, through=KITCHEN)
+    assert [each.turn for each in await record.turns(ANN, apart.id, limit=9)] == ["a", "b"]
+    assert await push(record, offline("c")) == ["c"]
+    assert [each.id for each in await record.conversations(ANN, limit=9, through=KITCHEN)] == [apart.id]
 
 
 async def test_a_deleted_conversation_stays_deleted_whatever_comes_again(record: ConversationRecord) -> None:

@@ -4,9 +4,10 @@ import argparse
 import os
 import shlex
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
-from contracts.errors import ConfigError, StrawberryError
+from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.chat.conversation import Conversation
 from deploy.cli.chat.history import as_text, exchanges, latest
 from deploy.cli.client import HubClient, hub_of, nearest_of
@@ -22,7 +23,8 @@ def chat(options: argparse.Namespace) -> int:
 
     def find() -> HubClient:
         # Another device than this one is reached through the hub.
-        return nearest_of(options) if conversation.device is None else hub_of(options)
+        at_hub = conversation.at_hub or conversation.device is not None
+        return hub_of(options) if at_hub else nearest_of(options)
 
     conversation = Conversation(
         find, agent=options.agent or _DEFAULT_AGENT, device=options.device, output=Output(options.json)
@@ -34,10 +36,8 @@ def chat(options: argparse.Namespace) -> int:
         )
     earlier: list[dict[str, Any]] = []
     if options.newest or options.conversation is not None:
-        client = find()
-        conversation.id = latest(client) if options.newest else options.conversation
-        # An unknown id would silently start a new conversation; this refuses it.
-        earlier = exchanges(client, conversation.id, limit=_REMINDER)
+        conversation.id = latest(find()) if options.newest else options.conversation
+        earlier = _earlier(conversation)
     if message is not None:
         conversation.say(message)
         return 0
@@ -49,6 +49,21 @@ def chat(options: argparse.Namespace) -> int:
     finally:
         if earlier or conversation.has_begun:
             note(_how_to_continue(options, conversation.id))
+
+
+def _earlier(conversation: Conversation) -> list[dict[str, Any]]:
+    """Return the last exchanges of a conversation, and have it go on where it was begun.
+
+    Raises:
+        NotFound: If there is none: an unknown id would silently start a new conversation.
+    """
+    try:
+        return exchanges(conversation.find(), conversation.id, limit=_REMINDER)
+    except NotFound:
+        conversation.at_hub = True
+        with suppress(ConfigError, NotFound):
+            return exchanges(conversation.find(), conversation.id, limit=_REMINDER)
+        raise
 
 
 def _message(options: argparse.Namespace, conversation: Conversation) -> str | None:

@@ -28,6 +28,7 @@ class Conversation:
         find: Returns the hub or spoke that the next message goes to.
         device: Name of the device to act on when a message names none.
         has_begun: Whether a message was sent.
+        at_hub: Whether it was begun at the hub itself; a spoke continues only what was begun through it.
     """
 
     find: Callable[[], HubClient]
@@ -36,13 +37,14 @@ class Conversation:
     output: Output
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     has_begun: bool = field(default=False, init=False)
+    at_hub: bool = field(default=False, init=False)
     _client: HubClient = field(init=False)
     _screen: Screen = field(default_factory=PlainScreen, init=False)
 
     def start_over(self) -> None:
         """Start a new conversation with the next message."""
         self.id = uuid.uuid4().hex
-        self.has_begun = False
+        self.has_begun = self.at_hub = False
 
     def say(self, message: str) -> None:
         """Send a message and show what happens until the answer is complete.
@@ -53,6 +55,7 @@ class Conversation:
         turn = uuid.uuid4().hex
         self._client = self.find()
         self._screen = PlainScreen()
+        self.at_hub = self.at_hub or (not self.has_begun and self._client.server == "hub")
         self.has_begun = True
         events: list[dict[str, Any]] = []
         problem: StrawberryError | None = None

@@ -36,7 +36,7 @@ class HubClient:
     Args:
         url: Base address, for example ``http://127.0.0.1:8321``.
         token: Bearer token of a user.
-        server: What it is, ``hub`` or ``spoke``, for messages.
+        server: What it is, ``hub`` or ``spoke``.
         authorities: PEM of certificate authorities to trust besides the system's.
     """
 

@@ -20,6 +20,9 @@ STATEMENTS = (
     "ALTER TABLE audit ADD COLUMN token_name VARCHAR DEFAULT '' NOT NULL",
     "ALTER TABLE audit ADD COLUMN through VARCHAR",
     "ALTER TABLE audit ADD COLUMN confirmed_by VARCHAR",
+    "ALTER TABLE turn ADD COLUMN origin VARCHAR DEFAULT 'person' NOT NULL",
+    # What a device handed in, or answered in place of this hub.
+    "UPDATE turn SET origin = 'device' WHERE instance = '' OR mode = 'offline'",
     "ALTER TABLE token ADD COLUMN audience VARCHAR DEFAULT 'strawberry' NOT NULL",
 )
 
