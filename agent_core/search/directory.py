@@ -258,7 +258,7 @@ class SkillDirectory(Generic[E]):
         return found
 
     def agnostic(self, skill: str, method: str) -> list[Found[E]]:
-        """List the devices that have a device-agnostic method by rank, connected or not; at least one.
+        """List the devices that have a device-agnostic method, connected ones first, by rank; at least one.
 
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
@@ -266,11 +266,14 @@ class SkillDirectory(Generic[E]):
         offered = [
             Found(entry, owned, owned.methods[method])
             for entry in self.entries()
-            if (owned := entry.skills.get(skill)) and owned.device_agnostic and method in owned.methods
+            if (owned := entry.skills.get(skill))
+            and owned.device_agnostic
+            and method in owned.methods
+            and not entry.revoked
         ]
         if not offered:
             raise self._unknown_agnostic(skill, method)
-        return sorted(offered, key=lambda found: found.skill.rank)
+        return sorted(offered, key=lambda found: (not found.entry.connected, found.skill.rank))
 
     def candidates(self, skill: str, method: str) -> list[Found[E]]:
         """List the connected devices that serve a device-agnostic method, in the order of their calls.

@@ -191,20 +191,42 @@ class SkillFinder:
             version = (skill, entry.key, entry.display_name)
             if known.get(name) != version:
                 self._forget_sentences(device, name)
-                yield from self._add_sentences(entry, skill)
+                if skill.device_agnostic:
+                    self._providers.setdefault(name, {})[device] = skill
+                    yield from self._lead(name, device)
+                else:
+                    yield from self._add_sentences(entry, skill)
                 known[name] = version
+            elif skill.device_agnostic:
+                for _ in self._lead(name, device):
+                    pass
+
+    def _lead(self, skill: str, device: str) -> Iterator[None]:
+        """Take the sentences of a device-agnostic skill from the provider that is called first.
+
+        Args:
+            device: A provider that is new, or whose presence may have changed.
+        """
+        leading = self._leading.get(skill)
+        if leading not in (None, device) and self._place(skill, leading) <= self._place(skill, device):
+            return
+        providers = self._providers[skill]
+        first = min(providers, key=lambda each: self._place(skill, each))
+        entry = self.directory.get(first)
+        if first != leading and entry is not None:
+            self._leading[skill] = first
+            self._sentences.remove(HUB_KEY, skill)
+            yield from self._add_sentences(entry, providers[first])
+
+    def _place(self, skill: str, device: str) -> tuple[bool, int, str]:
+        entry = self.directory.get(device)
+        return entry is None or not entry.connected, self._providers[skill][device].rank, device
 
     def _add_sentences(self, entry: DeviceEntry, skill: RegisteredSkill) -> Iterator[None]:
-        if skill.device_agnostic:
-            providers = self._providers.setdefault(skill.name, {})
-            providers[entry.id] = skill
-            leading = self._leading.setdefault(skill.name, entry.id)
-            if leading != entry.id and providers[leading].rank <= skill.rank:
-                return
-            self._leading[skill.name] = entry.id
-            self._sentences.remove(HUB_KEY, skill.name)
         owners: set[str] = set()
         for target in targets.skill_targets(self.directory, entry, skill):
+            if skill.device_agnostic and self._leading.get(skill.name) != entry.id:
+                return  # another provider took the lead meanwhile
             if target.method.sentences:
                 self._sentences.add(target, source=entry.id, own=skill.own_sentences)
                 owners.add(target.device)
@@ -220,14 +242,8 @@ class SkillFinder:
         if self._leading.get(skill) == device:
             self._sentences.remove(HUB_KEY, skill)
             del self._leading[skill]
-            others = [
-                (provider.rank, other, entry)
-                for other, provider in providers.items()
-                if (entry := self.directory.get(other)) is not None
-            ]
-            if others:
-                _, first, entry = min(others, key=lambda each: each[:2])
-                for _ in self._add_sentences(entry, providers[first]):
+            if providers:
+                for _ in self._lead(skill, min(providers)):
                     pass
 
     def _is_searchable(self, entry: DeviceEntry) -> bool:

@@ -1,5 +1,7 @@
 """What of a device's own description counts before the owner has approved it."""
 
+from dataclasses import replace
+
 import pytest
 from sqlmodel import select
 
@@ -154,6 +156,27 @@ def test_a_provider_stays_one_whoever_comes_first_after_a_restart(home):
     assert [each.entry.id for each in home.directory.agnostic("DoorSkill", "unlock")] == ["tv"]
     home.directory.drop("tv")
     assert [each.entry.id for each in home.directory.agnostic("DoorSkill", "unlock")] == ["kitchen_radio"]
+
+
+@pytest.mark.parametrize("fate", ["offline", "revoked", "removed"])
+def test_a_provider_that_is_gone_leaves_the_skill_to_the_others(home, search, fate):
+    bell = {"agnostic": True, "signature": "unlock()", "sentences": {"en": ["unlock the door"]}}
+    home.directory.put_skill("kitchen_radio", skill(**bell, parameters={"type": "object"}))
+    approve(home)
+    search.sync()
+    home.directory.put_skill("tv", skill(**bell))
+    radio = home.directory.get("kitchen_radio")
+    if fate == "offline":
+        radio.presence.end()
+        home.directory.changed(radio.id)
+    elif fate == "revoked":
+        home.directory.put(replace(radio.device, revoked=True))
+    else:
+        home.directory.drop(radio.id)
+    said = search.match("unlock the door", language="en", current=None)
+    assert isinstance(said, SentenceCall)
+    called = find_target(home.directory, "hub", "DoorSkill", "unlock")
+    assert said.target.method.parameters == called.method.parameters == LEVEL
 
 
 def test_foreign_documentation_is_left_out_until_it_is_approved(home, search):
