@@ -12,7 +12,7 @@ from contracts.errors import ConfigError
 from deploy.cli.parser.service import OPTIONS
 from deploy.cli.terminal.output import Output, note
 from deploy.home.directory import Home
-from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, is_size, own_program, typed
+from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, is_size, own_code, own_program, typed
 from deploy.service.systemd import Systemd
 from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME
@@ -107,6 +107,7 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
         options=typed(options, _defaults(kind)),
         home=home,
         writable=tuple(Path(folder).absolute() for folder in options.writable),
+        code=own_code(),
         memory=options.memory or MEMORY[kind],
         user=user,
     )

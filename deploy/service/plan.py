@@ -35,6 +35,7 @@ class ServicePlan:
         options: What follows the command, as it would be typed.
         home: The data directory, which it may write.
         writable: Other directories that it may write.
+        code: Directories that the program is read from.
         memory: Its memory cap, as systemd writes sizes.
         user: Whose rights it has; None for the user whose manager runs it.
     """
@@ -44,6 +45,7 @@ class ServicePlan:
     options: tuple[str, ...]
     home: Path
     writable: tuple[Path, ...] = ()
+    code: tuple[Path, ...] = ()
     memory: str = ""
     user: str | None = None
 
@@ -80,6 +82,12 @@ def own_program() -> tuple[str, ...]:
         return (str(script),)
     # -P: nothing that lies in the directory where it is started becomes part of the program.
     return (sys.executable, "-P", "-m", "deploy.cli.main")
+
+
+def own_code() -> tuple[Path, ...]:
+    """Return the directories of this very installation: its environment, its Python, and its packages."""
+    packages = Path(__file__).parents[2]
+    return tuple(dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), packages)))
 
 
 def typed(options: argparse.Namespace, defaults: argparse.Namespace) -> tuple[str, ...]:

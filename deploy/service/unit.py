@@ -27,6 +27,7 @@ _ALWAYS: Final = (
     "LockPersonality=yes",
     "RestrictSUIDSGID=yes",
     "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service",
@@ -45,6 +46,16 @@ _SYSTEM_ONLY: Final = (
     "ProtectKernelLogs=yes",
     "ProtectHostname=yes",
 )
+_HUB_ALONE: Final = (
+    # Skills need the sound, devices and files of their user, and what other programs run; a hub needs none of
+    # it. A user's manager may not take all of this away, and would hide its own sockets with the homes.
+    "PrivateDevices=yes",
+    "ProtectClock=yes",
+    "ProtectProc=invisible",
+    "ProtectHome=tmpfs",
+)
+_HIDDEN: Final = ("/home", "/root", "/run/user")
+"""What ``ProtectHome`` hides: the directories that the hub needs are shown again, each for itself."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,18 @@ def protections(style: UnitStyle, *, writable: Sequence[Path]) -> list[str]:
     return lines
 
 
+def _hub_protections(plan: ServicePlan) -> Iterator[str]:
+    """Yield the lines that confine a hub without skills."""
+    yield from _HUB_ALONE
+    for option, paths in {
+        "BindPaths": (plan.home, *plan.writable),
+        "BindReadOnlyPaths": plan.code,
+    }.items():
+        for path in paths:
+            if any(path.is_relative_to(hidden) for hidden in _HIDDEN):
+                yield f"{option}={_quoted(str(path))}"
+
+
 def _unit(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
     yield "[Unit]"
     yield f"Description={plan.about}"
@@ -118,6 +141,8 @@ def _service(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
     yield "TasksMax=512"
     yield f"SyslogIdentifier={plan.name}"
     yield from protections(style, writable=(plan.home, *plan.writable))
+    if style.system and plan.kind == "hub":
+        yield from _hub_protections(plan)
 
 
 def _install(style: UnitStyle) -> Iterator[str]:

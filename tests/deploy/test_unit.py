@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ def test_a_users_unit_asks_for_nothing_that_takes_root(tmp_path: Path) -> None:
     unconfined = render(_plan("spoke", tmp_path), UnitStyle(confined=False))
     assert "ProtectSystem" not in unconfined
     assert "SystemCallFilter" in unconfined
+
+
+def test_a_hub_of_the_machine_sees_of_homes_only_what_it_needs_and_skills_see_theirs() -> None:
+    home, code = Path("/home/pi/.strawberry"), (Path("/usr"), Path("/root/a:b"))
+    plan = ServicePlan("hub", own_program(), (), home, code=code)
+    hub = render(plan, UnitStyle(system=True))
+    assert {"PrivateDevices=yes", "ProtectClock=yes", "ProtectProc=invisible"} <= set(hub.splitlines())
+    shown = [line for line in hub.splitlines() if line.startswith(("ProtectHome", "Bind"))]
+    assert shown == [
+        "ProtectHome=tmpfs",
+        f'BindPaths="{home}"',
+        'BindReadOnlyPaths="/root/a:b"',
+    ]
+    for other in (replace(plan, kind="up"), replace(plan, kind="spoke")):
+        unit = render(other, UnitStyle(system=True))
+        assert "RestrictRealtime=yes" in unit
+        assert "ProtectHome" not in unit
+        assert "PrivateDevices" not in unit
+    assert "ProtectHome" not in render(plan, UnitStyle())
 
 
 def test_only_a_systemd_that_knows_it_waits_longer_each_time(tmp_path: Path) -> None:

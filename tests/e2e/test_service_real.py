@@ -128,6 +128,26 @@ def test_a_home_is_a_service_of_the_machine_that_comes_back_when_it_is_killed(
         wait_for(lambda: "Deactivated successfully" in up.last_logged(), what="an end in its time")
 
 
+def test_a_hub_alone_serves_without_devices_and_without_the_homes_of_people(
+    tmp_path: Path, sandbox_files: Path, machine: OwnSystemd
+) -> None:
+    with House(tmp_path / "house" / "main") as home:
+        shutil.copytree(sandbox_files, home.home / "sandbox", ignore=shutil.ignore_patterns("processes"))
+        hub = Service(machine, "hub", home=home.home, system=True)
+        machine.let_see(hub.unit, system=True)
+        ports = ("--http-port", str(home.http_port), "--broker", f"mqtt://127.0.0.1:{home.mqtt_port}")
+        hub.install("--run-as", "root", *ports)
+        assert hub.state()["state"] == "active"
+        assert json.loads(hub.strawberry("exec", "6 * 7", "--json"))["value"] == 42
+        assert (hub.shown("ProtectHome"), hub.shown("PrivateDevices")) == ("tmpfs", "yes")
+        inside = ("nsenter", "--mount", f"--target={hub.state()['pid']}")
+        devices = machine.run(*inside, "ls", "/dev").stdout.split()
+        assert "null" in devices
+        assert "kmsg" not in devices
+        assert machine.run(*inside, "stat", "--file-system", "--format=%T", "/home").stdout == "tmpfs\n"
+        hub.remove()
+
+
 def test_a_spoke_is_a_service_of_its_user_that_is_watched_and_lets_its_skills_finish(
     tmp_path: Path, house: House, machine: OwnSystemd, journal: dict[str, str]
 ) -> None:
