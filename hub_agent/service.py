@@ -138,7 +138,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         )
         services = Services(
             assistant=assistant,
-            gate=Gate(registry.authority, registry.accounts),
+            gate=Gate(registry.authority, registry.accounts, refusals=trail.refusals),
             remover=bus.service,
             health=partial(_health, settings, gateway, bus, home),
             connections=connections,

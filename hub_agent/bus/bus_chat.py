@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,7 @@ from contracts.errors import (
     StrawberryError,
     TooManyRequests,
 )
-from contracts.rates import Slots, TokenBucket
+from contracts.rates import Slots, TokenBucket, TokenBuckets
 from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Bearer
@@ -45,7 +45,8 @@ _EACH_OPEN: Final = 16
 _DRAIN_S: Final = 2.0
 """How long stopping waits for the last replies of turns that it cancelled."""
 _REFUSALS: Final = 20
-"""Refusals at once; two more a second. On a shared broker anybody can publish requests."""
+"""Refusals of one sender at once; one more every two seconds, and of all together five times as many. On a
+shared broker anybody can publish requests, under any name."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ class BusChat:
         self._slots = Slots(each=_EACH_OPEN, total=_MOST_OPEN)
         self._idle = asyncio.Event()
         self._idle.set()
-        self._refusals = TokenBucket(burst=_REFUSALS, per_second=2)
+        self._refusals = TokenBuckets(burst=_REFUSALS, per_second=0.5)
+        self._all_refusals = TokenBucket(burst=5 * _REFUSALS, per_second=2)
 
     def arrived(self, message: Message) -> None:
         """Start or refuse a request; for `Link.subscribe`.
@@ -186,10 +188,12 @@ class BusChat:
             document = message.payload
             claims = authority.on_bus("client", principal)
         if claims is None or "chat" not in claims.scopes:
-            raise Forbidden(
-                f"{principal} may not chat",
-                hint="'strawberry broker login NAME --chat' makes a login that may.",
-            )
+            recording = self._assistant.trail.refusals(claims, method="chat") if claims else nullcontext()
+            with recording:
+                raise Forbidden(
+                    f"{principal} may not chat",
+                    hint="'strawberry broker login NAME --chat' makes a login that may.",
+                )
         if key is None and not document.lstrip().startswith(b"{"):
             return _Asked(principal, id_, claims, _plain(document), signed=False, brief=True)
         return _Asked(principal, id_, claims, topics.CHAT_REQUEST.parse(document), signed=key is not None)
@@ -253,7 +257,7 @@ class BusChat:
             await self._link.publish(topic, b"", retain=True)
 
     def _refuse(self, principal: str, id_: str, error: StrawberryError) -> None:
-        if not self._refusals.take():
+        if not self._refusals.take(principal) or not self._all_refusals.take():
             _log.debug("chat request %s of %s refused, as many before it: %s", id_, principal, error)
             return
         _log.info("chat request %s of %s refused: %s", id_, principal, error)

@@ -118,7 +118,8 @@ class AuditTrail:
         """Note it if the block refuses what is asked for, by a right or by a quota.
 
         Args:
-            method: What is asked for: ``call``, ``exec``, ``chat`` or ``confirm``.
+            method: What is asked for: ``call``, ``exec``, ``chat``, ``confirm``, or a request such as
+                ``POST /api/devices``.
         """
         try:
             yield

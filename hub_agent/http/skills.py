@@ -29,7 +29,7 @@ from hub_agent.calls.confirmations import Act, ConfirmationTokens
 from hub_agent.calls.device_manager import ActingCaller
 from hub_agent.calls.rate import FairQueue
 from hub_agent.chat.assistant import Assistant, cannot_confirm
-from hub_registry.access.bearer import Bearer, Gate, require_scope
+from hub_registry.access.bearer import Bearer, Gate
 from identity.ids import uuid7
 from sandbox_host import Deadline, RunResult
 
@@ -77,7 +77,7 @@ class DirectCalls:
 
     def __init__(self, assistant: Assistant, *, gate: Gate, connections: Connections) -> None:
         self._assistant = assistant
-        self._gate = gate
+        self._authenticate = gate.require("call")
         self._connections = connections
         self._confirmations = ConfirmationTokens(expires_s=assistant.settings.turns.confirm_s)
 
@@ -87,12 +87,6 @@ class DirectCalls:
             Route("/api/skills/call", self._call, methods=["POST"]),
             Route("/api/exec", self._execute, methods=["POST"]),
         ]
-
-    async def _authenticate(self, request: Request, *, method: str) -> Bearer:
-        bearer = await self._gate.bearer(request)
-        with self._assistant.trail.refusals(bearer.claims, method=method):
-            require_scope(bearer, "call")
-        return bearer
 
     def _held(self, request: Request, bearer: Bearer) -> AbstractAsyncContextManager[Client]:
         return self._connections.hold(request.receive, token=bearer.claims.jti)
@@ -104,7 +98,7 @@ class DirectCalls:
                 yield
 
     async def _call(self, request: Request) -> Response:
-        bearer = await self._authenticate(request, method="call")
+        bearer = await self._authenticate(request)
         body = await read(request, CallBody)
         manager, quotas = self._assistant.manager, self._assistant.quotas
         target = find_target(self._assistant.registry.directory, body.device, body.skill, body.method)
@@ -138,7 +132,7 @@ class DirectCalls:
         return farewell(client)
 
     async def _execute(self, request: Request) -> Response:
-        bearer = await self._authenticate(request, method="exec")
+        bearer = await self._authenticate(request)
         body, assistant = await read(request, ExecBody), self._assistant
         device = bearer.device
         if device is None and body.device is not None:

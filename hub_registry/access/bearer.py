@@ -1,10 +1,11 @@
 """The bearer of the token of an HTTP request, and what it may do."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from typing import Final, Protocol
+from urllib.parse import quote, unquote, urlsplit
 
 from starlette.requests import Request
 
@@ -37,12 +38,27 @@ class Bearer:
         return self.claims.sub if self.claims.kind == "device" else None
 
 
-class Gate:
-    """Authenticates HTTP requests by their token."""
+class Refusals(Protocol):
+    """Records what is refused; see `hub_agent.calls.audit.AuditTrail.refusals`."""
 
-    def __init__(self, authority: TokenAuthority, accounts: Accounts) -> None:
+    def __call__(self, claims: Claims, *, method: str) -> AbstractContextManager[None]:
+        """Return a context that records it when what is in it is forbidden."""
+        ...
+
+
+class Gate:
+    """Authenticates HTTP requests by their token.
+
+    Args:
+        refusals: Records requests without the right to make them.
+    """
+
+    def __init__(
+        self, authority: TokenAuthority, accounts: Accounts, *, refusals: Refusals | None = None
+    ) -> None:
         self._authority = authority
         self._accounts = accounts
+        self._refusals = refusals
         self._proofs = ProofCheck()
 
     async def bearer(self, request: Request) -> Bearer:
@@ -89,7 +105,8 @@ class Gate:
 
         async def authenticate(request: Request) -> Bearer:
             bearer = await self.bearer(request)
-            require_scope(bearer, *scopes)
+            with self._recording(request, bearer):
+                _require_scope(bearer, *scopes)
             return bearer
 
         return authenticate
@@ -103,10 +120,16 @@ class Gate:
             Forbidden: If it is any other token.
         """
         bearer = await self.bearer(request)
-        if bearer.claims.kind != "user" or bearer.user.role != "admin":
-            raise Forbidden("only an admin may do that")
-        require_scope(bearer, "admin")
+        with self._recording(request, bearer):
+            if bearer.claims.kind != "user" or bearer.user.role != "admin":
+                raise Forbidden("only an admin may do that")
+            _require_scope(bearer, "admin")
         return bearer
+
+    def _recording(self, request: Request, bearer: Bearer) -> AbstractContextManager[None]:
+        if self._refusals is None:
+            return nullcontext()
+        return self._refusals(bearer.claims, method=f"{request.method} {quote(request.scope['path'])[:100]}")
 
 
 def _proof(request: Request) -> str:
@@ -129,12 +152,7 @@ def _is_for(request: Request, url: str) -> bool:
     return path in (request.scope["path"], request.scope.get("root_path", "") + request.scope["path"])
 
 
-def require_scope(bearer: Bearer, *scopes: Scope) -> None:
-    """Check that a bearer has one of the scopes.
-
-    Raises:
-        Forbidden: If it has none.
-    """
+def _require_scope(bearer: Bearer, *scopes: Scope) -> None:
     if bearer.claims.scopes.isdisjoint(scopes):
         raise Forbidden(
             f"the token lacks the scope {' or '.join(map(repr, scopes))}",

@@ -19,6 +19,7 @@ from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest
 from contracts.errors import BadSignature, NoModel
 from hub_agent.bus.bus_chat import BusChat
+from hub_agent.calls.audit import AuditTrail
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import BusKind, QuotaSettings
 from hub_registry.access.bearer import Bearer
@@ -467,6 +468,7 @@ class Waiting:
 
     go: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
+    trail: AuditTrail | None = None
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         self.asked.append(request.message)
@@ -480,6 +482,7 @@ async def listening(home: Home, agent: Waiting) -> AsyncIterator[BusChat]:
     hub = home.hub
     seal = Seal(hub.registry.hub_id, hub.registry.key)
     async with open_tasks() as tasks:
+        agent.trail = AuditTrail(hub.registry.store)
         assistant = cast("Assistant", agent)
         yield BusChat(assistant, hub.registry, link=hub.link, seal=seal, shared=False, tasks=tasks)
 

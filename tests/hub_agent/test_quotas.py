@@ -166,7 +166,9 @@ async def test_a_right_that_is_missing_is_in_the_audit_with_its_token(home: Home
     refused = [row for row in rows if row.outcome == "forbidden"]
     # Attempts that cost nothing do not fill the disk.
     assert 0 < len(refused) < 30
-    assert {(row.method, row.through, row.token_name) for row in refused} == {("call", device.id, device.id)}
+    assert {(row.method, row.through, row.token_name) for row in refused} == {
+        ("POST /api/skills/call", device.id, device.id)
+    }
     (made,) = (row for row in rows if row.outcome == "result")
     assert (made.through, made.confirmed_by) == (None, None)
     assert made.token
@@ -197,3 +199,16 @@ async def test_what_a_person_confirms_or_refuses_in_a_turn_is_in_the_audit(home:
         ("unlock", "result", token, token),
         ("unlock", "refused", token, None),
     ]
+
+
+async def test_a_device_that_tries_to_administer_is_in_the_audit(home: Home) -> None:
+    device = await home.device("Hall")
+    async with home.client(device.token) as client:
+        assert (await client.post("/api/devices", json={"name": "mine"})).status_code == 403
+
+    async def written() -> bool:
+        return bool(await audited(home))
+
+    await eventually(written)
+    (row,) = await audited(home)
+    assert (row.method, row.outcome, row.through) == ("POST /api/devices", "forbidden", device.id)
