@@ -25,20 +25,26 @@ class Login(Part):
     password: str | None = Field(default=None, repr=False)
 
 
+Authentication = Literal["proof", "token", "login"]
+"""How a device logs in on the bus: with its token and a proof of its key, which the embedded broker checks;
+with the token alone, which Mosquitto compares whole; or with the ordinary login of a shared broker."""
+
+
 class Bus(Part):
     """Where the bus of this home is, and how a device logs in.
 
     Attributes:
         brokers: Addresses, the best first: ``mqtt://host:1883``, ``mqtts://host:8883``.
         prefix: In front of every topic; may be empty.
-        login: None on a broker of our own, where a device logs in with its id and its token. On a shared
-            one its ordinary login: the token is never sent there.
+        authentication: None in an enrolment of before, until the hub has been asked.
+        login: Of a shared broker, where no token is ever sent; None on a broker of our own.
         ca: PEM of the certificate authority of this home, which ``https`` and ``mqtts`` addresses are
             checked against; None where none was made.
     """
 
     brokers: tuple[str, ...]
     prefix: str = ""
+    authentication: Authentication | None = None
     login: Login | None = None
     ca: str | None = None
 

@@ -196,6 +196,8 @@ def _registry_settings(settings: HubSettings, lan: Lan | None) -> RegistrySettin
         instance=settings.instance,
         brokers=settings.bus.addresses or (settings.bus.url,),
         topic_prefix=settings.bus.topic_prefix,
+        # Mosquitto compares a password whole, and could check no proof.
+        authentication="token" if settings.bus.kind == "mosquitto" else "proof",
         login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
         ca=settings.ca,
         url=lan.url + settings.http.base_path if lan else None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.joining import Bus, Login
+from contracts.joining import Authentication, Bus, Login
 from contracts.names import InstanceName
 
 _DAY_S = 24 * 60 * 60
@@ -86,6 +86,7 @@ class RegistrySettings(_Settings):
         ca: PEM of the certificate authority of this home, None where none was made.
         url: Where other machines reach the hub over HTTP, None where they cannot.
         skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
+        authentication: How devices log in on a broker of our own.
         removal_wait_s: How long removing a connected device waits for its last will.
         heartbeat_flush_s: How often signs of life are written to the database.
         enrolment_failures: Wrong enrolment tokens that one address may try a minute.
@@ -95,6 +96,7 @@ class RegistrySettings(_Settings):
     instance: InstanceName = "main"
     brokers: tuple[str, ...] = ()
     topic_prefix: str = ""
+    authentication: Authentication = "proof"
     login: Login | None = None
     ca: str | None = None
     url: str | None = None
@@ -110,4 +112,10 @@ class RegistrySettings(_Settings):
     @property
     def bus(self) -> Bus:
         """Addresses and login of the bus, as a device receives them."""
-        return Bus(brokers=self.brokers, prefix=self.topic_prefix, login=self.login, ca=self.ca)
+        return Bus(
+            brokers=self.brokers,
+            prefix=self.topic_prefix,
+            authentication="login" if self.login else self.authentication,
+            login=self.login,
+            ca=self.ca,
+        )

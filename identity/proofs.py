@@ -15,12 +15,13 @@ from typing import Annotated, Any, Final
 import jwt
 from pydantic import Field, ValidationError
 
-from contracts.errors import InvalidMessage, StaleProof, TooManyRequests, Unauthorized
+from contracts.errors import InvalidMessage, StaleProof, Unauthorized
 from contracts.wire import Part
 from identity.keys import KeyPair, PublicKey
 
 _ALGORITHM: Final = "EdDSA"
 _TYPE: Final = "dpop+jwt"
+_LOGIN: Final = "CONNECT"
 _MAX_LENGTH: Final = 4096
 
 WINDOW_S: Final = 60
@@ -45,8 +46,8 @@ def make_proof(key: KeyPair, *, method: str, target: str, token: str | None, now
     """Return a proof that is good for one request or login.
 
     Args:
-        method: HTTP method, or ``CONNECT`` for a login on the bus.
-        target: URL of the request without query; for a login, see `login_target`.
+        method: HTTP method.
+        target: URL of the request without query.
         token: The token that goes with it; None where there is none yet.
         now: Seconds since the epoch by the hub's clock.
     """
@@ -57,8 +58,13 @@ def make_proof(key: KeyPair, *, method: str, target: str, token: str | None, now
     return jwt.encode(claims, key.for_tokens, algorithm=_ALGORITHM, headers={"typ": _TYPE, "jwk": jwk})
 
 
-def login_target(hub_id: str, client_id: str) -> str:
-    """Return what the proof of a login on the bus is for: this hub's broker and this client id."""
+def login_password(key: KeyPair, *, token: str, hub_id: str, client_id: str, now: float) -> str:
+    """Return the password for one login on a broker that checks proofs: the token, ``~`` and a proof."""
+    target = _login_target(hub_id, client_id)
+    return f"{token}~{make_proof(key, method=_LOGIN, target=target, token=token, now=now)}"
+
+
+def _login_target(hub_id: str, client_id: str) -> str:
     return f"mqtt://{hub_id}/{client_id}"
 
 
@@ -93,7 +99,6 @@ class ProofCheck:
 
         Raises:
             Unauthorized: With the reason. `StaleProof` if its time is not now.
-            TooManyRequests: If the key was used too often to remember each time.
         """
         key, claims = self._checked(proof, method=method, is_target=is_target)
         if key.kid != key_id:
@@ -101,6 +106,11 @@ class ProofCheck:
         if claims.ath != _hash(token):
             raise Unauthorized("the proof is for another token")
         self._use(key_id, claims.jti)
+
+    def check_login(self, proof: str, *, hub_id: str, client_id: str, token: str, key_id: str) -> None:
+        """Check the proof that goes with the token of a login on the bus; see `check`."""
+        target = _login_target(hub_id, client_id)
+        self.check(proof, method=_LOGIN, is_target=target.__eq__, token=token, key_id=key_id)
 
     def _checked(
         self, proof: str, *, method: str, is_target: Callable[[str], bool]
@@ -123,7 +133,7 @@ class ProofCheck:
         if jti in used:
             raise Unauthorized("the proof was used before")
         if len(used) >= _REMEMBERED:
-            raise TooManyRequests("too many requests of this device", hint="Wait a minute and try again.")
+            raise Unauthorized("too many proofs of this key", hint="Wait a minute and try again.")
         used[jti] = now
 
 

@@ -1,13 +1,14 @@
-"""Requests of devices to a hub: their token together with a proof of their key."""
+"""How devices show their tokens to a hub and its broker: together with a proof of their key."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 import httpx
 import jwt
+from pydantic import SecretStr
 
 from identity.keys import KeyPair
-from identity.proofs import make_proof
+from identity.proofs import login_password, make_proof
 
 
 class Authorization(httpx.Auth):
@@ -37,6 +38,13 @@ class Authorization(httpx.Auth):
 def proof_of(key: KeyPair) -> Authorization:
     """Return what a device sends that joins with this key."""
     return Authorization(None, {key.kid: key})
+
+
+def bus_password(hub_id: str, device: str, key: KeyPair, token: str) -> Callable[[], SecretStr]:
+    """Return what makes the password for each login of a device on the embedded broker."""
+    return lambda: SecretStr(
+        login_password(key, token=token, hub_id=hub_id, client_id=device, now=time.time())
+    )
 
 
 def _key_id(token: str) -> str:

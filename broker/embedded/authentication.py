@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
@@ -21,6 +21,7 @@ from contracts.presence import Revocation
 from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
+from identity.proofs import ProofCheck
 
 _KEEP_S: Final = 2 * 366 * 86_400
 """Seconds a revocation is kept: no token lives for two years, so an older entry stops nothing."""
@@ -162,20 +163,23 @@ class Gate:
     hub_id: str
     hub_key: PublicKey
     revocations: Revocations
+    proofs: ProofCheck = field(default_factory=ProofCheck)
 
     def admit(self, *, username: str | None, client_id: str | None, password: str | None) -> Login:
         """Check a login.
 
         The username is the principal's id. A device's client id is that id too, so that a device is there
-        once; a hub, user or client may add ``-`` and a suffix, so that several of its programs are.
+        once; a hub or client may add ``-`` and a suffix, so that several of its programs are. With a token
+        that names a key, as each device's does, comes a proof of that key.
 
         Raises:
             Unauthorized: With the reason.
         """
         if not password:
             raise Unauthorized("no token was given as password")
+        token, _, proof = password.partition("~")
         claims = tokens.verify(
-            password,
+            token,
             key=self.hub_key,
             hub_id=self.hub_id,
             audience="mqtt",
@@ -185,6 +189,10 @@ class Gate:
             raise Unauthorized("the username is not the one the token is for")
         if not _fits(client_id or "", claims):
             raise Unauthorized("the client id is not the one the token is for")
+        if claims.cnf is not None:
+            self.proofs.check_login(
+                proof, hub_id=self.hub_id, client_id=client_id or "", token=token, key_id=claims.cnf.jkt
+            )
         return Login(Principal.of(claims), claims)
 
 

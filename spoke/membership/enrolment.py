@@ -106,6 +106,7 @@ class Enrolment(DeviceBus):
             hub_key=hub_key,
             brokers=brokers,
             prefix=answer.prefix,
+            authentication=answer.authentication,
             login=answer.login,
             profile=answer.profile,
             invitation=fingerprint(invitation) if invitation else "",
@@ -190,7 +191,12 @@ class Enrolment(DeviceBus):
             "profile": answer.profile or self.profile,
         }
         if brokers:
-            changes |= {"brokers": brokers, "prefix": answer.prefix, "login": answer.login}
+            changes |= {
+                "brokers": brokers,
+                "prefix": answer.prefix,
+                "authentication": answer.authentication,
+                "login": answer.login,
+            }
         return self.model_copy(update=changes)
 
     def was_invited_by(self, token: SecretStr) -> bool:

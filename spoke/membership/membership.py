@@ -16,10 +16,11 @@ from typing import Final
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings
-from contracts.errors import LoginRefused, StrawberryError, Unauthorized
+from contracts.errors import Disconnected, LoginRefused, StrawberryError, Unauthorized
 from contracts.joining import Bus
 from contracts.rates import Backoff, jittered
 from identity.keys import KeyPair
+from identity.proofs import login_password
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.refreshing import due_at, find_hub, refresh, renewed
 from spoke.presence.clock import HubClock
@@ -91,7 +92,7 @@ class Membership:
             # On a shared broker, foreign clients may use the same name as one of our devices.
             client_id=f"strawberry-{device}" if login else device,
             username=login.username if login else device,
-            password=_secret(login.password) if login else self._bus_token,
+            password=_secret(login.password) if login else self._bus_password,
             ca=enrolment.ca,
             topic_prefix=enrolment.prefix,
             refused_s=self._settings.refused_s,
@@ -205,10 +206,25 @@ class Membership:
             if not self._is_rejected:
                 link.resume()
 
-    def _bus_token(self) -> SecretStr:
-        """Return the token for the next login: the last one accepted, alternating with its successor."""
-        candidates = self.enrolment.bus_tokens[::-1]
-        return candidates[self._turn % len(candidates)]
+    def _bus_password(self) -> SecretStr:
+        """Return the password for the next login, by the token that was last accepted or its successor."""
+        enrolment = self.enrolment
+        candidates = enrolment.bus_tokens[::-1]
+        token = candidates[self._turn % len(candidates)]
+        if enrolment.authentication == "token":
+            return token
+        if enrolment.authentication != "proof":
+            # Enrolled by an earlier version: a broker that takes a token alone must not be guessed.
+            raise Disconnected("the hub has not told yet how this device logs in on the bus")
+        return SecretStr(
+            login_password(
+                self._key,
+                token=token.get_secret_value(),
+                hub_id=enrolment.hub_id,
+                client_id=enrolment.device,
+                now=self._clock.now(),
+            )
+        )
 
     def _accepted(self, found: Enrolment) -> None:
         if self._is_rejected:
@@ -275,7 +291,7 @@ class Membership:
 
 def _bus_of(enrolment: Enrolment) -> Bus:
     """Return the part that a link depends on."""
-    return Bus(brokers=enrolment.brokers, prefix=enrolment.prefix, login=enrolment.login, ca=enrolment.ca)
+    return Bus.model_validate(enrolment.model_dump(include=set(Bus.model_fields)))
 
 
 def _secret(text: str | None) -> SecretStr | None:

@@ -16,7 +16,7 @@ from identity.keys import KeyPair
 from identity.proofs import make_proof
 from tests.e2e.bus import Bus
 from tests.e2e.house import House
-from tests.proofs import proof_of
+from tests.proofs import bus_password, proof_of
 
 _LAST_EPOCH = 2**53 - 1
 
@@ -71,8 +71,8 @@ class Credentials:
         return {"authorization": f"DPoP {self.token}", "dpop": proof}
 
     def password(self) -> str:
-        """Return what it logs in with on the bus."""
-        return self.bus_token
+        """Return what it logs in with on the bus, once."""
+        return bus_password(self.hub_id, self.id, self.key, self.bus_token)().get_secret_value()
 
 
 @dataclass
@@ -91,7 +91,8 @@ class HostileDevice:
     def __post_init__(self) -> None:
         mine = self.credentials
         self.id, self.seal = mine.id, Seal(mine.hub_id, mine.key)
-        self.bus = Bus(mine.broker_url, mine.id, mine.password(), filters=("hub/+/status",))
+        password = bus_password(mine.hub_id, mine.id, mine.key, mine.bus_token)
+        self.bus = Bus(mine.broker_url, mine.id, password, filters=("hub/+/status",))
 
     def __enter__(self) -> Self:
         self.bus.__enter__()

@@ -20,6 +20,7 @@ from contracts.errors import ConfigError
 from contracts.presence import Revocation
 from identity import tokens
 from identity.keys import KeyPair
+from identity.proofs import login_password
 from tests.broker.embedded_world import (
     HUB,
     QUICK_S,
@@ -31,6 +32,7 @@ from tests.broker.embedded_world import (
     embedded_house,
     expect_retained,
 )
+from tests.proofs import bus_password
 
 
 @pytest.fixture
@@ -61,6 +63,30 @@ async def test_the_client_id_is_the_name_and_for_all_but_devices_a_suffix(
     house: House, kind: str, client_id: str, code: int
 ) -> None:
     assert await code_for(house, "pc", house.token("pc", kind), client_id) == code  # type: ignore[arg-type]
+
+
+async def test_a_device_logs_in_with_its_token_and_a_new_proof_of_its_key_each_time(house: House) -> None:
+    key, other = KeyPair.generate(), KeyPair.generate()
+    claims = tokens.make_claims(
+        hub_id=HUB, subject="pc", kind="device", owner="anna", scopes=(), lifetime_s=60, key=key.public
+    )
+    token = tokens.issue(house.key, claims)
+    good = bus_password(HUB, "pc", key, token)
+    used = good().get_secret_value()
+    assert await code_for(house, "pc", used) == 0
+    stale = login_password(key, token=token, hub_id=HUB, client_id="pc", now=time.time() - 120)
+    for refused in (
+        used,
+        token,
+        f"{token}~",
+        f"{token}~{token}",
+        bus_password(HUB, "pc", other, token)().get_secret_value(),
+        bus_password("another", "pc", key, token)().get_secret_value(),
+        bus_password(HUB, "tv", key, token)().get_secret_value(),
+        stale,
+    ):
+        assert await code_for(house, "pc", refused) == 5
+    assert await code_for(house, "pc", good().get_secret_value()) == 0
 
 
 async def test_a_client_without_an_id_is_given_one(house: House) -> None:

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -11,12 +12,14 @@ from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
+from pydantic import SecretStr
 
 from contracts.claims import PrincipalKind
 from identity import tokens
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
+from tests.proofs import bus_password
 
 _LOOK_S = 0.5
 EVERYTHING = ("devices/#", "hub/#")
@@ -57,7 +60,7 @@ class Bus:
 
     url: str
     name: str
-    token: str = "none"
+    token: str | Callable[[], SecretStr] = "none"
     client_id: str = ""
     filters: tuple[str, ...] = EVERYTHING
     prefix: str = ""
@@ -67,7 +70,8 @@ class Bus:
     def __enter__(self) -> Self:
         ready = threading.Event()
         self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=self.client_id or self.name)
-        self._client.username_pw_set(self.name, self.token)
+        token = self.token if isinstance(self.token, str) else self.token().get_secret_value()
+        self._client.username_pw_set(self.name, token)
         self._client.on_socket_open = _send_at_once
         self._client.on_connect = lambda client, *_: client.subscribe(
             [(self.prefix + each, 1) for each in self.filters]
@@ -140,6 +144,8 @@ def overhear(house: House) -> Bus:
 def as_device(house: House, spoke: Spoke) -> Bus:
     """Connect with what a device was given when it joined, in its place."""
     stored = json.loads(Path(spoke.home / "spoke" / "enrolment.json").read_text())
-    return Bus(
-        house.broker_url, spoke.id, stored["bus_token"], filters=("hub/+/status",), prefix=house.topic_prefix
-    )
+    password = stored["bus_token"]
+    if stored["authentication"] == "proof":
+        key = KeyPair.load(Path(spoke.home / "spoke" / "key.pem"))
+        password = bus_password(stored["hub_id"], spoke.id, key, password)
+    return Bus(house.broker_url, spoke.id, password, filters=("hub/+/status",), prefix=house.topic_prefix)

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +31,7 @@ from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
-from tests.proofs import Authorization, proof_of
+from tests.proofs import Authorization, bus_password, proof_of
 from tests.requirements import require
 
 EPOCH = 1_000
@@ -78,8 +78,15 @@ class Home:
             TokenRequest(kind="user", subject=owner.id, owner=owner.id, scopes=scopes, lifetime_s=600)
         )
 
+    def device_login(self, device: str, key: KeyPair, token: str) -> LinkSettings:
+        """How a device logs in on this kind of bus."""
+        login = self.login(device, token)
+        if self.kind != "embedded":
+            return login
+        return replace(login, password=bus_password(self.hub.registry.hub_id, device, key, token))
+
     def login(self, name: str, password: str) -> LinkSettings:
-        """How a device or a client logs in on this kind of bus."""
+        """How a client logs in on this kind of bus."""
         if self.kind == "shared":
             return LinkSettings(
                 urls=(self.broker_url,), client_id=f"strawberry-{name}", topic_prefix=SHARED_PREFIX
@@ -99,7 +106,7 @@ class Home:
             joined = (await client.post("/api/devices/enrol", json=body, auth=proof_of(key))).json()
         self.keys[key.kid] = key
         device, token, bus_token = joined["device"], joined["token"], joined["bus_token"]
-        link = await self.stack.enter_async_context(linked(self.login(device, bus_token)))
+        link = await self.stack.enter_async_context(linked(self.device_login(device, key, bus_token)))
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
 
         async def execute(call: Call, skill: str, method: str, progress: ProgressSink) -> Any:

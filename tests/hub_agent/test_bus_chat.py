@@ -222,7 +222,7 @@ async def test_what_a_device_asked_once_cannot_be_replayed_after_a_restart(tmp_p
             assert (await talk.answer(id_))["kind"] == "final"
     async with (
         open_home(directory) as home,
-        linked(home.login(device.id, device.bus_token)) as link,
+        linked(home.device_login(device.id, device.key, device.bus_token)) as link,
         talking(link, device.id) as talk,
     ):
         await talk.ask(id_, payload)

@@ -60,7 +60,7 @@ async def test_a_hub_that_comes_back_to_its_bus_locks_nobody_out(tmp_path: Path,
         home.hub.link.reconnect()
         await wait_for(back)
         assert home.hub.link.connected
-        async with linked(home.login(device.id, device.bus_token)) as again:
+        async with linked(home.device_login(device.id, device.key, device.bus_token)) as again:
             assert again.connected
 
 
@@ -77,7 +77,7 @@ async def test_on_a_shared_broker_the_ordinary_login_is_all_that_is_sent(tmp_pat
             async with httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
                 told = await client.get("/api/bus", headers={"authorization": f"Bearer {token}"})
             assert Bus.model_validate(told.json()) == Bus(
-                brokers=(heard.url,), prefix="strawberry/", login=login
+                brokers=(heard.url,), prefix="strawberry/", authentication="login", login=login
             )
 
 

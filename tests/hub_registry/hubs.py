@@ -34,6 +34,7 @@ class Hub:
     outside: Link
     changes: list[PresenceChange]
     url: str = ""
+    with_proofs: bool = True
 
     def state(self, spoke: FakeSpoke) -> State:
         entry = self.registry.directory.get(spoke.device)

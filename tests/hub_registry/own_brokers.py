@@ -25,6 +25,7 @@ from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, find_mosquitto
+from tests.proofs import bus_password
 from tests.requirements import require
 
 KINDS = ("embedded", "mosquitto")
@@ -68,7 +69,7 @@ async def open_own(
             purgers=purgers,
         ) as hub,
     ):
-        hub.url = running.url
+        hub.url, hub.with_proofs = running.url, False
         yield hub
 
 
@@ -100,10 +101,12 @@ class Device:
         return self.spoke.device
 
 
-def bus_token(registry: Registry, token: str) -> SecretStr:
-    """Return the token for the bus that goes with one for HTTP, good or not."""
+def device_password(hub: Hub, device: str, key: KeyPair, token: str) -> SecretStr:
+    """Return the password of a device on this broker, by its token for HTTP, good or not."""
+    registry = hub.registry
     claims = tokens.verify(token, key=registry.key.public, hub_id=registry.hub_id, audience="http", now=0)
-    return SecretStr(tokens.issue(registry.key, claims.model_copy(update={"aud": "mqtt"})))
+    on_bus = tokens.issue(registry.key, claims.model_copy(update={"aud": "mqtt"}))
+    return bus_password(registry.hub_id, device, key, on_bus)() if hub.with_proofs else SecretStr(on_bus)
 
 
 @asynccontextmanager
@@ -120,7 +123,9 @@ async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
         return Message(topic, seal.seal(topic, gone), retain=True)
 
     link = open_link(
-        log_in_with(hub, device.id, lambda: bus_token(hub.registry, there.token)), will=will, wait_s=30
+        log_in_with(hub, device.id, lambda: device_password(hub, device.id, key, there.token)),
+        will=will,
+        wait_s=30,
     )
     spoke = FakeSpoke(link, hub_id=hub.registry.hub_id, device=device.id, key=key)
     there = Device(spoke, link, token)

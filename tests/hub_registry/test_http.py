@@ -38,6 +38,7 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
         "hub_key": hub_key.public.jwk(),
         "brokers": ["mqtt://192.0.2.1:1883"],
         "prefix": "",
+        "authentication": "proof",
         "login": None,
         "ca": None,
         "profile": {

@@ -48,9 +48,10 @@ class CoffeeSkill(Skill):
 """
 
 
+@pytest.mark.parametrize("undivided", [False, True], ids=["", "token of before"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_answered(
-    kind, tmp_path, hub_key
+    kind, undivided, tmp_path, hub_key
 ):
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "coffee.py").write_text(SKILL)
@@ -58,6 +59,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
     settings = RegistrySettings(
         database=tmp_path / "hub" / "hub.db",
         brokers=(f"mqtt://127.0.0.1:{port}",),
+        authentication="token" if kind == "mosquitto" else "proof",
     )
     async with (
         open_registry(settings, key=hub_key) as registry,
@@ -79,7 +81,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
             home=tmp_path / "spoke", hub_url=url, skills=(tmp_path / "skills",), check_s=0.1
         )
         await join(spoke, token=SecretStr(invitation.token), clock=HubClock())
-        old = await aged(registry, device.id, spoke.directory / "enrolment.json")
+        old = await aged(registry, device.id, spoke.directory / "enrolment.json", undivided=undivided)
         renew, may_renew = registry.authority.renew, asyncio.Event()
 
         async def renew_later(claims: Claims, *, lifetime_s: int) -> str:
@@ -105,3 +107,4 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
             await eventually(lambda: entry.presence.state is State.ONLINE)
             with pytest.raises(Unauthorized, match="revoked"):
                 registry.authority.check(tokens.issue(registry.key, old))
+            assert registry.authority.on_bus("device", device.id).aud == "http"

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from pydantic import SecretStr
@@ -16,7 +17,7 @@ from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
-from tests.hub_registry.own_brokers import KINDS, bus_token, log_in_with, logged_in, open_own
+from tests.hub_registry.own_brokers import KINDS, device_password, log_in_with, logged_in, open_own
 from tests.hub_registry.retained import retained
 from tests.hub_registry.spokes import eventually
 
@@ -155,16 +156,17 @@ async def test_a_client_chats_only_where_that_was_granted(hub):
 async def test_what_the_hub_did_while_it_was_not_on_the_bus_counts_there_when_it_is(
     registry, tmp_path, hub_key
 ):
-    device = await registry.add_device("TV", owner="admin")
+    device, key = await registry.add_device("TV", owner="admin"), KeyPair.generate()
     for kind in KINDS:
         invitation = await registry.invite(device.id)
-        first = (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
+        first = (await registry.enrol(invitation.token, key.public.jwk())).token
         invitation = await registry.invite(device.id)
-        second = (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
+        second = (await registry.enrol(invitation.token, key.public.jwk())).token
         async with open_own(kind, tmp_path / kind, registry) as hub:
-            async with open_link(log_in_with(hub, "tv", bus_token(registry, second))) as link:
+            async with open_link(log_in_with(hub, "tv", device_password(hub, "tv", key, second))) as link:
                 await eventually(lambda link=link: link.connected)
-            async with open_link(log_in_with(hub, "tv", bus_token(registry, first)), wait_s=0.2) as link:
+            login = log_in_with(hub, "tv", partial(device_password, hub, "tv", key, first))
+            async with open_link(login, wait_s=0.2) as link:
                 await eventually(lambda: is_refused(link))
 
 

@@ -122,6 +122,16 @@ class StandInHub:
     def now(self) -> float:
         return time.time() + self.clock_ahead_s
 
+    @property
+    def bus(self) -> Bus:
+        return Bus(
+            brokers=tuple(self.brokers),
+            prefix=self.prefix,
+            authentication="login" if self.login else "proof",
+            login=self.login,
+            ca=self.ca,
+        )
+
     def invite(self, device: str = DEVICE) -> SecretStr:
         token = uuid.uuid4().hex
         self.invitations[token] = device
@@ -204,7 +214,7 @@ class StandInHub:
 
     def _bus(self, bearer: str) -> Bus:
         self.authenticate(bearer)
-        return Bus(brokers=tuple(self.brokers), prefix=self.prefix, login=self.login, ca=self.ca)
+        return self.bus
 
     def _enrol(self, body: dict[str, Any]) -> EnrolAnswer:
         device = self.invitations.pop(body["token"], None)
@@ -222,10 +232,7 @@ class StandInHub:
             **self.tokens(device, key).model_dump(),
             hub_id=HUB,
             hub_key=self.key.public.jwk(),
-            brokers=tuple(self.brokers),
-            prefix=self.prefix,
-            login=self.login,
-            ca=self.ca,
+            **self.bus.model_dump(),
         )
 
     def _renew(self, bearer: str) -> Json:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from contracts.rpc import Actor, Call, Control
 from identity.envelope import Seal
 from identity.ids import uuid7
 from identity.keys import KeyPair
+from identity.proofs import ProofCheck
 from spoke.app import Spoke, open_spoke
 from tests.mosquitto import Mosquitto
 from tests.spoke.home import ANNA, DEVICE, HUB, BusSide, Place, StandInHub, on_bus, serving, wait_for
@@ -99,6 +101,14 @@ async def test_a_call_that_the_broker_kept_never_runs(hub: StandInHub, bus: BusS
         await ran_once_more(bus, place)
 
 
+@pytest.fixture
+def broker_an_hour_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a broker that is started next go by the same clock as the hub."""
+    defaults = ProofCheck.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "clock", lambda: time.time() - 3_600)
+
+
+@pytest.mark.usefixtures("broker_an_hour_behind")
 async def test_a_machine_without_a_clock_judges_deadlines_by_the_hubs(
     hub: StandInHub, bus: BusSide, place: Place
 ) -> None:
