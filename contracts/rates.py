@@ -121,6 +121,11 @@ class Slots:
             del self._taken[key]
 
 
+def complaint_limit(clock: Clock = time.monotonic) -> TokenBuckets:
+    """Make the limit of what is logged about one sender: enough to see what is wrong, and no full disk."""
+    return TokenBuckets(burst=20, per_second=0.1, clock=clock)
+
+
 class SourceLimit:
     """Counts failures, or what costs something, by source and in all, and says when it is enough.
 

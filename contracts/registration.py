@@ -12,6 +12,12 @@ from contracts.wire import Json, Part, Wire
 MAX_METHODS: int = 256
 """Methods one skill may register; a class with more is a generated one and belongs split."""
 
+MAX_SCHEMA: int = 64 * 1024
+"""Characters of one JSON Schema; an enum of a thousand names has half as many."""
+
+Language = Annotated[str, Field(max_length=35)]
+"""A language tag (BCP 47); the RFC asks for room for 35 characters."""
+
 
 class MethodFlags(Part):
     """What a method may do, declared by its author. The defaults assume the least."""
@@ -44,13 +50,17 @@ class Method(Part):
     signature: Annotated[str, Field(max_length=2_000)]
     doc: Annotated[str, Field(max_length=8_000)] = ""
     parameters: dict[str, Json]
-    positional: list[str] = []
+    positional: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=200)] = []
     result: dict[str, Json] | None = None
     flags: MethodFlags = MethodFlags()
     timeout_ms: Annotated[int, Field(gt=0, le=900_000)] = 30_000
     progress: bool = False
-    sentences: dict[str, list[str]] = {}
-    responses: dict[str, Annotated[str, Field(max_length=500)]] = {}
+    # What is too long for a sentence costs the sentence, and only what no author writes the whole skill.
+    sentences: Annotated[
+        dict[Language, Annotated[list[Annotated[str, Field(max_length=4_000)]], Field(max_length=200)]],
+        Field(max_length=50),
+    ] = {}
+    responses: Annotated[dict[Language, Annotated[str, Field(max_length=500)]], Field(max_length=50)] = {}
 
     @cached_property
     def parameters_json(self) -> str:
@@ -81,5 +91,5 @@ class Registration(Wire):
     skill: SkillName
     doc: Annotated[str, Field(max_length=8_000)] = ""
     device_agnostic: bool = False
-    area: str | None = None
+    area: Annotated[str, Field(max_length=200)] | None = None
     methods: Annotated[list[Method], Field(max_length=MAX_METHODS)]

@@ -27,7 +27,7 @@ from contracts.presence import (
 )
 from contracts.registration import Registration
 from contracts.rpc import REPLY, Call, Control
-from contracts.validation import explain
+from contracts.validation import check_numbers, explain
 
 _LEVELS: Final[dict[str, TypeAdapter[str]]] = {
     "device": TypeAdapter(DeviceId),
@@ -132,9 +132,13 @@ class Topic(Generic[Payload]):
             InvalidMessage: If it is not a message of this row.
         """
         try:
-            return self.payload.validate_json(payload)
+            message = self.payload.validate_json(payload)
+            check_numbers(payload)
         except ValidationError as error:
             raise InvalidMessage(f"{self.template}: {explain(error, what='field')}") from None
+        except ValueError as error:
+            raise InvalidMessage(f"{self.template}: {error}") from None
+        return message
 
 
 STATUS: Final = Topic(

@@ -1,6 +1,11 @@
-"""Validation errors of pydantic in words for people: what is wrong where, and the nearest right name."""
+"""Validation errors of pydantic in words for people: what is wrong where, and the nearest right name.
+
+Also what pydantic takes and no message may have.
+"""
 
 import difflib
+import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -11,6 +16,29 @@ _LONGEST_VALUE: Final = 60
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
 _FIRST: Final = ("extra_forbidden", "missing")
 """A misspelt name is both an unknown and a missing one; the unknown one shows the mistake."""
+
+_PERHAPS_NO_NUMBER: Final = re.compile(rb"NaN|Infinity|\d[eE]\+?0*[1-9]\d\d|\d{309}")
+
+
+def check_numbers(payload: bytes) -> None:
+    """Check that all numbers of valid JSON are finite; pydantic takes NaN, Infinity and 1e400 in free values.
+
+    Raises:
+        ValueError: One is not.
+    """
+    if _PERHAPS_NO_NUMBER.search(payload):
+        json.loads(payload, parse_constant=_no_number, parse_float=_finite)
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
 
 
 def explain(

@@ -8,7 +8,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from agent_core.search.nearest import suggestion
 from agent_core.skills.foreign_schema import check_schema
 from contracts.errors import CallError, ErrorCode, InvalidMessage
-from contracts.registration import Method, Registration
+from contracts.registration import MAX_SCHEMA, Method, Registration
 
 HUB_KEY: Final = "hub"
 """Key of the virtual device on which device-agnostic skills are called."""
@@ -40,13 +40,11 @@ class RegisteredSkill:
         """Check what the types of a registration leave open, and index its methods.
 
         Raises:
-            InvalidMessage: A method is there twice, or a schema is malformed.
+            InvalidMessage: A method is there twice, or a schema is malformed or too large.
         """
         for method in registration.methods:
             try:
-                check_schema(method.parameters)
-                if method.result is not None:
-                    check_schema(method.result)
+                _check_schemas(method)
             except ValueError as error:
                 raise InvalidMessage(f"{registration.skill}.{method.name}: {error}") from None
         if len({method.name for method in registration.methods}) != len(registration.methods):
@@ -62,6 +60,14 @@ class RegisteredSkill:
     def device_agnostic(self) -> bool:
         """Whether any device that has the skill serves as well as another."""
         return self.registration.device_agnostic
+
+
+def _check_schemas(method: Method) -> None:
+    if max(len(method.parameters_json), len(method.result_json)) > MAX_SCHEMA:
+        raise ValueError(f"a JSON Schema has more than {MAX_SCHEMA:,} characters")
+    check_schema(method.parameters)
+    if method.result is not None:
+        check_schema(method.result)
 
 
 class DeviceEntry(Protocol):

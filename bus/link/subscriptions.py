@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from bus.link.message import Message
 from contracts.errors import StrawberryError
+from contracts.rates import complaint_limit
 
 Handler = Callable[[Message], None]
 
@@ -40,6 +41,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._all: list[Subscription] = []
+        self._complaints = complaint_limit()
 
     def add(self, subscription: Subscription) -> bool:
         """Add a subscription; return whether the broker needs it, too."""
@@ -72,6 +74,8 @@ class Subscriptions:
             try:
                 one.handler(message)
             except StrawberryError as error:
-                _log.warning("dropped a message on %s: %s", message.topic, error)
+                if self._complaints.take(one.filter):
+                    _log.warning("dropped a message on %.200r: %.500s", message.topic, error)
             except Exception:  # noqa: BLE001 - the other handlers get it all the same
-                _log.exception("a handler failed on a message on %s", message.topic)
+                if self._complaints.take(one.filter):
+                    _log.exception("a handler failed on a message on %.200r", message.topic)

@@ -18,6 +18,7 @@ from bus.rpc.request import CallerSettings, CallRequest, OnProgress
 from bus.rpc.sending import CallSender
 from contracts import topics
 from contracts.errors import CallError, ErrorCode, InvalidMessage, InvalidTopic
+from contracts.rates import complaint_limit
 from contracts.rpc import Accepted, Call, Failure, Progress, Reply, Result
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
@@ -63,6 +64,7 @@ class Caller:
         self._on_unconfirmed = on_unconfirmed
         self._sender = CallSender(link, seal, instance, max_payload=self.settings.max_payload)
         self._presence = _Presence()
+        self._complaints = complaint_limit()
         self._open: dict[str, OpenCall] = {}
         self._given_up: OrderedDict[str, tuple[str, Call]] = OrderedDict()
         self._undo: list[Callable[[], None]] = []
@@ -276,7 +278,13 @@ class Caller:
             self._take(message)
         except InvalidMessage as error:
             self.dropped[type(error).__name__] += 1
-            _log.warning("dropped a reply on %s: %s", message.topic, error.message)
+            if self._may_complain(message):
+                _log.warning("dropped a reply on %.200r: %.500s", message.topic, error.message)
+
+    def _may_complain(self, message: Message) -> bool:
+        device = message.topic.split("/")[1]
+        # All strangers share one place, or they could fill the memory with names.
+        return self._complaints.take(device if self._keys(device) else "")
 
     def _take(self, message: Message) -> None:
         if message.retain:
@@ -290,7 +298,8 @@ class Caller:
         if given_up is None:
             raise InvalidTopic("no call of ours waits for it (it is late or was never asked for)")
         reply = self._opened(message, *given_up)
-        _log.info("%s answered call %s too late (%s): ignored", given_up[0], reply.id, reply.kind)
+        if self._may_complain(message):
+            _log.info("%s answered call %s too late (%s): ignored", given_up[0], reply.id, reply.kind)
         if isinstance(reply, Accepted):
             self._sender.cancel(*given_up)
 

@@ -27,6 +27,7 @@ from contracts.errors import (
     InvalidTopic,
     StillRunning,
 )
+from contracts.rates import complaint_limit
 from contracts.rpc import Call, Control
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
@@ -126,6 +127,7 @@ class Responder:
         settings: ResponderSettings | None = None,
     ) -> None:
         self.dropped: Counter[str] = Counter()
+        self._complaints = complaint_limit()
         self._link = link
         self._hub_id = seal.hub_id
         self._device = device
@@ -254,7 +256,8 @@ class Responder:
 
     def _drop(self, error: InvalidMessage, message: Message) -> None:
         self.dropped[type(error).__name__] += 1
-        _log.warning("dropped a message on %s: %s", message.topic, error.message)
+        if self._complaints.take(""):
+            _log.warning("dropped a message on %.200r: %.500s", message.topic, error.message)
 
     def _late(self, incoming: IncomingCall, call: Call) -> CallError | None:
         if call.epoch != self._epoch:

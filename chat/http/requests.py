@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.errors import InvalidMessage
-from contracts.validation import explain
+from contracts.validation import check_numbers, explain
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -31,9 +31,13 @@ async def read(request: Request, kind: type[Model], *, optional: bool = False) -
             "the body is not sent as JSON", hint="Send it with 'Content-Type: application/json'."
         )
     try:
-        return kind.model_validate_json(body)
+        read = kind.model_validate_json(body)
+        check_numbers(body)
     except ValidationError as error:
         raise _wrong(error, kind, "field") from None
+    except ValueError as error:
+        raise InvalidMessage(f"the body is not valid JSON: {error}") from None
+    return read
 
 
 def read_query(request: Request, kind: type[Model]) -> Model:

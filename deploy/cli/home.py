@@ -26,8 +26,12 @@ def doctor(options: argparse.Namespace) -> int:
         answer: dict[str, Any] = client.request("GET", "/api/health", timeout=_HEALTH_S)
         return answer
 
+    def devices() -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = hub_of(options).request("GET", "/api/devices", timeout=_HEALTH_S)
+        return answer
+
     checks = []
-    for check in examine(home, health=health, elsewhere=options.hub is not None):
+    for check in examine(home, health=health, devices=devices, elsewhere=options.hub is not None):
         checks.append(check)
         if not options.json:
             print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,3 +151,17 @@ def check_database(path: Path, *, hint: str) -> Check:
         detail=f"{path} is damaged: {' '.join(problem.split())}",
         hint=f"Stop Strawberry, then restore a backup, or move the file away: {hint}",
     )
+
+
+def check_devices(found: Sequence[dict[str, Any]]) -> Iterator[Check]:
+    """Look at the devices as the hub lists them: of which something was refused, with the newest reason."""
+    wrong = [device for device in found if device["problems"]]
+    yield Check("devices", ok=True, detail=f"{len(found)}, {len(wrong) or 'none'} with problems")
+    for device in wrong:
+        newest = device["problems"][-1]["message"]
+        yield Check(
+            "device",
+            ok=False,
+            detail=f"{device['name']}: {newest}",
+            hint="'strawberry devices list --json' shows all of its problems; everything else of it works.",
+        )

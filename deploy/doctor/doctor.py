@@ -9,6 +9,7 @@ from contracts.errors import SandboxMissing, StrawberryError
 from deploy.doctor.checks import (
     Check,
     check_database,
+    check_devices,
     check_directory,
     check_isolation,
     check_memory,
@@ -34,11 +35,18 @@ _SPOKE_WITHOUT: Final = (
 )
 
 
-def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool = False) -> Iterator[Check]:
+def examine(
+    home: Home,
+    *,
+    health: Callable[[], dict[str, Any]],
+    devices: Callable[[], list[dict[str, Any]]] = list,
+    elsewhere: bool = False,
+) -> Iterator[Check]:
     """Look at this installation, one thing after another.
 
     Args:
         health: Asks the hub for its health; raises StrawberryError where none can be reached.
+        devices: Asks the hub for its devices; raises StrawberryError where it does not show them.
         elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
     """
     yield check_python()
@@ -55,7 +63,7 @@ def examine(home: Home, *, health: Callable[[], dict[str, Any]], elsewhere: bool
         yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
         yield from _certificates(home)
-        yield from _hub(health, to_join=not elsewhere and not home.has_hub)
+        yield from _hub(health, devices, to_join=not elsewhere and not home.has_hub)
     yield from _services()
 
 
@@ -155,7 +163,9 @@ def _certificates(home: Home) -> Iterator[Check]:
     )
 
 
-def _hub(health: Callable[[], dict[str, Any]], *, to_join: bool) -> Iterator[Check]:
+def _hub(
+    health: Callable[[], dict[str, Any]], devices: Callable[[], list[dict[str, Any]]], *, to_join: bool
+) -> Iterator[Check]:
     try:
         state = health()
     except StrawberryError as error:
@@ -173,6 +183,10 @@ def _hub(health: Callable[[], dict[str, Any]], *, to_join: bool) -> Iterator[Che
         yield _link(
             "home broker", beside, hint="Is it running, and is [home_broker] in strawberry.toml right?"
         )
+    try:
+        yield from check_devices(devices())
+    except StrawberryError as error:
+        yield Check("devices", ok=True, detail=f"not shown: {error.message}")
 
 
 def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:

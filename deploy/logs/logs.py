@@ -25,6 +25,7 @@ _OTHERS: Final = re.compile(
 _REPLACEMENT: Final = "[secret]"
 _LONGEST: Final = 64 * 1024
 """Characters of one record, traceback included. Texts of devices are cut before they are searched."""
+_LONGEST_MESSAGE: Final = 4_000
 
 _PACKAGES: Final = (
     *("identity", "bus", "broker", "sandbox_host", "agent_core"),
@@ -51,6 +52,13 @@ class RedactingFormatter(logging.Formatter):
 
     A logging filter would see the arguments before they are joined, and no traceback.
     """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of logging
+        """Return the line without a traceback; a line end in a foreign text must not look like a record."""
+        line = super().formatMessage(record)
+        if len(line) > _LONGEST_MESSAGE:
+            line = f"{line[:_LONGEST_MESSAGE]}… ({len(line)} characters)"
+        return line.replace("\r", "\\r").replace("\n", "\\n")
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line to write; names and topics in it may come from anywhere."""

@@ -101,4 +101,7 @@ class PublishedTopics:
             except Disconnected:
                 _log.info("%d retained topics are emptied when the broker is back", len(self._outdated))
                 return
+            except ValueError as error:
+                # A device that publishes by a filter must not end the task that serves all of them.
+                _log.warning("cannot empty %.200r: %.200s", topic, error)
             self._outdated.pop(topic, None)

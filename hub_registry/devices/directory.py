@@ -14,6 +14,7 @@ from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
 _PROBLEMS = 20
+_LONGEST_PROBLEM = 500
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Directory(SkillDirectory[Entry]):
 
     def note_problem(self, device: str, message: str) -> None:
         """Show the owner of a device that something of it was refused."""
-        entry = self._entries.get(device)
+        entry, message = self._entries.get(device), message[:_LONGEST_PROBLEM]
         if entry is not None:
             # The same again moves to the end, so that it does not push out the others.
             known = [problem for problem in entry.problems if problem.message != message]

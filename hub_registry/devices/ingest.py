@@ -14,7 +14,7 @@ from agent_core.search.directory import RegisteredSkill
 from bus.link import Message
 from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
-from contracts.rates import Clock, TokenBucket, TokenBuckets
+from contracts.rates import Clock, TokenBucket, complaint_limit
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, State
@@ -25,10 +25,6 @@ from identity.envelope import unseal
 from identity.keys import PublicKey
 
 _log = logging.getLogger(__name__)
-
-_COMPLAINTS: Final = 20
-_COMPLAINTS_PER_S: Final = 0.1
-"""Complaints about one device that are logged: enough to see what is wrong, too few to fill a disk."""
 
 _LARGE: Final = 16 * 1024
 """Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
@@ -97,7 +93,8 @@ class Ingest:
         self._senders: dict[str, _Sender] = {}
         self._unread: dict[str, None] = {}
         self._arrived = asyncio.Event()
-        self._complaints = TokenBuckets(burst=_COMPLAINTS, per_second=_COMPLAINTS_PER_S, clock=clock)
+        self._complaints = complaint_limit(clock)
+        self._changes = complaint_limit(clock)
         self._listeners: list[OnPresence] = []
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
@@ -179,8 +176,7 @@ class Ingest:
             self.complain(named, message.topic, error.message)
         except Exception as error:  # noqa: BLE001
             # Whatever a device sends, it must not end the task that serves all of them.
-            _log.exception("taking in a message on %.200r failed", message.topic)
-            self.complain(named, message.topic, f"the hub cannot process it ({type(error).__name__})")
+            self._complain_of_bug(named, message.topic, error)
 
     def _check_and_handle(
         self,
@@ -310,9 +306,7 @@ class Ingest:
         except StrawberryError as error:
             self.complain(device, topic, error.message)
         except Exception as error:  # noqa: BLE001
-            # Whatever a device sends, it must not end the task that serves all of them.
-            _log.exception("reading a registration on %.200r failed", topic)
-            self.complain(device, topic, f"the hub cannot process it ({type(error).__name__})")
+            self._complain_of_bug(device, topic, error)
 
     async def _parsed(self, device: str, sender: _Sender, payload: _Payload) -> RegisteredSkill:
         read = partial(
@@ -347,18 +341,26 @@ class Ingest:
     def _announce(self, entry: Entry) -> None:
         high = entry.presence.high
         change = PresenceChange(entry.id, entry.presence.state, high.epoch, high.connection)
-        _log.info("%s is %s", entry.id, change.state)
+        if self._changes.take(entry.id):
+            _log.info("%s is %s", entry.id, change.state)
         self._directory.changed(entry.id)
         for listener in tuple(self._listeners):
             listener(change)
 
-    def complain(self, device: str, topic: str, reason: str) -> None:
-        """Log that something of a device was refused, and show it to its owner."""
+    def _complain_of_bug(self, device: str, topic: str, bug: Exception) -> None:
+        self.complain(device, topic, f"the hub cannot process it ({type(bug).__name__})", bug=bug)
+
+    def complain(self, device: str, topic: str, reason: str, *, bug: Exception | None = None) -> None:
+        """Log that something of a device was refused, and show it to its owner.
+
+        Args:
+            bug: What failed in the hub, for its traceback.
+        """
         entry = self._directory.get(device)
         # All strangers share one place, or they could fill the memory with names.
         if not self._complaints.take(device if entry else ""):
             return
-        _log.warning("refused a message on %.200r: %s", topic, reason)
+        _log.warning("refused a message on %.200r: %.500s", topic, reason, exc_info=bug)
         self._directory.note_problem(device, reason)
 
 

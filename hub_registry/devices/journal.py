@@ -142,12 +142,17 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
         return [_checked(found, keys[found.device_id], hub_id=hub_id) for found in registrations]
 
     for found, skill in zip(registrations, await asyncio.to_thread(checked), strict=True):
+        if isinstance(skill, RegisteredSkill):
+            try:
+                directory.put_skill(found.device_id, skill)
+            except Exception as error:  # noqa: BLE001 - as for those that cannot be read
+                _log.exception("the stored %s of %s cannot be used", found.skill, found.device_id)
+                directory.drop_skill(found.device_id, found.skill)
+                skill = type(error).__name__
         if isinstance(skill, str):
             problem = f"its stored {found.skill} was left out: {skill}"
             _log.warning("%s: %s", found.device_id, problem)
             directory.note_problem(found.device_id, problem)
-        elif skill is not None:
-            directory.put_skill(found.device_id, skill)
 
 
 def _checked(found: RegistrationRow, key: PublicKey | None, *, hub_id: str) -> RegisteredSkill | str | None:

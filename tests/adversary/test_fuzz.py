@@ -80,10 +80,7 @@ class BellSkill(Skill):
         return "It rings."
 '''
 
-OPEN: Final = {
-    "templates": "a sentence template that multiplies is matched for minutes",
-    "index": "the first search after a start indexes all that is stored at once",
-}
+OPEN: Final[dict[str, str]] = {}
 """What is known and not mended yet; it is left out here, and nowhere else."""
 
 # -- what is said ---------------------------------------------------------------------------------------

@@ -227,6 +227,19 @@ async def test_results_that_another_device_forged_are_dropped(open_bus_house: Ho
         assert house.caller.dropped.total() == 5
 
 
+async def test_a_device_that_floods_with_results_does_not_flood_the_log(
+    open_bus_house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = open_bus_house
+    async with house.spoke("lamp_pi") as lamp:
+        for _ in range(200):
+            identifier = uuid7()
+            await house.publish_as("lamp_pi", lamp.key, identifier, Result(id=identifier, epoch=1, value=1))
+        await settle(house.link)
+    assert house.caller.dropped.total() == 200
+    assert caplog.text.count("dropped a reply") <= 25
+
+
 async def test_a_result_before_start_is_not_believed(open_bus_house: House) -> None:
     house = open_bus_house
     async with house.spoke() as spoke:

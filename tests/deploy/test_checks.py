@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.doctor.checks import Check, check_directory, judge_memory
+from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
 from deploy.home.directory import Home
 from spoke.membership.joining import join
@@ -162,3 +162,12 @@ def test_a_damaged_database_is_told_and_how_to_go_on_without_it(tmp_path: Path) 
     assert not told["ok"]
     assert "not a database" in str(told["detail"])
     assert "move the file away" in str(told["hint"])
+
+
+def test_a_device_of_which_something_was_refused_is_shown_with_the_newest_reason() -> None:
+    problems = [{"at": "2026-01-01T00:00:00Z", "message": message} for message in ("an old one", "a new one")]
+    all_, device = check_devices([{"name": "TV", "problems": problems}, {"name": "Radio", "problems": []}])
+    assert (all_.ok, all_.detail) == (True, "2, 1 with problems")
+    assert (device.ok, device.detail) == (False, "TV: a new one")
+    (fine,) = check_devices([{"name": "Radio", "problems": []}])
+    assert fine.detail == "1, none with problems"

@@ -42,6 +42,15 @@ def test_arguments_and_tracebacks_are_cleaned_too() -> None:
     assert ENROLMENT not in text
 
 
+def test_a_foreign_text_is_cut_and_makes_no_line_of_its_own() -> None:
+    forged = "TV\r\n2026-01-01 00:00:00 INFO    deploy: all is well\u001b[2K"
+    record = logging.getLogger("x").makeRecord("x", logging.WARNING, "f", 1, "from %s", (forged,), None)
+    line = RedactingFormatter("%(message)s").format(record)
+    assert line == "from TV\\r\\n2026-01-01 00:00:00 INFO    deploy: all is well\\u001b[2K"
+    record.args = ("x" * 100_000,)
+    assert len(RedactingFormatter("%(message)s").format(record)) < 5_000
+
+
 def test_what_is_no_secret_stays() -> None:
     for text in (
         "devices/bedroom_pc/results/main/0192d3a4-0000-7000-8000-000000000000",

@@ -1,9 +1,11 @@
 """Skills called over HTTP, without a model."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
+import pytest
 from sqlmodel import col, select
 
 from agent_core.skills.skill import skill_method
@@ -63,6 +65,19 @@ async def test_a_mistake_is_told_with_the_nearest_names_and_runs_nothing(home: H
         for wrong in ({"device": "x"}, {**call("bedroom_pc", "LampSkill.turn_on"), "extra": 1}, [], "x"):
             answer = await client.post("/api/skills/call", json=wrong)
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
+    assert lamp.level == 0
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "[1e400]", '"\\ud800"', '{"\\udfff":1}'])
+async def test_what_no_json_has_is_refused_before_it_reaches_anything(home: Home, value: str) -> None:
+    await home.device("Bedroom PC", lamp := LampSkill())
+    body = json.dumps(call("bedroom_pc", "LampSkill.turn_on", level="VALUE")).replace('"VALUE"', value)
+    async with home.client() as client:
+        answer = await client.post(
+            "/api/skills/call", content=body, headers={"Content-Type": "application/json"}
+        )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid"), answer.text
+    assert "not valid JSON" in answer.json()["error"]["message"]
     assert lamp.level == 0
 
 

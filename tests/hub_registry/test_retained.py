@@ -10,11 +10,12 @@ import pytest
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.errors import Disconnected
+from hub_registry.bus.published import PublishedTopics
 from hub_registry.bus.purging import Purged
 from hub_registry.devices.devices import Change
 from hub_registry.devices.presence import State
 from hub_registry.registry import Registry, open_registry
-from hub_registry.settings import RegistrySettings
+from hub_registry.settings import DeviceBounds, RegistrySettings
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
 from tests.hub_registry.retained import retained, settled
@@ -33,6 +34,16 @@ async def state(spoke: FakeSpoke, skill: str, name: str = "volume") -> str:
 
 
 # ---- skills that go
+
+
+async def test_a_topic_that_cannot_be_emptied_does_not_keep_the_others(hub):
+    topics_ = ["devices/tv/skills/+", await state(await hub.joined("TV"), "MediaSkill")]
+    published = PublishedTopics(
+        hub.link, hub.registry.directory, bounds=DeviceBounds(), complain=lambda *_: None
+    )
+    published.empty(topics_)
+    await published.flush()
+    assert topics_[1] not in await retained(hub.outside)
 
 
 async def test_a_skill_that_leaves_the_manifest_leaves_nothing_behind_and_the_others_stay(hub):

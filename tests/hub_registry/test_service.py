@@ -454,6 +454,43 @@ async def test_registrations_are_limited_by_their_size_together_and_over_time(tm
         await eventually(lambda: hub.skills(other) == {"MediaSkill"})
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("parameters", '{"properties":{"a":{"default":NaN}}}', "NaN is no number"),
+        ("parameters", '{"properties":{"a":{"maximum":1e400}}}', "1e400 is too large a number"),
+        ("parameters", '{"title":"\\ud800"}', "invalid JSON"),
+        ("parameters", f'{{"properties":{{"a":{{"maxLength":1{"0" * 30}}}}}}}', "maxLength must be a count"),
+        ("parameters", f'{{"enum":["{"x" * 70_000}"]}}', "more than 65,536 characters"),
+        ("parameters", f'{{"anyOf":[{",".join(["{}"] * 3_000)}]}}', "branches into 3,001 schemas"),
+        (
+            "parameters",
+            '{"$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"}]}}}',
+            "back to itself",
+        ),
+        ("sentences", f'{{"en":["{"x" * 5_000}"]}}', "at most 4000 characters"),
+        ("positional", f'["{"x" * 300}"]', "at most 200 characters"),
+        ("doc", f'"{"x" * 9_000}"', "at most 8000 characters"),
+    ],
+    ids=lambda value: value[:40],
+)
+async def test_a_registration_beyond_the_bounds_is_refused_with_a_reason(hub, field, value, says):
+    spoke = await hub.joined("TV")
+    method = {"name": "play", "signature": "play()", "parameters": {}, field: "VALUE"}
+    document = {"kind": "skill", "skill": "BadSkill", "methods": [method]}
+    topic = spoke.skill_topic("BadSkill")
+    bad = Seal(hub.registry.hub_id, spoke.key).sign(
+        topic, json.dumps(document).replace('"VALUE"', value).encode()
+    )
+    good = spoke.registration_payload(registration())
+    await spoke.send(topic, bad)
+    await spoke.send(spoke.skill_topic("MediaSkill"), good)
+    await spoke.status(skills={"BadSkill": bad, "MediaSkill": good})
+    await eventually(lambda: hub.problems(spoke) and hub.skills(spoke))
+    assert hub.skills(spoke) == {"MediaSkill"}
+    assert says in hub.problems(spoke)
+
+
 @pytest.mark.parametrize("counter", ["connection", "seq"])
 async def test_a_counter_that_no_database_holds_is_refused_and_the_hub_goes_on(hub, counter):
     spoke = await hub.joined("TV")
