@@ -21,7 +21,7 @@ from contracts.wire import Json
 _log = logging.getLogger(__name__)
 
 _CATCH_UP_S: Final = 0.3
-"""How long a search waits for what is not indexed yet; a device with very many skills takes longer."""
+"""How long a search or a sentence waits for what is not indexed yet; right after a start it may be more."""
 
 
 class SkillFinder:
@@ -85,11 +85,19 @@ class SkillFinder:
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> SearchPage:
         """Find methods by words and, where a model for it is set and answers in time, by meaning."""
-        until = time.monotonic() + _CATCH_UP_S
-        while not self.sync() and time.monotonic() < until:  # noqa: ASYNC110 - each call does a part
-            await asyncio.sleep(0)
+        await self.catch_up()
         similar = await self._embeddings.similar(query) if self._embeddings and query.strip() else None
         return self._skills.search(query, current=current, similar=similar, limit=limit, max_bytes=max_bytes)
+
+    async def catch_up(self) -> None:
+        """Let each device that waits for it be indexed for a slice of time; most need no more."""
+        until = time.monotonic() + _CATCH_UP_S
+        waiting = {*self._changed, *self._updates}
+        while waiting and time.monotonic() < until:
+            unfinished = self.sync()
+            waiting &= self._updates.keys()
+            waiting.discard(unfinished or "")
+            await asyncio.sleep(0)
 
     @contextmanager
     def using(self, embeddings: Embeddings) -> Iterator[None]:
@@ -126,13 +134,16 @@ class SkillFinder:
                 self._note(entry.id)
         self.sync()
 
-    def sync(self) -> bool:
-        """Bring both indexes up to the directory, for a slice of time; return whether all is done.
+    def sync(self) -> str | None:
+        """Bring both indexes up to the directory, for a slice of time.
 
         Devices take turns, so that one with very many skills does not keep the others waiting.
+
+        Returns:
+            The device at which the time was over, None when all is done.
         """
         is_changed = bool(self._changed or self._updates)
-        until = math.inf if self._slice_s is None else time.monotonic() + self._slice_s
+        until = math.inf if self._slice_s is None else time.thread_time() + self._slice_s
         while self._changed or self._updates:
             for device in self._changed:
                 # What is being indexed may be out of date; it begins again and keeps what still holds.
@@ -140,10 +151,10 @@ class SkillFinder:
             self._changed.clear()
             device = next(iter(self._updates))
             if self._proceed(device, until):
-                return False
+                return device
         if is_changed and self._embeddings is not None:
             self._embeddings.keep(self._skills.texts())
-        return True
+        return None
 
     def _note(self, device: str) -> None:
         self._changed[device] = None
@@ -153,13 +164,13 @@ class SkillFinder:
         update = self._updates.pop(device)
         try:
             for _ in update:
-                if time.monotonic() >= until:
+                if time.thread_time() >= until:
                     self._updates[device] = update
                     return True
         except Exception:  # noqa: BLE001
             # One device's skills may be missing from the search; those of the others must not be.
             _log.exception("indexing the skills of %s failed", device)
-        return time.monotonic() >= until and bool(self._updates)
+        return time.thread_time() >= until and bool(self._updates)
 
     def _update(self, device: str) -> Iterator[None]:
         """Index what is new of a device, one method in each step."""

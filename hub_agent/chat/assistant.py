@@ -82,6 +82,7 @@ class Assistant:
             device = self.registry.directory.resolve(request.device).id
         check_agent(request.agent)
         user = caller.user
+        await self.registry.search.catch_up()
         matched = self.registry.search.match(
             request.message, language=self._household(user).language, current=device
         )

@@ -234,7 +234,7 @@ class RegistryService:
         while True:
             await self._indexing.wait()
             self._indexing.clear()
-            while not self._registry.search.sync():  # noqa: ASYNC110 - each call does a part
+            while self._registry.search.sync() is not None:  # noqa: ASYNC110 - each call does a part
                 # As long again for everything else.
                 await asyncio.sleep(INDEX_SLICE_S)
 
