@@ -14,6 +14,7 @@ class ConversationSession:
 
     pool: Lazy[Pool]
     conversation: str
+    owner: str
 
     async def run(
         self,
@@ -29,7 +30,7 @@ class ConversationSession:
             SandboxError: If the sandbox is not installed or does not start.
         """
         pool = await self.pool.get()
-        session = await pool.session(self.conversation)
+        session = await pool.session(self.conversation, owner=self.owner)
         return await session.run(code, call_handler, limits=limits, deadline=deadline)
 
 
@@ -39,7 +40,11 @@ class Sandbox:
 
     pool: Lazy[Pool]
 
-    def session(self, user: str, conversation: str) -> ConversationSession:
-        """Return the sandbox of a conversation; users never share one."""
+    def session(self, user: str, conversation: str, *, owner: str) -> ConversationSession:
+        """Return the sandbox of a conversation; users never share one.
+
+        Args:
+            owner: Holder of the token that asks: processes are shared evenly between holders.
+        """
         # No user id contains a blank, so two pairs never make the same text.
-        return ConversationSession(self.pool, f"{user} {conversation}")
+        return ConversationSession(self.pool, f"{user} {conversation}", owner)

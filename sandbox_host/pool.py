@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -70,16 +70,18 @@ class Session:
 
     Attributes:
         conversation: The conversation's id.
+        owner: Whom its processes count for.
         used: When the last run ended, on the monotonic clock.
     """
 
-    def __init__(self, pool: "Pool", conversation: str) -> None:
+    def __init__(self, pool: "Pool", conversation: str, owner: str) -> None:
         self._pool = pool
         self._process: _Process | None = None
         self._one_run = asyncio.Lock()
         self._ran_before = False
         self._lost = ""
         self.conversation = conversation
+        self.owner = owner
         self.used = time.monotonic()
 
     @property
@@ -155,40 +157,52 @@ class Pool:
         self._tasks = tasks
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._seated: set[Session] = set()
+        self._waiting: list[Session] = []
         self._processes: set[_Process] = set()
         self._spares: list[_Process] = []
         self._spares_wanted = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
 
-    async def session(self, conversation: str) -> Session:
+    async def session(self, conversation: str, *, owner: str = "") -> Session:
         """Return the session of a conversation; its process starts with its first run.
 
         Args:
             conversation: Any id. Conversations never see each other's variables.
+            owner: Who runs something in it. Owners share the processes evenly; by default each conversation
+                is its own.
         """
+        owner = owner or conversation
         session = self._sessions.get(conversation)
         if session is None:
-            session = self._sessions[conversation] = Session(self, conversation)
+            session = self._sessions[conversation] = Session(self, conversation, owner)
+        session.owner = owner
         self._sessions.move_to_end(conversation)
         if len(self._sessions) > _REMEMBERED:
             self._forget()
         return session
 
     async def seat(self, session: Session) -> "_Process":
-        """Return a process to a session, if need be that of the session that rests longest.
+        """Return a process to a session, if need be that of another one that rests.
 
-        Waits while as many sessions as there may be processes are all running something.
+        Waits while as many sessions as there may be processes are all running something, or as many of this
+        owner as leave one process to others. The owner with the fewest that run has the next turn.
 
         Raises:
             SandboxError: If the process does not start, or the pool is closed.
         """
-        while not self._closed and len(self._seated) >= self._settings.processes and not self._evict():
-            self._room.clear()
-            await self._room.wait()
-        if self._closed:
-            raise SandboxError("the sandbox is closed", hint="the program that owns it is stopping")
-        self._seated.add(session)
+        self._waiting.append(session)
+        try:
+            while not self._closed and not self._has_place(session):
+                self._room.clear()
+                await self._room.wait()
+            if self._closed:
+                raise SandboxError("the sandbox is closed", hint="the program that owns it is stopping")
+            self._seated.add(session)
+        finally:
+            self._waiting.remove(session)
+            # Others may have waited for this one to go first.
+            self.room_changed()
         process = self._take_spare() or self._start()
         try:
             try:
@@ -245,18 +259,31 @@ class Pool:
             process.close("the pool was closed")
         self.room_changed()
 
-    def _evict(self) -> bool:
+    def _has_place(self, session: Session) -> bool:
+        """Return whether it is a session's turn, and there is a process for it."""
+        running = Counter(each.owner for each in self._seated if each.busy)
+        most = max(1, self._settings.processes - 1)
+        waiting = [each for each in self._waiting if running[each.owner] < most]
+        if not waiting or session is not min(waiting, key=lambda each: running[each.owner]):
+            return False
+        return len(self._seated) < self._settings.processes or self._evict(session)
+
+    def _evict(self, wants: Session) -> bool:
+        """Take a process from the owner with most, the one that wants another included."""
         resting = [session for session in self._seated if session.resting]
         if not resting:
             return False
-        min(resting, key=lambda session: session.used).drop("other conversations needed its room")
+        seats = Counter(session.owner for session in (*self._seated, wants))
+        victim = min(resting, key=lambda session: (-seats[session.owner], session.used))
+        victim.drop("other conversations needed its room")
         return True
 
     def _forget(self) -> None:
-        oldest = next(iter(self._sessions.values()))
-        if not oldest.busy:
-            oldest.drop("it was not used for long")
-            del self._sessions[oldest.conversation]
+        """Forget the conversation that was not used for longest, of those without a process."""
+        for session in self._sessions.values():
+            if not session.busy and not session.resting:
+                del self._sessions[session.conversation]
+                return
 
     def _take_spare(self) -> "_Process | None":
         self._spares_wanted.set()

@@ -20,7 +20,7 @@ from broker.embedded.frames import (
     read_publish,
     write_publish,
 )
-from broker.embedded.limits import Limits
+from broker.embedded.limits import Allowance
 from broker.embedded.peer import Peer
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Connection(BrokerProtocolHandler):
     Attributes:
         client: amqtt's record of it.
         login: Who it is and what it may do.
+        allowance: What its principal may use.
         will: What is published when it is gone without a word.
         filters: Its subscriptions: filter and granted QoS.
         gone: Whether the broker has parted with it.
@@ -61,7 +62,7 @@ class Connection(BrokerProtocolHandler):
         broker: "StrictBroker",
         peer: Peer,
         frames: FrameBuffer,
-        limits: Limits,
+        allowance: Allowance,
     ) -> None:
         super().__init__(plugins, session)
         self.client = session
@@ -71,11 +72,9 @@ class Connection(BrokerProtocolHandler):
         self.filters: dict[str, int] = {}
         self.gone = False
         self.heard = self._loop.time()
-        is_hub = self.login.principal.kind == "hub"
-        self._most_waiting = limits.hub_outgoing_bytes if is_hub else limits.outgoing_bytes
+        self.allowance = allowance
         self._broker = broker
         self._frames = frames
-        self._limits = limits
         self._last_id = 0
         self._unacknowledged: set[int] = set()
         self._received: set[int] = set()
@@ -119,8 +118,8 @@ class Connection(BrokerProtocolHandler):
             self._give_up("it acknowledges nothing")
             return
         self.peer.write(write_publish(topic, payload, qos=qos, retain=retain, packet_id=packet_id))
-        if self.peer.waiting > self._most_waiting:
-            self._give_up(_does_not_read(self._most_waiting))
+        if self.peer.waiting > self.allowance.outgoing_bytes:
+            self._give_up(_does_not_read(self.allowance.outgoing_bytes))
 
     async def _read(self) -> None:
         while True:
@@ -128,9 +127,9 @@ class Connection(BrokerProtocolHandler):
                 self._handle(frame)
                 if self.gone:
                     return
-            if self.peer.waiting > self._most_waiting:
+            if self.peer.waiting > self.allowance.outgoing_bytes:
                 # Answers to its own packets, of which there may be more than messages to it.
-                self._broker.drop(self, _does_not_read(self._most_waiting))
+                self._broker.drop(self, _does_not_read(self.allowance.outgoing_bytes))
                 return
             # One busy client must not keep the others waiting.
             await asyncio.sleep(0)
@@ -220,7 +219,7 @@ class Connection(BrokerProtocolHandler):
                 await self._wake.wait()
 
     async def _make_room(self) -> None:
-        if self.peer.waiting > self._most_waiting // 4:
+        if self.peer.waiting > self.allowance.outgoing_bytes // 4:
             await self.peer.drain()
         while len(self._unacknowledged) >= _AHEAD:
             self._wake.clear()

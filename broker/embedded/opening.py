@@ -122,6 +122,8 @@ async def _accept(
         client, address = await accept(sock)
         peer = make_peer(client, address)
         tasks.create_task(server.serve(peer), name=f"serve {peer.address}")
+        # A crowd that comes at once must not keep those waiting who are there.
+        await asyncio.sleep(0)
 
 
 _log = logging.getLogger(__name__)

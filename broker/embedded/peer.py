@@ -23,9 +23,11 @@ class Peer(Protocol):
 
     Attributes:
         address: Where it comes from, for logs.
+        host: The same without its port.
     """
 
     address: str
+    host: str
 
     async def open(self, *, most: int) -> bool:
         """Do what comes before MQTT; False where the client hangs up without a word.
@@ -64,6 +66,7 @@ class StreamPeer:
     """A client on a TCP stream."""
 
     def __init__(self, sock: socket.socket, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> None:
+        self.host = address[0]
         self.address = f"{address[0]}:{address[1]}"
         self._socket = sock
         self._tls = tls
@@ -80,6 +83,8 @@ class StreamPeer:
         Raises:
             HandshakeFailed: If the client cannot agree with us.
         """
+        if self._socket.fileno() < 0:
+            return False  # it was cut off before its turn
         prepare_socket(self._socket)
         self._most = most
         self._reader = asyncio.StreamReader(loop=self._loop)

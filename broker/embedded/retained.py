@@ -29,10 +29,15 @@ class Retained:
     qos: int
     owner: str
 
+    @property
+    def size(self) -> int:
+        """What counts of it: a topic may be as long as a payload."""
+        return len(self.topic.encode()) + len(self.payload)
+
 
 @dataclass(slots=True)
 class Share:
-    """What one principal has retained."""
+    """What one principal has retained: topics, and bytes of these and their payloads."""
 
     topics: int = 0
     size: int = 0
@@ -81,8 +86,8 @@ class RetainedStore:
         share = self._shares.get(message.owner, Share())
         before = self._tree.get(message.topic)
         if before is not None and before.owner == message.owner:
-            return Share(share.topics, share.size - len(before.payload) + len(message.payload))
-        return Share(share.topics + 1, share.size + len(message.payload))
+            return Share(share.topics, share.size - before.size + message.size)
+        return Share(share.topics + 1, share.size + message.size)
 
     def put(self, message: Retained, stored: Callable[[], None] | None = None) -> None:
         """Keep a message; an empty payload removes the one on its topic.
@@ -136,7 +141,7 @@ class RetainedStore:
         self._tree.set(message.topic, message)
         share = self._shares.setdefault(message.owner, Share())
         share.topics += 1
-        share.size += len(message.payload)
+        share.size += message.size
 
     def _forget(self, topic: str) -> None:
         message = self._tree.get(topic)
@@ -145,7 +150,7 @@ class RetainedStore:
         self._tree.remove(topic)
         share = self._shares[message.owner]
         share.topics -= 1
-        share.size -= len(message.payload)
+        share.size -= message.size
         if not share.topics:
             del self._shares[message.owner]
 

@@ -29,18 +29,18 @@ from broker.embedded.frames import (
     is_filter,
     read_connect,
 )
-from broker.embedded.limits import Limits, Refusals
+from broker.embedded.limits import Admission, Limits, Refusals, Strangers
 from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
 from broker.embedded.retained import Retained, RetainedStore
 from broker.embedded.topic_tree import TopicTree
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.rates import TokenBucket
 
 _log = logging.getLogger(__name__)
 
 _ACCEPTED: Final = 0
 _WRONG_VERSION: Final = 1
+_UNAVAILABLE: Final = 3
 _NOT_AUTHORISED: Final = 5
 
 _CONTROL: Final = topics.BROKER_CONTROL.template
@@ -76,9 +76,9 @@ class StrictBroker(Broker):
         self._store = retained
         self._tasks = tasks
         self._filters: TopicTree[dict[Connection, Subscription]] = TopicTree()
-        self._allowances: dict[str, tuple[TokenBucket, TokenBucket]] = {}
+        self._admission = Admission(limits)
         self._peers: set[Peer] = set()
-        self._strangers = 0
+        self._strangers = Strangers(limits.strangers)
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -87,14 +87,12 @@ class StrictBroker(Broker):
 
     async def serve(self, peer: Peer) -> None:
         """Serve one connection from its first byte to its last."""
-        if self._stopping or len(self._peers) >= self._limits.connections:
-            self.refusals.report("a connection", "there are too many", peer.address)
+        if self._stopping:
             peer.abort()
             return
-        if self._strangers >= self._limits.strangers:
-            self.refusals.report("a connection", "too many others have not logged in yet", peer.address)
-            peer.abort()
-            return
+        if (oldest := self._strangers.add(peer)) is not None:
+            self.refusals.report("a connection", "too many others have not logged in yet", oldest.address)
+            oldest.abort()
         self._peers.add(peer)
         self._idle.clear()
         connection: Connection | None = None
@@ -117,7 +115,6 @@ class StrictBroker(Broker):
     async def _welcome(self, peer: Peer) -> Connection | None:
         """Log a client in; None if it is refused or sends nothing."""
         frames = FrameBuffer(self._limits.connect_bytes)
-        self._strangers += 1
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):
                 if not await peer.open(most=self._limits.connect_bytes + CHUNK):
@@ -132,19 +129,17 @@ class StrictBroker(Broker):
             self.refusals.report("a connection", "it sent no CONNECT in time", peer.address)
         except HandshakeFailed as error:
             # A client that trusts another authority retries for ever, with the same failure each time.
-            self.refusals.report(_host_of(peer), error.message, every_s=_HANDSHAKE_S)
+            self.refusals.report(peer.host, error.message, every_s=_HANDSHAKE_S)
         except UnsupportedProtocol:
             # Not worth a log line: a client of MQTT 5 tries it first and falls back at once.
             peer.write(_connack(_WRONG_VERSION))
         except Unauthorized as error:
-            self.refusals.report(_host_of(peer), error.message)
+            self.refusals.report(peer.host, error.message)
             peer.write(_connack(_NOT_AUTHORISED))
         else:
-            frames.limit = self._limits.packet_bytes
-            peer.trust()
             return self._enter(session, peer, frames)
         finally:
-            self._strangers -= 1
+            self._strangers.discard(peer)
         return None
 
     async def _log_in(self, connect: ConnectPacket) -> Session:
@@ -173,7 +168,7 @@ class StrictBroker(Broker):
             raise Unauthorized(f"the will of {login.name} is on a topic that it may not publish on")
         return session
 
-    def _enter(self, session: Session, peer: Peer, frames: FrameBuffer) -> Connection:
+    def _enter(self, session: Session, peer: Peer, frames: FrameBuffer) -> Connection | None:
         """Put a client that has logged in into the table; an older connection of the same one leaves it."""
         login = Login.of(session)
         # Names of different kinds of principals may be the same; their sessions never are.
@@ -183,18 +178,23 @@ class StrictBroker(Broker):
         if older is not None:
             assert isinstance(older[1], Connection)
             self.drop(older[1], "a new connection takes its place")
+        elif (refusal := self._admission.refusal(login, peer.host)) is not None:
+            self.refusals.report(login.name, refusal, peer.address)
+            peer.write(_connack(_UNAVAILABLE))
+            return None
+        frames.limit = self._limits.packet_bytes
+        peer.trust()
         connection = Connection(
-            self.plugins_manager, session, broker=self, peer=peer, frames=frames, limits=self._limits
+            self.plugins_manager,
+            session,
+            broker=self,
+            peer=peer,
+            frames=frames,
+            allowance=self._admission.allowance(login),
         )
         session.transitions.connect()
         self._sessions[key] = (session, connection)
-        if login.name not in self._allowances:
-            # Of the principal, not of its connection: coming again must not make it new.
-            limits = self._limits
-            self._allowances[login.name] = (
-                _bucket(limits.messages_per_s, limits.burst_s),
-                _bucket(limits.bytes_per_s, limits.burst_s),
-            )
+        self._admission.count(login, peer.host, 1)
         peer.write(_connack(_ACCEPTED))
         return connection
 
@@ -213,6 +213,7 @@ class StrictBroker(Broker):
         session = connection.client
         assert session.client_id is not None
         del self._sessions[session.client_id]
+        self._admission.count(connection.login, connection.peer.host, -1)
         for filter_ in list(connection.filters):
             self.unsubscribe(connection, filter_)
         session.transitions.disconnect()
@@ -259,10 +260,10 @@ class StrictBroker(Broker):
         """Return the reason why a message is too much at once, if it is; the hub has no such bound."""
         if connection.login.principal.kind == "hub":
             return None
-        messages, volume = self._allowances[connection.login.name]
-        if not messages.take(1):
+        allowance = connection.allowance
+        if not allowance.messages.take(1):
             return "it sends too many messages"
-        if not volume.take(len(publication.payload)):
+        if not allowance.volume.take(len(publication.topic) + len(publication.payload)):
             return "it sends too many bytes"
         return None
 
@@ -305,7 +306,7 @@ class StrictBroker(Broker):
             refusal = "the filter is malformed"
         elif not connection.login.rights.may_subscribe(filter_):
             refusal = "it may not subscribe to this"
-        elif len(connection.filters) >= self._limits.subscriptions and filter_ not in connection.filters:
+        elif filter_ not in connection.filters and self._limits.exceeded_by([*connection.filters, filter_]):
             refusal = "it has too many subscriptions"
         if refusal is not None:
             self.refusals.report(connection.name, refusal, filter_)
@@ -398,10 +399,6 @@ def _nothing() -> None:
     pass
 
 
-def _host_of(peer: Peer) -> str:
-    return peer.address.rpartition(":")[0]
-
-
 def _connack(code: int) -> bytes:
     return bytes((0x20, 2, 0, code))
 
@@ -414,8 +411,3 @@ def _retained(connection: Connection, publication: Publication) -> Retained:
         publication.qos,
         login.name,
     )
-
-
-def _bucket(per_second: float, burst_s: float) -> TokenBucket:
-    """Make a bucket in which what was not used in the last ``burst_s`` seconds may be used at once."""
-    return TokenBucket(burst=per_second * burst_s, per_second=per_second)

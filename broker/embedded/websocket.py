@@ -35,7 +35,7 @@ class WebSocketPeer:
     """
 
     def __init__(self, stream: StreamPeer, *, hosts: Collection[str], most: int) -> None:
-        self.address = stream.address
+        self.address, self.host = stream.address, stream.host
         self._stream = stream
         self._hosts = hosts
         self._protocol = ServerProtocol(subprotocols=[_SUBPROTOCOL], max_size=most, logger=_SILENT)

@@ -3,9 +3,10 @@
 Imports little: as a child it starts while the hub does, and is to be there before it.
 """
 
+import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from contracts.addresses import LOOPBACK
@@ -14,6 +15,9 @@ from deploy.home.directory import Home
 from deploy.home.running import Reporter, forever
 from deploy.settings.options import ANY, PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
 from identity.keys import PublicKey
+
+_OPEN_FILES: Final = 4_096
+"""For 2,000 clients and 500 more that log in. Many a system gives 1,024 to a process that does not ask."""
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
@@ -71,6 +75,7 @@ async def _enter_embedded(
         listeners.append(
             Listener(host=host, port=ports.websocket, transport="websocket", tls=context, insecure=insecure)
         )
+    _allow_connections()
     settings = EmbeddedSettings(
         data_dir=home.broker,
         hub_id=issuer.hub_id,
@@ -87,3 +92,15 @@ async def _enter_embedded(
     with chosen_by(PORT_OPTIONS):
         await stack.enter_async_context(open_embedded(settings, on_bound=announce))
     return found[0]
+
+
+def _allow_connections() -> None:
+    """Let this process have as many sockets as the limits of the broker allow, where the system does."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

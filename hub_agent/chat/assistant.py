@@ -180,7 +180,7 @@ class Assistant:
         toolset = SkillToolset(
             catalogue,
             caller=caller,
-            session=self.sandbox.session(turn.user, turn.conversation),
+            session=self.sandbox.session(turn.user, turn.conversation, owner=turn.holder),
             consent=turn.consent,
             limits=self.settings.turns.tools,
         )

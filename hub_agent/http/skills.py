@@ -146,7 +146,9 @@ class DirectCalls:
             context=TurnContext(uuid7(), _unwatched, _unpaused),
         )
         # Variables belong to a token: two programs of one user must not see each other's.
-        session = assistant.sandbox.session(bearer.user.id, f"{bearer.claims.jti} {body.conversation}")
+        claims = bearer.claims
+        place = f"{claims.jti} {body.conversation}"
+        session = assistant.sandbox.session(bearer.user.id, place, owner=claims.holder)
         deadline = Deadline(assistant.settings.turns.tools.exec_s)
         programs = assistant.quotas.programs
         async with self._held(request, bearer) as client, self._turn(bearer, programs, method="exec"):

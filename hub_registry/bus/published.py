@@ -61,11 +61,16 @@ class PublishedTopics:
         if not message.payload:
             known.pop(topic, None)
         elif topic not in known:
-            if sum(each is row for each in known.values()) < self._most[row]:
-                known[topic] = row
+            if row.match(topic) is None:
+                # Its names may be a thousand times as long as those that we have.
+                refusal = "a retained topic with a name that is not allowed"
+            elif sum(each is row for each in known.values()) >= self._most[row]:
+                refusal = f"more than the {self._most[row]} retained topics allowed"
             else:
-                self._complain(device, topic, f"more than the {self._most[row]} retained topics allowed")
-                self.empty([topic])
+                known[topic] = row
+                return False
+            self._complain(device, topic, refusal)
+            self.empty([topic])
         return False
 
     def keep(self, device: str, skills: Collection[str]) -> None:

@@ -1,18 +1,23 @@
 """What one client may take of the embedded broker, and that the others go on."""
 
 import asyncio
+import contextlib
 import logging
 import socket as sockets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.embedded.limits import Limits, Refusals
+from broker.embedded.authentication import Login
+from broker.embedded.limits import Admission, Limits, Refusals, Strangers
 from broker.embedded.peer import StreamPeer
 from bus.ports import listen
+from contracts.access import Principal
+from contracts.claims import Claims
 from contracts.rpc import Accepted
 from identity.envelope import Seal, unseal
 from identity.keys import KeyPair
@@ -21,6 +26,7 @@ from tests.broker.embedded_world import (
     QUICK_S,
     House,
     Socket,
+    code_for,
     connect_packet,
     embedded_house,
     packet,
@@ -28,6 +34,9 @@ from tests.broker.embedded_world import (
     subscribe_packet,
     text,
 )
+
+UNAVAILABLE = 3
+"""A CONNACK's code."""
 
 ROOM_FOR_EVERYTHING = 10_000
 """More than the bytes that systems keep for a connection nobody reads, in packets of 4 KiB."""
@@ -80,9 +89,9 @@ async def test_a_device_that_sends_too_many_bytes_is_refused(
         hub = await house.client("main", "hub")
         await hub.subscribe("devices/#")
         device = await house.client("pc")
-        for size in (900, 200, 90):
+        for size in (850, 200, 90):
             await device.publish("devices/pc/events/x", bytes(size))
-        assert [len((await hub.next()).payload) for _ in range(2)] == [900, 90]
+        assert [len((await hub.next()).payload) for _ in range(2)] == [850, 90]
     assert "refused device pc: it sends too many bytes" in caplog.text
 
 
@@ -161,25 +170,109 @@ async def test_retained_messages_wait_for_a_slow_reader_instead_of_filling_the_m
         assert not reader.left.is_set()
 
 
-async def test_there_are_just_as_many_connections_as_are_allowed(tmp_path: Path) -> None:
+async def test_there_are_just_as_many_connections_as_are_allowed_and_the_hub(tmp_path: Path) -> None:
     async with embedded_house(tmp_path, limits=Limits(connections=3)) as house:
         clients = [await house.client(name) for name in ("a", "b", "c")]
-        assert await house.open_and_log_in("d") is None
-        await clients[0].stop()
-        await clients[0].gone()
+        assert await house.open_and_log_in("d") == UNAVAILABLE
+        assert await house.open_and_log_in("a") == 0, "it takes the place that it has"
+        await house.client("main", "hub")
+        await clients[1].stop()
+        await clients[1].gone()
         # The broker learns of it a moment later; until then the place is taken.
         while await house.open_and_log_in("d") != 0:
             pass
 
 
-async def test_just_as_many_as_are_allowed_may_be_about_to_log_in(tmp_path: Path) -> None:
+async def test_the_oldest_that_has_not_logged_in_makes_room(tmp_path: Path) -> None:
     limits = Limits(strangers=2, connect_timeout_s=2 * QUICK_S)
     async with embedded_house(tmp_path, limits=limits) as house:
-        first, second = await house.open(), await house.open()
-        assert await house.open_and_log_in("late") is None
-        for name, stranger in (("a", first), ("b", second)):
+        first, second, third = [await house.open() for _ in range(3)]
+        assert await first.ended()
+        for name, stranger in (("a", second), ("b", third)):
             stranger.send(connect_packet(name, house.token(name)))
             assert await stranger.receive(4) == b"\x20\x02\x00\x00"
+
+
+async def test_silent_sockets_keep_no_device_out_however_many_they_are(tmp_path: Path) -> None:
+    limits = Limits(strangers=100, connect_timeout_s=2 * QUICK_S)
+    async with embedded_house(tmp_path, limits=limits) as house:
+        silent = [await house.open() for _ in range(150)]
+        assert await house.open_and_log_in("pc") == 0
+        await house.socket("main", "hub")
+        assert await silent[0].ended()
+
+
+async def test_one_login_takes_no_more_connections_than_it_may(house: House) -> None:
+    watcher = house.token("watcher", "client")
+    codes: list[int] = []
+    while len(codes) < Limits().connections and 3 not in codes:
+        bare = await house.open()
+        bare.send(connect_packet("watcher", watcher, client_id=f"watcher-{len(codes)}"))
+        codes.append((await bare.receive(4))[3])
+    assert codes == [0] * Limits().principal_connections + [UNAVAILABLE]
+    await house.client("other", "client")
+
+
+async def test_logins_leave_room_for_devices(tmp_path: Path) -> None:
+    async with embedded_house(tmp_path, limits=Limits(connections=3, reserved=1)) as house:
+        for name in ("a", "b"):
+            await house.client(name, "client")
+        assert await code_for(house, "c", house.token("c", "client")) == UNAVAILABLE
+        assert await house.open_and_log_in("pc") == 0
+
+
+async def test_one_machine_crowds_out_only_itself() -> None:
+    strangers = Strangers(most=3)
+    with contextlib.ExitStack() as stack:
+        hosts = ["192.0.2.1", *(4 * ["192.0.2.2"])]
+        sockets_ = [stack.enter_context(sockets.socket()) for _ in hosts]
+        peers = [StreamPeer(sock, (host, 1), tls=None) for sock, host in zip(sockets_, hosts, strict=True)]
+        evicted = [strangers.add(peer) for peer in peers]
+    assert evicted == [None, None, None, peers[1], peers[2]]
+
+
+def test_logins_of_one_other_machine_share_a_bound_and_this_machine_has_none() -> None:
+    admission = Admission(Limits(address_connections=1))
+    watcher, other = (Login(Principal("client", name), cast("Claims", None)) for name in ("watcher", "other"))
+    for host in ("192.0.2.1", "127.0.0.1"):
+        admission.count(watcher, host, 1)
+    assert admission.refusal(other, "192.0.2.1") == "its address has too many connections"
+    assert admission.refusal(other, "192.0.2.2") is None
+    assert admission.refusal(other, "127.0.0.1") is None
+
+
+async def test_connections_of_one_login_share_what_may_wait_for_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    limits = Limits(outgoing_bytes=400_000, packet_bytes=50_000)
+    async with embedded_house(tmp_path, limits=limits) as house:
+        hub = await house.client("main", "hub")
+        lazy = [await house.socket("watcher", "client", client_id=f"watcher-{n}") for n in range(4)]
+        for each in lazy:
+            each.send(subscribe_packet("hub/+/status"))
+            each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(ROOM_FOR_EVERYTHING):
+            await hub.publish("hub/main/status", bytes(4096))
+            if house.sessions == 1:
+                break
+        assert house.sessions == 1
+    assert "it does not read: over 100000 bytes wait for it" in caplog.text
+
+
+async def test_topics_count_to_what_a_device_retains_and_sends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(retained_bytes=100_000, bytes_per_s=0.1, burst_s=2_000_000)
+    async with embedded_house(tmp_path, limits=limits) as house:
+        hub, device = await house.client("main", "hub"), await house.client("pc")
+        for number in range(4):
+            await device.publish(f"devices/pc/state/{number}{'x' * 60_000}/y", b"1", retain=True)
+        await hub.subscribe("devices/#")
+        await hub.publish("devices/pc/end", b"end")
+        assert [message.topic[17:19] for message in await hub.until("devices/pc/end")] == ["0x", ""]
+    assert "refused device pc: its retained messages are too large together" in caplog.text
+    assert "refused device pc: it sends too many bytes" in caplog.text
 
 
 async def test_one_that_does_not_log_in_makes_room_in_time(tmp_path: Path) -> None:

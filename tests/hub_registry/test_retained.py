@@ -157,6 +157,16 @@ async def test_removing_a_device_that_is_talking_empties_all_that_it_ever_had(ow
         await settled(own.outside, {OWN})
 
 
+async def test_a_value_with_a_name_that_is_no_name_is_emptied(own):
+    async with logged_in(own, "TV") as tv:
+        await tv.spoke.online(registration("MediaSkill"))
+        await eventually(lambda: own.skills(tv.spoke) == {"MediaSkill"})
+        before = await retained(own.outside)
+        await tv.spoke.send(f"devices/tv/state/MediaSkill/{'x' * 60_000}", b"{}")
+        await eventually(lambda: "a name that is not allowed" in own.problems(tv.spoke))
+        await settled(own.outside, before)
+
+
 async def test_what_a_device_left_while_the_broker_was_away_is_emptied_when_it_is_back(
     tmp_path, mosquitto, hub_key
 ):

@@ -93,6 +93,30 @@ async def test_a_pool_where_all_are_running_lets_the_next_one_wait(
         assert second.result().value == 1
 
 
+async def test_an_owner_leaves_a_process_to_others_and_evicts_its_own_conversations_first(
+    settings: PoolSettings, house: House
+) -> None:
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        started.set()
+        await may_end.wait()
+
+    house.answers["device.A.hold"] = hold
+    async with open_pool(replace(settings, processes=2)) as pool:
+        person = await pool.session("person", owner="person")
+        await person.run("a = 1", house)
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(8):
+                greedy = await pool.session(f"greedy {number}", owner="greedy")
+                tasks.create_task(greedy.run("device.A.hold()", house))
+            await started.wait()
+            # One of the eight runs, seven wait, and what the person has was not taken for them.
+            assert await value(person, "a", house) == 1
+            may_end.set()
+        assert await value(person, "a", house) == 1
+
+
 async def test_an_idle_session_loses_its_process_and_is_told(settings: PoolSettings, house: House) -> None:
     async with open_pool(replace(settings, idle_seconds=0.2)) as pool:
         session = await pool.session("one")
