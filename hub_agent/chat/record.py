@@ -19,7 +19,8 @@ from sqlmodel import Session, col, delete, select, update
 
 from chat.turns import Turn, came_before, cancelled_before
 from contracts.chat import ConversationSummary, TurnRecord, TurnState, moment_after
-from contracts.errors import Forbidden, NotFound
+from contracts.errors import Forbidden, NotFound, TooManyRequests
+from contracts.rates import TokenBuckets
 from hub_agent.calls.rate import DailyVolume
 from hub_agent.tables import TurnRow
 from hub_registry.storage.store import Store
@@ -28,6 +29,8 @@ from hub_registry.storage.tables import Moment, now
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
 
+_CANCELS: Final = 60
+"""Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
 _RANK: Final = {None: 0, "offline": 1, "sentence": 2, "online": 2}
 """Of a turn that hub and device both answered, by mode: the higher one is recorded."""
 
@@ -46,6 +49,7 @@ class ConversationRecord:
         self._instance = instance
         # Used in the thread of the store only.
         self._volume = volume or DailyVolume()
+        self._cancels = TokenBuckets(burst=_CANCELS, per_second=0.1)
 
     async def clean_up(self) -> None:
         """Mark turns that an earlier process of this instance left running as cancelled."""
@@ -120,6 +124,10 @@ class ConversationRecord:
         def work(session: Session) -> TurnState:
             known = session.get(TurnRow, (user, turn))
             if known is None:
+                if not self._cancels.take(through or user):
+                    raise TooManyRequests(
+                        "too many turns are cancelled that never came", hint="Send the message first."
+                    )
                 self._volume.spend(through or user, rows=1, size=0)
                 tombstone = TurnRow(
                     user=user,

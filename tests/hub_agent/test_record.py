@@ -1,18 +1,23 @@
 """The record of conversations at the hub: what is recorded, and who reads, hands in and deletes what."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlmodel import col, select, update
 
 from chat.turns import Turn
 from contracts.chat import MAX_PUSHED, ChatRequest, PushedTurns, TurnFinal, TurnRecord
-from contracts.errors import Conflict, Forbidden, NotFound
+from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
+from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.record import ConversationRecord
+from hub_agent.tables import TurnRow
 from hub_registry.storage.store import Store, open_store
+from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
 from tests.proofs import proof_of
@@ -267,3 +272,47 @@ async def test_a_device_that_was_removed_and_joins_again_with_its_key_has_its_co
     assert joined["device"] != device.id
     async with home.client(joined["token"]) as again:
         assert [each["id"] for each in (await again.get("/api/conversations")).json()] == ["c"]
+
+
+async def test_a_device_has_so_much_recorded_in_a_day_and_others_go_on(store: Store) -> None:
+    # Four days' worth at once: 12 rows, 4,000 bytes.
+    record = ConversationRecord(store, instance="main", volume=DailyVolume(rows=3, size=1_000))
+    await push(record, *(offline(str(number)) for number in range(12)))
+    for _ in range(3):
+        assert await push(record, offline("0")) == ["0"], "what is recorded already costs nothing"
+    with pytest.raises(TooManyRequests):
+        await push(record, offline("new"))
+    with pytest.raises(TooManyRequests):
+        await record.state(ANN, "never sent", through=KITCHEN)
+    with pytest.raises(TooManyRequests):
+        await record.begin(asks("new", through=KITCHEN))
+    with pytest.raises(TooManyRequests):
+        await push(record, offline("long", answer="x" * 5_000), key=HALL)
+    # A tombstone is no way round: what replaces it counts.
+    await record.state(ANN, "late", through=HALL)
+    with pytest.raises(TooManyRequests):
+        await push(record, offline("late", answer="x" * 5_000), key=HALL)
+    await record.begin(asks("person"))
+    assert await push(record, offline("short"), key=HALL) == ["short"]
+
+
+async def test_a_tombstone_is_kept_for_a_day(store: Store, record: ConversationRecord) -> None:
+    await record.state(ANN, "old", through=KITCHEN)
+    await record.state(ANN, "new", through=KITCHEN)
+    yesterday = update(TurnRow).where(col(TurnRow.turn) == "old").values(at=now() - timedelta(hours=25))
+    await store.write(lambda session: session.exec(yesterday))
+    await record.forget_tombstones()
+    assert await store.read(lambda session: session.exec(select(TurnRow.turn)).all()) == ["new"]
+
+
+async def test_a_device_cancels_few_turns_that_never_came(record: ConversationRecord) -> None:
+    for number in range(60):
+        await record.state(ANN, str(number), through=KITCHEN)
+    for number in range(60, 62):
+        # One more may have become free meanwhile.
+        with suppress(TooManyRequests):
+            await record.state(ANN, str(number), through=KITCHEN)
+    with pytest.raises(TooManyRequests):
+        await record.state(ANN, "one more", through=KITCHEN)
+    assert await record.state(ANN, "0", through=KITCHEN) == "not_started", "one that is known is no new one"
+    assert await record.state(ANN, "other", through=HALL) == "not_started"
