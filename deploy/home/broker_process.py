@@ -16,10 +16,18 @@ from chat.tasks import open_tasks
 from contracts.addresses import LOOPBACK, broker_endpoint
 from contracts.errors import ConfigError, StrawberryError
 from contracts.rates import Backoff
-from deploy.home.broker_registry import OurBroker, announced, announcement, only_broker, running_broker
+from deploy.home.broker_registry import (
+    OurBroker,
+    announced,
+    announcement,
+    only_broker,
+    report_broker,
+    running_broker,
+)
 from deploy.home.child import Child, start_broker
 from deploy.home.directory import Home
 from deploy.home.lan import Lan
+from deploy.home.running import Reporter
 from deploy.settings.options import ANY, PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
@@ -52,7 +60,7 @@ async def load_identity(home: Home) -> Identity:
 
 
 async def enter_embedded(
-    stack: AsyncExitStack, home: Home, first: Child, *, ports: BrokerPorts, lan: Lan | None
+    stack: AsyncExitStack, home: Home, first: Child, *, ports: BrokerPorts, lan: Lan | None, report: Reporter
 ) -> OurBroker:
     """Let a process serve this home's hub as its embedded broker, and keep it running.
 
@@ -63,15 +71,16 @@ async def enter_embedded(
         ConfigError: If another broker runs with this home, a port is taken, or a file cannot be used.
     """
     exposure: Exposure = "loopback" if lan is None else "insecure" if lan.context is None else "tls"
-    process = EmbeddedProcess(home, await load_identity(home), exposure)
+    process = EmbeddedProcess(home, await load_identity(home), exposure, report)
     broker = await process.open(first, ports)
+    report_broker(report, broker)
     tasks = await stack.enter_async_context(open_tasks())
     tasks.create_task(process.keep(first, _ports_of(broker, ports)), name="embedded broker")
     return broker
 
 
 async def enter_mosquitto(
-    stack: AsyncExitStack, home: Home, *, ports: BrokerPorts, lan: Lan | None
+    stack: AsyncExitStack, home: Home, *, ports: BrokerPorts, lan: Lan | None, report: Reporter
 ) -> OurBroker:
     """Start Mosquitto, set up for this home's hub: on loopback, and for other machines by ``lan``.
 
@@ -105,14 +114,16 @@ async def enter_mosquitto(
         lan.on_renewed(running.reload_certificates)
     broker = announcement("mosquitto", running.ports, ports=ports, lan=lan)
     stack.enter_context(announced(home, broker))
+    report_broker(report, broker)
     return broker
 
 
 class EmbeddedProcess:
-    """Starts the process of the embedded broker again when it ends by itself."""
+    """Starts the process of the embedded broker again when it ends by itself, and reports that."""
 
-    def __init__(self, home: Home, identity: Identity, exposure: Exposure) -> None:
+    def __init__(self, home: Home, identity: Identity, exposure: Exposure, report: Reporter) -> None:
         self._home = home
+        self._report = report
         self._parameters = {
             "hub_id": identity.hub_id,
             "hub_key": identity.key.public.jwk(),
@@ -149,7 +160,7 @@ class EmbeddedProcess:
             started = time.monotonic()
             async with start_broker(self._home) as again:
                 try:
-                    await self.open(again, ports)
+                    report_broker(self._report, await self.open(again, ports))
                     ended = f"code {await again.wait()}"
                 except (StrawberryError, OSError) as error:
                     ended = str(error)

@@ -116,15 +116,13 @@ async def _enter_bus(
 ) -> "BusSettings":
     """Run a broker where one is to be run, and settle how the hub uses it."""
     from deploy.home.broker_process import enter_embedded, enter_mosquitto
-    from deploy.home.broker_registry import report_broker
     from deploy.home.bus import choose_bus, own_bus
 
     if wanted in ("embedded", "mosquitto"):
         if first is not None:
-            broker = await enter_embedded(stack, home, first, ports=options.ports, lan=lan)
+            broker = await enter_embedded(stack, home, first, ports=options.ports, lan=lan, report=report)
         else:
-            broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan)
-        report_broker(report, broker)
+            broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan, report=report)
         return own_bus(home, broker.urls[0], broker)
     bus = await choose_bus(home, wanted, trust=options.hub.trust)
     awaited = bus.kind == "embedded" and not bus.is_ours()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import shutil
 import socket
@@ -562,3 +563,16 @@ async def test_all_addresses_are_those_of_both_protocols(tmp_path: Path) -> None
             _, writer = await asyncio.open_connection(host, house.port)
             writer.close()
             await writer.wait_closed()
+
+
+async def test_nobody_connects_before_the_ports_can_be_announced(tmp_path: Path) -> None:
+    key = KeyPair.generate().public
+    settings = EmbeddedSettings(tmp_path, "home-1", key, listeners=(Listener(port=0),))
+    seen = []
+
+    def look(ports: tuple[int, ...]) -> None:
+        with socket.socket() as client:
+            seen.append(client.connect_ex(("127.0.0.1", ports[0])))
+
+    async with open_embedded(settings, on_bound=look):
+        assert seen == [errno.ECONNREFUSED]
