@@ -40,10 +40,14 @@ class Credentials:
     epoch: int = 1
 
     @classmethod
-    def enrol(cls, house: House, name: str) -> Self:
-        """Have the owner of the house add a device, and join as it."""
+    def enrol(cls, house: House, name: str, *, trusted: bool = False) -> Self:
+        """Have the owner of the house add a device, and join as it.
+
+        Args:
+            trusted: Whether the owner has approved whatever its skills declare.
+        """
         key = KeyPair.generate()
-        added = house.ask("/api/devices", {"name": name})
+        added = house.ask("/api/devices", {"name": name, "trusted": trusted})
         body = {"token": added["token"], "public_key": key.public.jwk()}
         answer = httpx.post(f"{house.url}/api/devices/enrol", json=body, auth=proof_of(key))
         joined = answer.raise_for_status().json()

@@ -4,11 +4,9 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
-from tests.adversary.attacks import ATTACKS
 from tests.adversary.device import Credentials
 from tests.adversary.person import attacked, home_of_a_person, live, percentile, person_of
 from tests.adversary.watched import longest, rounds
@@ -19,13 +17,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform == "win32", reason="the house is of processes that are forked"),
 ]
-
-OPEN: Final = {
-    "chat_on_the_bus": "a device may join any conversation of its owner",
-    "chat_over_http": "a device may join any conversation of its owner",
-    "pushed_turns": "a device may hand in turns of any conversation of its owner",
-}
-"""Attacks that are known to succeed and are not mended yet; they are left out here, and nowhere else."""
 
 SECONDS = float(os.environ.get("STRAWBERRY_ADVERSARY_SECONDS", "8"))
 
@@ -42,9 +33,8 @@ async def test_a_device_that_does_its_worst_reads_answers_and_confirms_nothing_o
 ) -> None:
     house, spoke = home
     credentials = Credentials.enrol(house, "Mad Pi")
-    mended = [each.__name__ for each in ATTACKS if each.__name__ not in OPEN]
     async with person_of(house, spoke) as person:
-        with attacked(house, credentials, SECONDS + 5, *mended) as adversary:
+        with attacked(house, credentials, SECONDS + 5) as adversary:
             acts = await live(person, SECONDS)
             spoils = adversary.end()
         said = (await person.http.get("/api/conversations/kitchen?limit=1000")).json()

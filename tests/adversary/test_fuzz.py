@@ -9,7 +9,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -36,7 +36,7 @@ from hub_registry.http.public import EnrolBody
 from hub_registry.http.tokens import TokenBody
 from identity.ids import uuid7
 from tests.adversary.device import Credentials, HostileDevice
-from tests.adversary.hostile import DECLARATIONS, JSON, METHOD, NAMES, Document, documents, encode
+from tests.adversary.hostile import DECLARATIONS, JSON, NAMES, Document, documents, encode
 from tests.adversary.watched import longest, rounds
 from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.forkserver import COMMAND, WATCHED
@@ -67,6 +67,9 @@ OF_A_DEVICE = 100
 _ANSWER_S: Final = 20.0
 """How long a request may wait for its answer on a busy machine."""
 
+_CALL_S: Final = 0.5
+"""How long is waited for a call that nothing answers."""
+
 BELL_SKILL: Final = '''
 from spoke import Skill, skill_method
 
@@ -80,20 +83,7 @@ class BellSkill(Skill):
         return "It rings."
 '''
 
-OPEN: Final[dict[str, str]] = {}
-"""What is known and not mended yet; it is left out here, and nowhere else."""
-
 # -- what is said ---------------------------------------------------------------------------------------
-
-
-def without_sentences(registration: Document) -> Document:
-    """Leave out the sentences of all methods."""
-    match registration:
-        case {"methods": list(methods)}:
-            for method in methods:
-                if isinstance(method, dict):
-                    method.pop("sentences", None)
-    return registration
 
 
 @dataclass(frozen=True)
@@ -131,8 +121,6 @@ ROWS: Final[list[topics.Topic[Any]]] = [row for row in topics.TOPICS if row.send
 OFTEN: Final[list[topics.Topic[Any]]] = [topics.SKILL, topics.SKILL, topics.STATUS]
 DOCUMENTS: Final = {row.template: documents(row.payload) for row in ROWS}
 DOCUMENTS[topics.SKILL.template] |= DECLARATIONS
-if "templates" in OPEN:
-    DOCUMENTS[topics.SKILL.template] = DOCUMENTS[topics.SKILL.template].map(without_sentences)
 LEVELS: Final[dict[str, SearchStrategy[str]]] = {
     "skill": st.sampled_from(["LampSkill", "BellSkill", "MemorySkill", "x" * 64, *"ABCD"]),
     "call": st.builds(uuid7),
@@ -221,7 +209,7 @@ class Target:
     client: httpx.Client
     since: float = field(default_factory=time.time)
     sent: list[str] = field(default_factory=list)
-    declared: str = ""
+    declared: tuple[str, str, dict[str, Any]] = ("", "", {})
     number: int = 0
     answers: Counter[str] = field(default_factory=Counter)
 
@@ -254,7 +242,7 @@ class Target:
         if said.row is topics.SKILL and topics.SKILL.match(topic) and not device.is_spent:
             device.listed[said.levels["skill"]] = payload
             device.come_online()
-            self.declared = said.levels["skill"]
+            self.declared = (said.levels["skill"], *_first_method(said.document))
 
     def _request(self, asked: Asked) -> None:
         url = (
@@ -266,6 +254,14 @@ class Target:
         self.expect(response.status_code != 500, "an HTTP 500")
 
     def _ask(self, method: str, url: str, *, who: str = "owner", **content: Any) -> httpx.Response:
+        try:
+            return self._send(method, url, who=who, **content)
+        except httpx.HTTPError as error:
+            self.check_loop()
+            self.expect(False, f"{method} {url} failed: {error!r}")
+            raise
+
+    def _send(self, method: str, url: str, *, who: str = "owner", **content: Any) -> httpx.Response:
         headers = {"content-type": "application/json"}
         match who:
             case "owner" if not url.startswith(self.house.url):
@@ -278,12 +274,7 @@ class Target:
                 headers["authorization"] = f"Bearer {self.program}"
             case "device":
                 headers |= self.device.credentials.headers(method, url)
-        try:
-            return self.client.request(method, url, headers=headers, **content)
-        except httpx.HTTPError as error:
-            self.check_loop()
-            self.expect(False, f"{method} {url} failed: {error!r}")
-            raise
+        return self.client.request(method, url, headers=headers, **content)
 
     def look(self) -> None:
         """Check that the hub is as it should be for its owner, now that it has taken in what was sent."""
@@ -297,7 +288,7 @@ class Target:
             answer = self._ask("GET", self.house.url + path)
             self.expect(answer.status_code == 200, f"{path}: {answer.text}")
         if self.number % (EACH * CHATS) == 0:
-            for text in ("ring the bell", "turn on the lamp a a a a")[: 1 if "templates" in OPEN else 2]:
+            for text in ("ring the bell", "turn on the lamp a a a a"):
                 answer = self._ask("POST", f"{self.house.url}/api/chat", json={"message": text})
                 self.answers[f"chat {answer.status_code}"] += 1
                 self.expect(answer.status_code in (200, 429), f"{text!r}: {answer.text}")
@@ -305,14 +296,17 @@ class Target:
         self.sent.clear()
 
     def _use_what_was_declared(self) -> None:
-        """Call and describe the last method of the device: nothing is behind it, but the hub checks it."""
-        path = f"devices.{self.device.id}.{self.declared}.{METHOD}"
-        arguments = {"a": f"{'a' * 29}!", "level": 7}
-        call = {"device": self.device.id, "skill": self.declared, "method": METHOD, "kwargs": arguments}
-        called = self._ask("POST", f"{self.house.url}/api/skills/call", json=call)
+        """Call and describe what the device declared last: nothing is behind it, but the hub checks it."""
+        skill, method, arguments = self.declared
+        call = {"device": self.device.id, "skill": skill, "method": method, "kwargs": arguments}
+        # Nothing answers a call that the hub finds good: that it was sent is enough.
+        with suppress(httpx.ReadTimeout):
+            called = self._send("POST", f"{self.house.url}/api/skills/call", json=call, timeout=_CALL_S)
+            self.answers[f"call {called.status_code}"] += 1
+            self.expect(called.status_code != 500, f"an HTTP 500: {call}")
+        path = quote(f"devices.{self.device.id}.{skill}.{method}", errors="replace")
         described = self._ask("GET", f"{self.house.url}/api/skills/describe?path={path}")
-        self.answers[f"call of {METHOD} {called.status_code}"] += 1
-        self.expect(500 not in (called.status_code, described.status_code), f"an HTTP 500 about {path}")
+        self.expect(described.status_code != 500, f"an HTTP 500 about {path}")
 
     def restart(self) -> None:
         """End the hub as a service manager does, and start it with what it has stored."""
@@ -322,9 +316,6 @@ class Target:
         house.program = WATCHED
         house.start_hub()
         house.wait_until_online(self.spoke)
-        if "index" in OPEN:
-            self._ask("GET", f"{house.url}/api/skills")
-            self.since = time.time()
 
     def check_loop(self) -> None:
         """Check that the hub's loop was never kept from its sockets."""
@@ -353,12 +344,23 @@ class Target:
         raise NotSo(f"{otherwise}\n{again} does it again; all of it is in {file}\n{last}\n{log[-3000:]}")
 
 
+def _first_method(registration: Document) -> tuple[str, dict[str, Any]]:
+    """Return the name of the first method, and arguments for the first of its parameters."""
+    match registration:
+        case {"methods": [{"name": str(name), "parameters": {"properties": dict(known)}}, *_]}:
+            return name, {each: f"{'a' * 29}!" if number % 2 else 7 for number, each in enumerate(known)}
+        case {"methods": [{"name": str(name)}, *_]}:
+            return name, {}
+    return "", {}
+
+
 class NotSo(BaseException):
     """A check that failed. No Exception: Hypothesis would send the same again, to a hub that has failed."""
 
 
 def _come(house: House, name: str) -> HostileDevice:
-    return HostileDevice(Credentials.enrol(house, name)).__enter__()
+    # Approved, it gets further into the hub.
+    return HostileDevice(Credentials.enrol(house, name, trusted=True)).__enter__()
 
 
 @pytest.fixture
