@@ -38,10 +38,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 """A message of four bytes a character, and what stands around it."""
-_MOST_OPEN: Final = 64
-"""Requests of all senders that run or wait at once."""
-_EACH_OPEN: Final = 16
-"""Requests of one sender; its open turns are fewer."""
+_MOST_OPEN: Final = 16
+"""Requests of one sender that run or wait at once."""
 _DRAIN_S: Final = 2.0
 """How long stopping waits for the last replies of turns that it cancelled."""
 _REFUSALS: Final = 20
@@ -124,7 +122,7 @@ class BusChat:
         self._tasks = tasks
         self._open: set[tuple[str, str]] = set()
         self._ended: set[tuple[str, str]] = set()
-        self._slots = Slots(each=_EACH_OPEN, total=_MOST_OPEN)
+        self._slots = Slots(each=_MOST_OPEN)
         self._idle = asyncio.Event()
         self._idle.set()
         self._refusals = TokenBuckets(burst=_REFUSALS, per_second=0.5)

@@ -31,12 +31,15 @@ class Quota:
     Args:
         per_minute: What one token may have a minute in the long run.
         burst: What it may have at once.
+        shares: All tokens together may have so many times as much, the last share of it only people.
     """
 
-    def __init__(self, *, per_minute: float, burst: int, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, *, per_minute: float, burst: int, shares: int = _SHARES, clock: Clock = time.monotonic
+    ) -> None:
         self._per_second = per_minute / 60
         self._holders = TokenBuckets(burst=burst, per_second=self._per_second, most=_HOLDERS, clock=clock)
-        self._all = TokenBucket(burst=_SHARES * burst, per_second=_SHARES * self._per_second, clock=clock)
+        self._all = TokenBucket(burst=shares * burst, per_second=shares * self._per_second, clock=clock)
         self._reserve = burst
 
     def spend(self, claims: Claims, *, person: bool) -> None:
@@ -165,7 +168,8 @@ class Quotas:
 
     Attributes:
         messages: Messages for a model.
-        sentences: All messages. Sentences cost next to nothing, so this is far above what a person says.
+        sentences: All messages. Sentences cost next to nothing, so this is far above what a person says, and
+            no number of devices uses it up for the others.
         turns: Open turns of a model.
         sentence_turns: Open turns of a sentence.
         calls: Direct calls.
@@ -174,12 +178,12 @@ class Quotas:
 
     def __init__(self, settings: QuotaSettings) -> None:
         self.messages = Quota(per_minute=settings.per_minute, burst=settings.burst)
-        self.sentences = Quota(per_minute=10 * settings.per_minute, burst=10 * settings.burst)
-        self.turns = _slots(settings.open_turns)
-        self.sentence_turns = _slots(settings.open_turns)
+        self.sentences = Quota(
+            per_minute=10 * settings.per_minute, burst=10 * settings.burst, shares=_HOLDERS
+        )
+        self.turns = Slots(
+            each=settings.open_turns, total=_SHARES * settings.open_turns, reserved=settings.open_turns
+        )
+        self.sentence_turns = Slots(each=settings.open_turns)
         self.calls = FairQueue(each=settings.calls, waiting=settings.waiting)
         self.programs = FairQueue(each=settings.programs, waiting=settings.waiting)
-
-
-def _slots(each: int) -> Slots:
-    return Slots(each=each, total=_SHARES * each, reserved=each)
