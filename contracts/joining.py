@@ -11,9 +11,6 @@ from contracts.wire import Part
 
 _FINGERPRINT: Final = b"strawberry-join-1"
 _CA: Final = b"strawberry-ca-1"
-_CHALLENGE: Final = b"strawberry-hub-1"
-CHALLENGE: Final = r"[A-Za-z0-9_-]{22,86}"
-"""What a challenge is made of: 128 bits or more, base64url."""
 _SHOWN: Final = 16
 """Characters of a joining fingerprint: 80 bits, more than can be searched in the life of a code."""
 
@@ -108,7 +105,7 @@ class HubCard(Part):
         hub_key: The key itself as a JWK.
         ca: PEM of the certificate authority of this home.
         ca_signature: By the hub's key over `ca_document`, base64url without padding.
-        proof: By the hub's key over `challenge_document`, where the request has a challenge.
+        proof: By the hub's key, where the request has a challenge; see `identity.challenges`.
     """
 
     hub_id: str
@@ -190,13 +187,3 @@ def join_fingerprint(*, hub_key: str, device_key: str, ca: str | None) -> str:
 def ca_document(*, hub_id: str, ca: str) -> bytes:
     """Return the bytes that the hub's key signs to vouch for its certificate authority."""
     return b"\0".join((_CA, hub_id.encode(), ca.encode()))
-
-
-def challenge_document(*, hub_id: str, challenge: str, host: str) -> bytes:
-    """Return the bytes that the hub's key signs to show that the hub itself answers.
-
-    Args:
-        challenge: Random text of the client, see `CHALLENGE`.
-        host: The ``Host`` header of the request: the address that the client means.
-    """
-    return b"\0".join((_CHALLENGE, hub_id.encode(), challenge.encode(), host.lower().encode()))

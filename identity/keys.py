@@ -6,8 +6,6 @@ call twice; files and tokens are the business of ``cryptography`` and PyJWT.
 
 import base64
 import binascii
-import hashlib
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +25,7 @@ from pydantic import SecretStr
 
 from contracts.errors import ConfigError, InvalidMessage
 from identity.files import write_private
-from identity.signing import SIGNATURE_BYTES
+from identity.signing import SIGNATURE_BYTES, thumbprint
 
 _KEY_BYTES = 32
 _SECRETS = b"strawberry-secret-1\0"
@@ -72,10 +70,8 @@ class PublicKey:
 
     @cached_property
     def kid(self) -> str:
-        """The RFC 7638 thumbprint: SHA-256, base64url without padding."""
-        members = {"crv": "Ed25519", "kty": "OKP", "x": _encode(self.raw)}
-        canonical = json.dumps(members, separators=(",", ":"), sort_keys=True)
-        return _encode(hashlib.sha256(canonical.encode()).digest())
+        """The RFC 7638 thumbprint."""
+        return thumbprint(self.raw)
 
     def jwk(self) -> dict[str, str]:
         """Return the key as a JWK with its ``kid``."""

@@ -8,6 +8,7 @@ Nothing is re-serialised, and nothing is parsed before the signature holds.
 
 import base64
 import binascii
+import hashlib
 from typing import Final
 
 from contracts.errors import BadSignature
@@ -62,3 +63,10 @@ def split(payload: bytes) -> tuple[bytes, bytes]:
     if base64.urlsafe_b64encode(signature)[:_ENCODED] != encoded:
         raise BadSignature("the signature is not in its canonical form")
     return payload[:-_TAIL], signature
+
+
+def thumbprint(key: bytes) -> str:
+    """Return the id of an Ed25519 key, its RFC 7638 thumbprint: SHA-256, base64url without padding."""
+    x = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+    canonical = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
+    return base64.urlsafe_b64encode(hashlib.sha256(canonical.encode()).digest()).rstrip(b"=").decode()

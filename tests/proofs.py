@@ -1,14 +1,20 @@
 """How devices show their tokens to a hub and its broker: together with a proof of their key."""
 
+import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Generator, Mapping
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import jwt
 from pydantic import SecretStr
 
+from contracts.claims import SCOPES
+from identity.challenges import PATH, hub_document, spoke_proof
 from identity.keys import KeyPair
 from identity.proofs import login_password, make_proof
+from identity.tokens import issue, make_claims
 
 
 class Authorization(httpx.Auth):
@@ -52,3 +58,45 @@ def _key_id(token: str) -> str:
         return str(jwt.decode(token, options={"verify_signature": False})["cnf"]["jkt"])
     except (jwt.PyJWTError, KeyError):
         return ""
+
+
+class ProvingHandler(BaseHTTPRequestHandler):
+    """A stand-in for a hub or a spoke that proves who it is; each other request has a connection's end.
+
+    Attributes:
+        hub_key: Of the hub.
+        owner_token: Of the spoke that it stands for instead, if it does.
+    """
+
+    protocol_version = "HTTP/1.1"
+    hub_key = KeyPair.generate()
+    owner_token: str | None = None
+
+    @classmethod
+    def token(cls, *, by: KeyPair | None = None) -> str:
+        """A token of this hub, or of the one with another key."""
+        claims = make_claims(
+            hub_id="hub-1", subject="admin", kind="user", owner="admin", scopes=SCOPES, lifetime_s=600
+        )
+        return issue(by or cls.hub_key, claims)
+
+    def parse_request(self) -> bool:
+        """Answer a challenge; leave any other request to the methods."""
+        if not super().parse_request():
+            return False
+        path, _, challenge = self.path.partition("?challenge=")
+        if path != PATH or not challenge:
+            self.close_connection = True
+            return True
+        host = self.headers["host"]
+        signed = self.hub_key.sign(hub_document(hub_id="hub-1", challenge=challenge, host=host))
+        proof = urlsafe_b64encode(signed).rstrip(b"=").decode()
+        if self.owner_token is not None:
+            proof = spoke_proof(self.owner_token, challenge=challenge, host=host)
+        card = {"hub_id": "hub-1", "hub_key": self.hub_key.public.jwk(), "proof": proof}
+        content = json.dumps(card).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        return False

@@ -11,11 +11,12 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
 from contracts.errors import InvalidMessage
-from contracts.joining import CHALLENGE, DeviceBus, HubCard, ca_document, challenge_document
+from contracts.joining import DeviceBus, HubCard, ca_document
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of
 from hub_registry.registry import Registry
+from identity import challenges
 from identity.keys import KeyPair, PublicKey
 
 
@@ -51,16 +52,18 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         challenge = request.query_params.get("challenge")
         if challenge is None:
             return answer(card)
-        if not re.fullmatch(CHALLENGE, challenge):
+        if not re.fullmatch(challenges.FORM, challenge):
             raise InvalidMessage("a challenge is 22 to 86 letters of base64url")
-        document = challenge_document(hub_id=card.hub_id, challenge=challenge, host=request.headers["host"])
+        document = challenges.hub_document(
+            hub_id=card.hub_id, challenge=challenge, host=request.headers["host"]
+        )
         return answer(card.model_copy(update={"proof": _signed(registry.key, document)}))
 
     return [
         Route("/api/devices/enrol", enrol, methods=["POST"]),
         Route("/api/bus", bus),
         Route("/.well-known/jwks.json", show_keys),
-        Route("/.well-known/strawberry", show_hub),
+        Route(challenges.PATH, show_hub),
     ]
 
 

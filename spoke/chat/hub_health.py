@@ -18,9 +18,9 @@ from contracts.errors import (
 )
 from contracts.joining import HubCard
 from contracts.rates import Backoff
+from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
-from spoke.membership.hub_connection import WELL_KNOWN
 from spoke.membership.refreshing import find_hub
 from spoke.membership.trust import Hub, no_hub
 from spoke.settings import ChatSettings

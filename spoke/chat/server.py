@@ -7,6 +7,7 @@ can be read by the owner of the process alone.
 import hmac
 import json
 import os
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -28,7 +29,8 @@ from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.lazy import Lazy
 from chat.tasks import open_tasks
-from contracts.errors import Unauthorized
+from contracts.errors import InvalidMessage, Unauthorized
+from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
 from spoke.chat.database import FILE_NAME
@@ -84,11 +86,19 @@ class ChatServer:
             listener = stack.enter_context(listen(_HOST, self.chat.port, purpose="chat"))
             tasks = await stack.enter_async_context(open_tasks())
             agent = Lazy(self._open_agent, tasks=tasks, name="agent")
-            token = _make_token(directory).encode()
+            token = _make_token(directory)
+
+            async def prove(request: Request) -> Response:
+                challenge = request.query_params.get("challenge", "")
+                if not re.fullmatch(challenges.FORM, challenge):
+                    raise InvalidMessage("a challenge is 22 to 86 letters of base64url")
+                host = request.headers["host"]
+                return JSONResponse({"proof": challenges.spoke_proof(token, challenge=challenge, host=host)})
 
             async def authenticate(request: Request) -> None:
                 kind, _, given = request.headers.get("authorization", "").partition(" ")
-                if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token):
+                matches = hmac.compare_digest(given.strip().encode(), token.encode())
+                if kind.lower() != "bearer" or not matches:
                     raise Unauthorized(
                         "this spoke serves its owner only", hint=f"The token is in spoke/{_TOKEN_FILE}."
                     )
@@ -103,6 +113,7 @@ class ChatServer:
                 routes=[
                     Route("/api/health", self._health),
                     Route("/api/models", models),
+                    Route(challenges.PATH, prove),
                     *chat.routes(),
                 ],
                 exception_handlers=HANDLERS,

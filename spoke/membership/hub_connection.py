@@ -1,10 +1,7 @@
 """A connection to the hub: one request after another, each answer read as it arrives."""
 
 import asyncio
-import base64
-import binascii
 import json
-import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,12 +14,11 @@ import h11
 from pydantic import SecretStr
 
 from contracts.errors import HubBroken, HubUnreachable, HubUntrusted
-from contracts.joining import challenge_document
 from contracts.wire import Json
-from identity.keys import KeyPair, PublicKey
+from identity.challenges import PATH as WELL_KNOWN
+from identity.challenges import new_challenge, proves_hub
+from identity.keys import KeyPair
 from identity.proofs import make_proof
-
-WELL_KNOWN: Final = "/.well-known/strawberry"
 
 TRY_LATER: Final = (429, 500, 502, 503, 504)
 """HTTP statuses of a hub that is up and cannot answer now."""
@@ -135,24 +131,21 @@ class HubConnection:
         self._ahead_s = answer.clock_ahead_s or 0.0
         return answer
 
-    async def check_hub(self, hub_key: PublicKey, hub_id: str) -> None:
-        """Have the server prove that it is the hub, before it is sent anything.
+    async def check_hub(self, key_id: str) -> None:
+        """Have the server prove that it is the hub whose key has this id, before it is sent anything.
 
         Raises:
             HubUntrusted: If it does not.
             HubBroken: If the connection breaks.
         """
-        challenge = secrets.token_urlsafe(24)
+        challenge, host = new_challenge(), self._url.netloc
         received = await self.send("GET", f"{WELL_KNOWN}?challenge={challenge}", is_last=False)
         body = await self.json(at_most=_MAX_CARD)
         if received.status in TRY_LATER:
-            raise HubUnreachable(f"the hub at {self._url.netloc} answered {received.status}")
-        proof = str(body.get("proof") or "") if isinstance(body, dict) else ""
-        document = challenge_document(hub_id=hub_id, challenge=challenge, host=self._url.netloc)
-        if not hub_key.verify(decoded(proof), document):
-            reason = _error_of(body) or "it did not sign the challenge with the hub's key"
+            raise HubUnreachable(f"the hub at {host} answered {received.status}")
+        if not proves_hub(body, key_id=key_id, challenge=challenge, host=host):
             raise HubUntrusted(
-                f"the server at {self._url.netloc} does not prove to be the hub: {reason}",
+                f"the server at {host} does not prove to be the hub",
                 hint="Another program may listen there. A proxy in between must pass on the header 'Host'.",
             )
         self._restart()
@@ -250,16 +243,3 @@ def _object(data: bytes) -> dict[str, Any]:
         if isinstance(made, dict):
             return made
     raise HubBroken("what answers does not answer as a hub does")
-
-
-def _error_of(body: Json) -> str:
-    error = body.get("error") if isinstance(body, dict) else None
-    return str(error.get("message") or "") if isinstance(error, dict) else ""
-
-
-def decoded(text: str) -> bytes:
-    """Return what unpadded base64url holds; nothing where it is none."""
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return b""

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted
 from contracts.wire import Json
 from identity.certificates import client_context
-from identity.keys import KeyPair, PublicKey
+from identity.keys import KeyPair
 from spoke.membership.addresses import is_readable
 from spoke.membership.hub_connection import HubConnection
 
@@ -77,7 +77,7 @@ class HubHttp:
         url: ``http://host:port`` or ``https://…``, with the base path if there is one.
         ca: PEM of the authority that its certificate must come from; None for the system's.
         verify: False only to fetch what is public and proves itself; no token is sent then.
-        hub: Which hub it is, by its key and id: each new connection has to prove it before it is used. None
+        hub_key: Thumbprint of the hub's key, which each new connection has to prove before it is used. None
             only to fetch what is public.
         key: This device's key.
 
@@ -91,7 +91,7 @@ class HubHttp:
         *,
         ca: str | None = None,
         verify: bool = True,
-        hub: tuple[PublicKey, str] | None = None,
+        hub_key: str | None = None,
         key: KeyPair | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -104,7 +104,7 @@ class HubHttp:
             raise ConfigError(f"{url!r} is not the address of a hub", hint="Write it as https://host:8443.")
         self.is_secure = parts.scheme == "https"
         self._ca = ca
-        self._hub = hub
+        self._hub_key = hub_key
         self._key = key
         self._verify = verify
         self._is_kept = False
@@ -158,7 +158,7 @@ class HubHttp:
         Raises:
             HubUnreachable: If no answer came; the hub may have acted all the same.
         """
-        if (not self._verify or self._hub is None) and (bearer is not None or body is not None):
+        if (not self._verify or self._hub_key is None) and (bearer is not None or body is not None):
             raise RuntimeError("nothing is sent over a connection that was not verified")
         try:
             async with asyncio.timeout(timeout_s):
@@ -227,9 +227,9 @@ class HubHttp:
         connection = HubConnection(
             reader, writer, url=bare, base=self._parts.path, key=self._key, is_kept=self._is_kept
         )
-        if self._hub is not None:
+        if self._hub_key is not None:
             try:
-                await connection.check_hub(*self._hub)
+                await connection.check_hub(self._hub_key)
             except BaseException:
                 connection.close()
                 raise

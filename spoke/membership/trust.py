@@ -1,5 +1,7 @@
 """Verification of a hub: its key is checked before anything secret is sent to it."""
 
+import base64
+import binascii
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -8,8 +10,9 @@ from pydantic import ValidationError
 
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage
 from contracts.joining import HubCard, ca_document
+from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair, PublicKey
-from spoke.membership.hub_connection import TRY_LATER, WELL_KNOWN, decoded
+from spoke.membership.hub_connection import TRY_LATER
 from spoke.membership.hub_http import HubAnswer, HubHttp
 
 _log = logging.getLogger(__name__)
@@ -67,8 +70,7 @@ async def meet(
     if hub_key is not None:
         check_fingerprint(hub_key, card.key, url=asking.url, hint=_WHICH_KEY)
     ca = _vouched(card, url=asking.url)
-    hub = (PublicKey.from_jwk(card.hub_key), card.hub_id)
-    return Hub(card, ca, HubHttp(url, ca=ca if is_by_key else None, hub=hub, key=key))
+    return Hub(card, ca, HubHttp(url, ca=ca if is_by_key else None, hub_key=card.key, key=key))
 
 
 def check_address(url: str, *, insecure: bool) -> None:
@@ -123,10 +125,17 @@ def _vouched(card: HubCard, *, url: str) -> str | None:
     """Return the certificate authority of a card after checking the hub's signature of it."""
     if card.ca is None:
         return None
-    signature = decoded(card.ca_signature or "")
+    signature = _decoded(card.ca_signature or "")
     document = ca_document(hub_id=card.hub_id, ca=card.ca)
     if not PublicKey.from_jwk(card.hub_key).verify(signature, document):
         raise ConfigError(
             f"the certificate authority of {url} is not signed by the hub's key", hint=_WHICH_KEY
         )
     return card.ca
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""

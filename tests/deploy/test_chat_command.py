@@ -16,6 +16,7 @@ import pytest
 from deploy.cli.chat.prompt import matching
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
+from tests.proofs import ProvingHandler
 
 SKILL = {"kind": "skill", "state": "called", "path": "devices.hall.LampSkill.turn_on"}
 FINAL = {"kind": "final", "answer": "It is on.", "mode": "online"}
@@ -47,7 +48,7 @@ def asked() -> list[tuple[str, str]]:
 def hub(asked: list[tuple[str, str]]) -> Iterator[str]:
     """A hub with these answers; as a real one, it sends an error as an event and again at the end."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ProvingHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             content = json.dumps({"data": [{"id": "assistant"}, {"id": "cook"}]}).encode()
             self.send_response(200)
@@ -89,7 +90,9 @@ def read_at_a_terminal(hub: str, home: Path, message: str, term: str = "dumb") -
     """Give everything that a terminal shows of a message and its answer."""
     master, slave = os.openpty()
     words = [*COMMAND, "chat", message, "--hub", hub]
-    environment = environment_of(home, STRAWBERRY_TOKEN="any", TERM=term, COLUMNS="80", LINES="24")
+    environment = environment_of(
+        home, STRAWBERRY_TOKEN=ProvingHandler.token(), TERM=term, COLUMNS="80", LINES="24"
+    )
     with subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave) as asking:
         os.close(slave)
         seen = b""
@@ -127,7 +130,7 @@ def test_a_terminal_shows_markdown_and_obeys_nothing_in_it(hub: str, tmp_path: P
 
 
 def test_a_question_ends_with_device_and_method_whatever_the_arguments(hub: str, tmp_path: Path) -> None:
-    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any")
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token())
     done = run(environment, "chat", "unlock the door", "--hub", hub, text="n\n")
     *_, shown, asked, _ = done.stderr.split("\n")
     assert shown.startswith("Front door: LockSkill.unlock(note='\\x1b[2J\\nxxx")
@@ -137,7 +140,7 @@ def test_a_question_ends_with_device_and_method_whatever_the_arguments(hub: str,
 
 
 def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> None:
-    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any")
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token())
     done = run(environment, "chat", "turn on the lamp", "--hub", hub)
     assert done.stdout == "Let me see.\n\nIt is on.\n"
     assert done.stderr == f"  · {SKILL['path']} …\n"
@@ -147,7 +150,7 @@ def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> No
 
 
 def test_json_tells_what_came_of_a_broken_answer(hub: str, tmp_path: Path) -> None:
-    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any")
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token())
     done = run(environment, "chat", "a long story", "--json", "--hub", hub)
     assert done.returncode == 1
     told = json.loads(done.stdout)
@@ -169,7 +172,7 @@ def test_json_tells_what_came_of_a_broken_answer(hub: str, tmp_path: Path) -> No
 def test_an_agent_is_an_option_or_a_known_name_before_one_quoted_message(
     hub: str, asked: list[tuple[str, str]], tmp_path: Path, words: list[str], expected: tuple[str, str]
 ) -> None:
-    run(environment_of(tmp_path, STRAWBERRY_TOKEN="any"), "chat", *words, "--hub", hub)
+    run(environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token()), "chat", *words, "--hub", hub)
     assert asked == [expected]
 
 
@@ -178,7 +181,9 @@ def test_the_prompt_takes_messages_and_commands(
     hub: str, asked: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     master, slave = os.openpty()
-    environment = environment_of(tmp_path, STRAWBERRY_TOKEN="any", TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
+    environment = environment_of(
+        tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token(), TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1"
+    )
     words = [*COMMAND, "chat", "--hub", hub]
     with subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave) as talking:
         os.close(slave)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.strawberry import environment_of, run
+from tests.proofs import ProvingHandler
 
 # Five and a half hours ahead of UTC, all year: what was said in the evening there is of the next day here.
 ZONE = "TST-5:30"
@@ -83,7 +84,7 @@ class Hub:
 def hub() -> Iterator[Hub]:
     stand_in = Hub()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ProvingHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, answer = stand_in.answer(self.path)
             self.send_response(status)
@@ -119,7 +120,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    return environment_of(tmp_path, STRAWBERRY_TOKEN="any", TZ=ZONE)
+    return environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token(), TZ=ZONE)
 
 
 def test_the_conversations_are_listed_with_local_times(hub: Hub, environment: dict[str, str]) -> None:

@@ -5,16 +5,18 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from contracts.errors import ConfigError
-from deploy.cli.client import find_nearest
+from contracts.errors import ConfigError, Unauthorized
+from deploy.cli.client import HubClient, find_nearest
 from deploy.home.directory import Home
 from identity.files import only_one
+from identity.keys import KeyPair
 from tests.ports import free_port
+from tests.proofs import ProvingHandler
 
 
 @pytest.fixture
@@ -32,7 +34,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 def spoke(home: Home) -> Iterator[str]:
     """Something that answers where the spoke of this home said that it is."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ProvingHandler, BaseHTTPRequestHandler):
+        owner_token = "of this start"
+
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("content-length", "2")
@@ -108,3 +112,29 @@ def test_where_the_hub_is_another_machine_nobody_is_told_to_start_one_here(home:
         find_nearest(home)
     assert "strawberry spoke run" in caught.value.hint
     assert "strawberry up" not in caught.value.hint
+
+
+def test_a_program_on_the_port_of_a_hub_or_spoke_is_sent_no_token(home: Home, spoke: str) -> None:
+    heard: list[str] = []
+
+    class Eavesdropper(ProvingHandler, BaseHTTPRequestHandler):
+        """Proves to be another hub, and notes what it is sent."""
+
+        def do_GET(self) -> None:
+            heard.append(str(self.headers["authorization"]))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    home.spoke_token_file.write_text("of another start")
+    assert find_nearest(home).url == "http://127.0.0.1:1"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Eavesdropper) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url, genuine = f"http://127.0.0.1:{server.server_port}", ProvingHandler.token(by=KeyPair.generate())
+        for client in (HubClient(url, token=genuine), HubClient(url, token="of a spoke", server="spoke")):
+            with pytest.raises(Unauthorized, match="does not prove"):
+                client.request("GET", "/api/health")
+        server.shutdown()
+        thread.join()
+    assert heard == []

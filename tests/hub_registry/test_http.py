@@ -1,5 +1,5 @@
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 
 import httpx
 import jwt
@@ -7,8 +7,8 @@ import pytest
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.claims import Claims
-from contracts.joining import HubCard, challenge_document
 from hub_registry.storage.tables import now
+from identity.challenges import proves_hub
 from identity.keys import KeyPair
 from identity.proofs import make_proof
 from tests.hub_registry.spokes import registration
@@ -206,10 +206,11 @@ async def test_the_hub_proves_that_it_answers(client, hub_key):
     async def proof(challenge: str) -> httpx.Response:
         return await client.http.get("/.well-known/strawberry", params={"challenge": challenge})
 
-    card = HubCard.model_validate((await proof("c" * 22)).json())
-    host = client.http.base_url.netloc.decode()
-    document = challenge_document(hub_id=card.hub_id, challenge="c" * 22, host=host)
-    assert hub_key.public.verify(urlsafe_b64decode(card.proof + "=="), document)
+    card, host = (await proof("c" * 22)).json(), client.http.base_url.netloc.decode()
+    assert proves_hub(card, key_id=hub_key.kid, challenge="c" * 22, host=host)
+    assert not proves_hub(card, key_id=hub_key.kid, challenge="d" * 22, host=host)
+    assert not proves_hub(card, key_id=hub_key.kid, challenge="c" * 22, host="elsewhere:8321")
+    assert not proves_hub(card, key_id=KeyPair.generate().kid, challenge="c" * 22, host=host)
     assert (await proof("short")).status_code == 422
 
 

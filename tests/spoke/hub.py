@@ -27,11 +27,11 @@ from contracts.joining import (
     JoinState,
     Login,
     ca_document,
-    challenge_document,
     join_fingerprint,
 )
 from contracts.wire import Json
 from identity import tokens
+from identity.challenges import hub_document
 from identity.keys import KeyPair, PublicKey
 from identity.proofs import ProofCheck
 from tests.ports import free_port
@@ -187,7 +187,7 @@ class StandInHub:
     def challenged(self, query: str, host: str) -> dict[str, Any]:
         """The card with the proof that this hub answers."""
         challenge = query.removeprefix("challenge=")
-        signed = self.key.sign(challenge_document(hub_id=HUB, challenge=challenge, host=host))
+        signed = self.key.sign(hub_document(hub_id=HUB, challenge=challenge, host=host))
         proof = base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
         return self._card().model_dump(mode="json") | {"proof": proof}
 

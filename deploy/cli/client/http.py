@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
+from identity import challenges
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 900.0
@@ -50,16 +51,12 @@ class HubClient:
     @property
     def token_id(self) -> str:
         """The ``jti`` of the token in use; empty for the token of a spoke, which has none."""
-        try:
-            payload = self._token.split(".")[1]
-            return str(json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["jti"])
-        except (LookupError, ValueError, TypeError):
-            return ""
+        return str(self._of_token(1, "jti"))
 
     def answers_within(self, seconds: float) -> bool:
-        """Whether it answers at all in this time."""
+        """Whether it answers in this time, and proves who it is."""
         try:
-            self.request("GET", "/api/health", timeout=seconds)
+            self._open(seconds).close()
         except StrawberryError:
             return False
         return True
@@ -104,9 +101,8 @@ class HubClient:
         headers: dict[str, str] | None = None,
         timeout: float = _ANSWER_TIMEOUT_S,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = self._connection(timeout)
+        connection = self._open(timeout)
         try:
-            connection.connect()
             connection.sock.settimeout(timeout)
             connection.request(
                 method,
@@ -126,6 +122,56 @@ class HubClient:
             with closing(connection):
                 raise _refusal(response.status, self._receive(response))
         return connection, response
+
+    def _open(self, timeout: float) -> http.client.HTTPConnection:
+        """Connect, and have the server prove who it is before it is sent a token."""
+        connection, challenge = self._connection(timeout), challenges.new_challenge()
+        parts = urlsplit(self.url)
+        path = f"{parts.path}{challenges.PATH}?challenge={challenge}"
+        try:
+            connection.connect()
+            # A new connection would have to be proved again.
+            connection.auto_open = 0
+            connection.sock.settimeout(timeout)
+            connection.request("GET", path, headers={"Host": parts.netloc})
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self._unreachable(error) from None
+        try:
+            if response.status >= http.client.BAD_REQUEST:
+                raise _refusal(response.status, content)
+            self._check_proof(content, challenge=challenge, host=parts.netloc)
+        except StrawberryError:
+            connection.close()
+            raise
+        return connection
+
+    def _check_proof(self, content: bytes, *, challenge: str, host: str) -> None:
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            raise StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB) from None
+        if self.server == "spoke":
+            proved = challenges.proves_spoke(answer, token=self._token, challenge=challenge, host=host)
+        else:
+            # The token names the key that signed it, and so the hub that it is for.
+            key_id = str(self._of_token(0, "kid"))
+            proved = challenges.proves_hub(answer, key_id=key_id, challenge=challenge, host=host)
+        if not proved:
+            raise Unauthorized(
+                f"{self._name} does not prove to be the one that the token is for; the token was not sent",
+                hint="Is STRAWBERRY_TOKEN a token of this hub, and does no other program listen there?",
+            )
+
+    def _of_token(self, part: int, name: str) -> Any:
+        """Return a member of the header (0) or the claims (1) of the token; empty where there is none."""
+        try:
+            payload = self._token.split(".")[part]
+            return json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))[name]
+        except (LookupError, ValueError, TypeError):
+            return ""
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
