@@ -146,15 +146,17 @@ class QuotaSettings(_Settings):
         per_minute: Messages a minute in the long run, exact sentences not counted.
         burst: Messages at once.
         open_turns: Turns that run or wait at the same time.
-        calls: Direct calls that run at the same time; more of them wait.
-        programs: Likewise, of programs that are run directly.
+        calls: Direct calls, and programs that are run directly, that begin at the same time; more wait.
+        lasting: Direct calls that run at the same time.
+        programs: Programs likewise.
         waiting: Direct calls and programs that may wait.
     """
 
     per_minute: Annotated[float, Field(gt=0)] = 60
     burst: Annotated[int, Field(gt=0)] = 20
     open_turns: Annotated[int, Field(gt=0)] = 8
-    calls: Annotated[int, Field(gt=0)] = 16
+    calls: Annotated[int, Field(gt=0)] = 4
+    lasting: Annotated[int, Field(gt=0)] = 64
     programs: Annotated[int, Field(gt=0)] = 4
     waiting: Annotated[int, Field(gt=0)] = 256
 

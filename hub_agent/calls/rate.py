@@ -21,6 +21,8 @@ _DAYS: Final = 4
 """So many days' worth may be recorded at once: ten thousand turns are a year of a device without the hub."""
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 24 * _HOUR_S
+_SHORT_S: Final = 0.1
+"""What has lasted so long waits for a device, in nearly all cases."""
 _SHARES: Final = 4
 """All tokens together have so many times what one has; the last share of it is for people."""
 
@@ -102,12 +104,14 @@ class FairQueue:
     """Lets so much happen at once, and the rest wait: tokens that wait have their turn one after another.
 
     Args:
-        each: What one token may do at once.
+        each: What one token may do at once. What lasts does not keep the hub busy, so it counts for a moment.
+        lasting: What one token may do at once, however long it lasts.
         waiting: How much of one token may wait.
     """
 
-    def __init__(self, *, each: int, waiting: int) -> None:
+    def __init__(self, *, each: int, lasting: int, waiting: int) -> None:
         self._slots = Slots(each=each, total=_SHARES * each, reserved=each)
+        self._lasting = Slots(each=lasting)
         self._most_waiting = waiting
         self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], bool]]] = OrderedDict()
 
@@ -122,13 +126,33 @@ class FairQueue:
             TooManyRequests: If too much of this token waits already.
         """
         holder = claims.holder
-        if holder in self._waiting or not self._slots.take(holder, person=person):
+        if holder in self._waiting or not self._take(holder, person=person):
             await self._wait(holder, person=person)
+        is_short = True
+
+        def make_room() -> None:
+            nonlocal is_short
+            if is_short:
+                is_short = False
+                self._slots.give_back(holder)
+                self._wake()
+
+        lasts = asyncio.get_running_loop().call_later(_SHORT_S, make_room)
         try:
             yield
         finally:
-            self._slots.give_back(holder)
+            lasts.cancel()
+            self._lasting.give_back(holder)
+            make_room()
             self._wake()
+
+    def _take(self, holder: str, *, person: bool) -> bool:
+        if not self._lasting.take(holder):
+            return False
+        if self._slots.take(holder, person=person):
+            return True
+        self._lasting.give_back(holder)
+        return False
 
     async def _wait(self, holder: str, *, person: bool) -> None:
         own = self._waiting.setdefault(holder, deque())
@@ -144,6 +168,7 @@ class FairQueue:
                 self._forget_empty(holder)
             else:
                 self._slots.give_back(holder)
+                self._lasting.give_back(holder)
             self._wake()
             raise
 
@@ -152,7 +177,7 @@ class FairQueue:
         for holder in tuple(self._waiting):
             turn, person = self._waiting[holder][0]
             # One that was cancelled is about to leave, and wakes the others then.
-            if not turn.done() and self._slots.take(holder, person=person):
+            if not turn.done() and self._take(holder, person=person):
                 self._waiting[holder].popleft()
                 self._waiting.move_to_end(holder)
                 self._forget_empty(holder)
@@ -185,5 +210,5 @@ class Quotas:
             each=settings.open_turns, total=_SHARES * settings.open_turns, reserved=settings.open_turns
         )
         self.sentence_turns = Slots(each=settings.open_turns)
-        self.calls = FairQueue(each=settings.calls, waiting=settings.waiting)
-        self.programs = FairQueue(each=settings.programs, waiting=settings.waiting)
+        self.calls = FairQueue(each=settings.calls, lasting=settings.lasting, waiting=settings.waiting)
+        self.programs = FairQueue(each=settings.calls, lasting=settings.programs, waiting=settings.waiting)

@@ -85,7 +85,7 @@ def test_many_devices_together_leave_a_reserve_for_people() -> None:
 
 
 async def test_who_asks_for_little_does_not_wait_for_all_that_another_asked_for() -> None:
-    queue = FairQueue(each=1, waiting=40)
+    queue = FairQueue(each=1, lasting=1, waiting=40)
     done: list[str] = []
     go = asyncio.Event()
 
@@ -107,7 +107,7 @@ async def test_who_asks_for_little_does_not_wait_for_all_that_another_asked_for(
 
 
 async def test_what_waits_takes_turns_by_token_and_one_that_is_cancelled_leaves_no_trace() -> None:
-    queue = FairQueue(each=1, waiting=2)
+    queue = FairQueue(each=1, lasting=1, waiting=2)
     done: list[str] = []
 
     async def ask(holder: Claims) -> None:
@@ -132,6 +132,29 @@ async def test_what_waits_takes_turns_by_token_and_one_that_is_cancelled_leaves_
     assert done == ["ann", "a", "b"]
     await ask(claims("later"))
     assert done[-1] == "later"
+
+
+async def test_calls_that_wait_for_a_device_do_not_hold_up_others_of_their_token() -> None:
+    queue = FairQueue(each=1, lasting=3, waiting=40)
+    began: list[int] = []
+    three, go = asyncio.Event(), asyncio.Event()
+
+    async def ask(number: int) -> None:
+        async with queue.turn(claims("hall"), person=False):
+            began.append(number)
+            if len(began) == 3:
+                three.set()
+            await go.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(4):
+            tasks.create_task(ask(number))
+        await asyncio.sleep(0)
+        assert began == [0]
+        await three.wait()
+        assert began == [0, 1, 2]
+        go.set()
+    assert began == [0, 1, 2, 3]
 
 
 def test_so_much_is_recorded_in_a_day_and_then_no_more_until_time_has_passed() -> None:
