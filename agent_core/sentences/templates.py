@@ -42,6 +42,8 @@ _CHECK_STEPS: Final = 5
 
 _WHOLE: Final = re.compile(r"-?\d{1,18}\Z")
 _MAX_NESTED: Final = 4
+_MAX_CHOICES: Final = 8
+"""Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
 
@@ -158,7 +160,7 @@ def _is_closed(schema: Json, root: dict[str, Json], depth: int) -> bool:
         definition = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
         return _is_closed(definition, root, depth + 1)
     if choices := schema.get("anyOf"):
-        return all(_is_closed(choice, root, depth + 1) for choice in choices)
+        return len(choices) <= _MAX_CHOICES and all(_is_closed(each, root, depth + 1) for each in choices)
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     return {"integer", "number", "boolean", "null"}.issuperset(kinds)

@@ -51,7 +51,7 @@ _OTHER_RANK: Final = 2_000
 
 _STRICTEST: Final = MethodFlags(destructive=True, open_world=True, confirm=True, untrusted_output=True)
 _LONGEST_SIGNATURE: Final = 300
-_PROSE: Final = re.compile(r"[#\n\r]")
+_PROSE: Final = re.compile(r"[#\n\r\\]")
 _WORD: Final = re.compile(r"[\w.+%-]{0,32}")
 
 

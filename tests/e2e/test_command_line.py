@@ -55,8 +55,9 @@ def test_up_says_where_everything_is_and_a_sentence_acts_without_a_model(up: Hou
 
         answer = house.json("chat", "turn on the lamp")
         assert answer["mode"] == "sentence"
-        device = house.json("devices", "list")[0]["id"]
-        assert house.json("call", device, "LampSkill.status")["is_on"] is True
+        (device,) = house.json("devices", "list")
+        assert (device["trusted"], device["to_review"]) == (True, 0)
+        assert house.json("call", device["id"], "LampSkill.status")["is_on"] is True
 
         house.json("chat", "--continue", "turn on the lamp")
         (known,) = house.json("history")

@@ -113,13 +113,14 @@ def test_a_machine_joins_by_code_over_tls_with_the_homes_own_authority(home: Hou
 
     (waiting,) = home.json("devices", "approve")
     assert (waiting["name"], waiting["fingerprint"]) == ("Kitchen Pi", fingerprint)
-    done = home.cli("devices", "approve", code.lower(), given="y\n")
+    done = home.cli("devices", "approve", code.lower(), "--trust-skills", given="y\n")
     assert done.returncode == 0, done.stderr
     assert fingerprint in done.stderr
     assert other.joined() == 0, home.log("kitchen-join")
 
     other.run()
     other.wait_until_it_serves()
+    assert [device["trusted"] for device in home.json("devices", "list")] == [True]
     stored = other.enrolment
     assert stored["ca"] == (home.home / "certs" / "ca.pem").read_text()
     brokers = stored["brokers"]
