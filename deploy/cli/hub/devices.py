@@ -170,7 +170,10 @@ def approve(options: argparse.Namespace) -> int:
     approved = client.request("POST", f"{path}/approve", named)
     if options.trust_skills:
         client.request("PATCH", _path(approved["id"]), {"trusted": True})
-    output.result(approved, text=f"{approved['name']} is approved. It joins by itself within seconds.")
+    text = f"{approved['name']} is approved. It joins by itself within seconds."
+    if not options.trust_skills:
+        text += f"\n'strawberry devices review {approved['key']}' then shows what its skills ask for."
+    output.result(approved, text=text)
     return 0
 
 
