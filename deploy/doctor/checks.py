@@ -154,9 +154,16 @@ def check_database(path: Path, *, hint: str) -> Check:
 
 
 def check_devices(found: Sequence[dict[str, Any]]) -> Iterator[Check]:
-    """Look at the devices as the hub lists them: of which something was refused, with the newest reason."""
+    """Look at the devices as the hub lists them: what was refused, and what waits for approval."""
     wrong = [device for device in found if device["problems"]]
-    yield Check("devices", ok=True, detail=f"{len(found)}, {len(wrong) or 'none'} with problems")
+    waiting = sum(device["to_review"] for device in found)
+    yield Check(
+        "devices",
+        ok=True,
+        detail=f"{len(found)}, {len(wrong) or 'none'} with problems"
+        + f", {waiting} to review" * bool(waiting),
+        hint="'strawberry devices review' shows what their skills ask for." if waiting else "",
+    )
     for device in wrong:
         newest = device["problems"][-1]["message"]
         yield Check(

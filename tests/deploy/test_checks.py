@@ -166,8 +166,13 @@ def test_a_damaged_database_is_told_and_how_to_go_on_without_it(tmp_path: Path) 
 
 def test_a_device_of_which_something_was_refused_is_shown_with_the_newest_reason() -> None:
     problems = [{"at": "2026-01-01T00:00:00Z", "message": message} for message in ("an old one", "a new one")]
-    all_, device = check_devices([{"name": "TV", "problems": problems}, {"name": "Radio", "problems": []}])
-    assert (all_.ok, all_.detail) == (True, "2, 1 with problems")
+    all_, device = check_devices(
+        [
+            {"name": "TV", "problems": problems, "to_review": 3},
+            {"name": "Radio", "problems": [], "to_review": 0},
+        ]
+    )
+    assert (all_.ok, all_.detail) == (True, "2, 1 with problems, 3 to review")
     assert (device.ok, device.detail) == (False, "TV: a new one")
-    (fine,) = check_devices([{"name": "Radio", "problems": []}])
+    (fine,) = check_devices([{"name": "Radio", "problems": [], "to_review": 0}])
     assert fine.detail == "1, none with problems"

@@ -14,6 +14,7 @@ import pytest
 from deploy.logs.logs import RedactingFormatter
 from deploy.logs.terminal import visible
 from tests.forkserver import COMMAND
+from tests.proofs import ProvingHandler
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b8m\r\u202eevil"
 OBEYED = "\x1b\x07\x9b\r\u202e"
@@ -23,7 +24,7 @@ OBEYED = "\x1b\x07\x9b\r\u202e"
 def hub() -> Iterator[str]:
     """A hub that says what it can think of, wherever it is asked."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ProvingHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             device = {"id": "pc", "key": "pc", "name": EVIL, "area": f"{EVIL}\nfake  row"}
             waiting = {"code": EVIL, "name": EVIL, "source": EVIL, "fingerprint": EVIL, "expires_at": EVIL}
@@ -84,7 +85,7 @@ def hub() -> Iterator[str]:
 def run(hub: str, *words: str) -> str:
     done = subprocess.run(
         [*COMMAND, *words, "--hub", hub],
-        env={**os.environ, "STRAWBERRY_TOKEN": "any", "PYTHONUTF8": "1"},
+        env={**os.environ, "STRAWBERRY_TOKEN": ProvingHandler.token(), "PYTHONUTF8": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=60,
