@@ -4,14 +4,18 @@ import asyncio
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from contracts.errors import ConfigError
 from hub_agent.service import open_hub
 from hub_agent.settings import BusSettings, HttpSettings, HubSettings
+from identity.proofs import make_proof
+from spoke.membership.hub_http import HubHttp
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
@@ -95,6 +99,22 @@ async def test_it_works_under_a_base_path(tmp_path: Path) -> None:
         async with home.client() as client:
             assert (await client.get("/api/health")).status_code == 200
             assert (await client.get("/api/skills")).status_code == 200
+        # A proof names the address that the device uses, also where a proxy takes the path off.
+        device = await home.device("Bedroom PC")
+        for url in (home.hub.url, home.hub.url.removesuffix("/strawberry")):
+            hub = HubHttp(url, hub_key=home.hub.registry.key.kid, key=device.key)
+            assert (await hub.get("/api/bus", bearer=SecretStr(device.token))).status == 200
+        proof = make_proof(
+            device.key,
+            method="GET",
+            target=f"{home.hub.url}/api/bus",
+            token=device.token,
+            now=time.time(),
+        )
+        headers = {"authorization": f"DPoP {device.token}", "dpop": proof}
+        async with httpx.AsyncClient(verify=False) as proxy:
+            stripped = home.hub.url.removesuffix("/strawberry")
+            assert (await proxy.get(f"{stripped}/api/bus", headers=headers)).status_code == 200
 
 
 async def test_a_device_comes_back_after_a_restart_with_its_name_and_skills(tmp_path: Path) -> None:

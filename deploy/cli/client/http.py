@@ -1,4 +1,4 @@
-"""A client of the HTTP API, on the standard library alone, so that a command starts at once."""
+"""A client of the HTTP API, on the standard library, so that a command starts at once."""
 
 import http.client
 import json
@@ -16,6 +16,7 @@ from identity import challenges
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 900.0
 """As long as the hub allows a turn to take."""
+_MAX_PROOF: Final = 65_536
 _NOT_A_HUB: Final = "Check the address: the hub's own is printed by 'strawberry up'."
 
 
@@ -135,7 +136,7 @@ class HubClient:
             connection.sock.settimeout(timeout)
             connection.request("GET", path, headers={"Host": parts.netloc})
             response = connection.getresponse()
-            content = response.read()
+            content = response.read(_MAX_PROOF)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._unreachable(error) from None
@@ -143,6 +144,8 @@ class HubClient:
             if response.status >= http.client.BAD_REQUEST:
                 raise _refusal(response.status, content)
             self._check_proof(content, challenge=challenge, host=parts.netloc)
+            if connection.sock is None:
+                raise self._unreachable(http.client.RemoteDisconnected("closed"))
         except StrawberryError:
             connection.close()
             raise
