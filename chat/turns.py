@@ -37,13 +37,15 @@ class Turn:
         user: Id of the user on whose behalf it runs.
         device: Id of the current device, where there is one.
         through: Thumbprint of the key of the device that asks, where a device does.
+        conversation: Id under which it is recorded, if that is not the one of the request.
         token: ``jti`` of the token that the request came with; the turn ends when that is revoked.
         holder: What the quota of open turns counts by; the user where there is nothing else.
         is_person: Whether it may use the reserve for people.
 
     Attributes:
         id: The client's choice, or a new one; unique within one user.
-        conversation: Likewise.
+        conversation: Id under which it is recorded.
+        conversation_name: What its client calls the conversation: its choice, or the same id.
         state: ``running`` until it has ended.
         mode: Who answered; None without a complete answer.
         did: Calls that were made, a line each.
@@ -61,6 +63,7 @@ class Turn:
         user: str,
         device: str | None = None,
         through: str | None = None,
+        conversation: str | None = None,
         token: str = "",
         holder: str = "",
         is_person: bool = False,
@@ -73,7 +76,8 @@ class Turn:
         self.holder = holder or user
         self.is_person = is_person
         self.id = request.turn or uuid7()
-        self.conversation = request.conversation or uuid7()
+        self.conversation = conversation or request.conversation or uuid7()
+        self.conversation_name = request.conversation or self.conversation
         self.state: TurnState = "running"
         self.mode: Mode | None = None
         self.did: list[str] = []

@@ -127,7 +127,7 @@ class Consent:
                     raise CallError(
                         ErrorCode.REFUSED,
                         f"{method} needs a confirmation, and this turn has asked {self._asked} times already",
-                        hint="Do not try it again; tell the user to ask for the rest in a new message.",
+                        hint="Ask for the rest in a new message.",
                         device=target.device,
                     )
                 self._asked += 1
@@ -135,10 +135,7 @@ class Consent:
                     return
                 self._refused.add(method)
         raise CallError(
-            ErrorCode.REFUSED,
-            f"the user did not confirm {method}",
-            hint="Do not try it again; say that it was not done.",
-            device=target.device,
+            ErrorCode.REFUSED, f"the user did not confirm {method}; it was not done", device=target.device
         )
 
     async def _approved(

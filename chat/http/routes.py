@@ -98,7 +98,7 @@ class ChatRoutes(Generic[Caller]):
         )
         turn = await (await self._service()).ask(asked, caller)
         answer = Completion(turn, model=body.model, with_usage=body.with_usage)
-        ids = {"x-strawberry-conversation": turn.conversation, "x-strawberry-turn": turn.id}
+        ids = {"x-strawberry-conversation": turn.conversation_name, "x-strawberry-turn": turn.id}
         if body.stream:
             return EventStream(answer.stream(), connections=self._connections, headers=ids)
         async with self._connections.hold(request.receive) as client:
@@ -124,7 +124,7 @@ class ChatRoutes(Generic[Caller]):
                     "mode": last.mode,
                     "device": last.device,
                     "events": [event.model_dump(mode="json") for event in events],
-                    "conversation": turn.conversation,
+                    "conversation": turn.conversation_name,
                     "turn": turn.id,
                 }
             )
@@ -172,7 +172,7 @@ def _failed(request: Request, turn: Turn, error: TurnError) -> Response:
     more: dict[str, Any] = {
         "reason": error.code,
         "answer": error.answer,
-        "conversation": turn.conversation,
+        "conversation": turn.conversation_name,
         "turn": turn.id,
     }
     return error_response(request.url.path, 503, "no_model", error.message, error.hint, more=more)

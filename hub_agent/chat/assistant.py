@@ -95,11 +95,15 @@ class Assistant:
             request = request.model_copy(update={"history": (), "notes": ""})
         if not person:
             request = request.model_copy(update={"can_confirm": False})
+        key, conversation = key_of(caller), None
+        if key is not None and request.conversation is not None:
+            conversation = await self.record.recorded_as(user.id, request.conversation, through=key)
         turn = Turn(
             request,
             user=user.id,
             device=device,
-            through=key_of(caller),
+            through=key,
+            conversation=conversation,
             token=caller.claims.jti,
             holder=caller.claims.holder,
             is_person=person,
@@ -146,8 +150,10 @@ class Assistant:
 
     async def delete(self, conversation: str, caller: Bearer) -> None:
         """See `chat.service.ChatService`."""
-        user = caller.user.id
-        await self.record.delete(user, conversation, through=key_of(caller))
+        user, key = caller.user.id, key_of(caller)
+        if key is not None:
+            conversation = await self.record.recorded_as(user, conversation, through=key)
+        await self.record.delete(user, conversation, through=key)
         self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, conversation))
 
     def catalogue(self, device: str | None) -> DirectoryCatalogue:

@@ -4,12 +4,14 @@ A turn is recorded before its first chunk is sent. Cancelling a turn that has no
 under its id, so that a request that arrives late does not run. Both insert the same primary key in one
 transaction: exactly one of them wins.
 
-A device joins and reads the conversations that a turn through it began, and no others. It is known by its
-key and not by its id, so that a device that was removed and joins again with its key still has them. What it
-hands in is recorded as its word, not as what a person asked here.
+A device joins and reads the conversations that a turn through it began, and no others: under any other name
+it has a conversation of its own. It is known by its key and not by its id, so that a device that was removed
+and joins again with its key still has them. What it hands in is recorded as its word, not as what a person
+asked here.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -31,6 +33,12 @@ _TOMBSTONE_AGE: Final = timedelta(days=1)
 
 _CANCELS: Final = 60
 """Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
+_OWN_CHARS: Final = 16
+"""Of a device's key, in front of the names of its conversations."""
+_NAME_CHARS: Final = 64 - _OWN_CHARS - 1
+_UNGUESSABLE: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""UUIDs, as the command line, spokes and hubs make them."""
+
 _RANK: Final = {None: 0, "offline": 1, "sentence": 2, "online": 2}
 """Of a turn that hub and device both answered, by mode: the higher one is recorded."""
 
@@ -82,7 +90,8 @@ class ConversationRecord:
         def work(session: Session) -> TurnRow | None:
             known = session.get(TurnRow, (turn.user, turn.id))
             if known is None:
-                if not _may_join(session, turn.user, turn.conversation, turn.through):
+                through, name = turn.through, turn.conversation
+                if through is not None and not _may_join(session, turn.user, name, through):
                     raise _unknown(turn.conversation)
                 self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
                 row = TurnRow(
@@ -147,20 +156,28 @@ class ConversationRecord:
 
     # Reading
 
+    async def recorded_as(self, user: str, conversation: str, *, through: str) -> str:
+        """Return the id under which a conversation that a device names is recorded.
+
+        A device begins conversations under ids that cannot be guessed. Any other name, and that of a
+        conversation that others began, is one among its own: it does not meet what a person calls the same,
+        whoever of the two comes first.
+        """
+        return await self._store.read(lambda session: _recorded_as(session, user, conversation, through))
+
     async def turns(
         self, user: str, conversation: str, *, limit: int, through: str | None = None, ended: bool = False
     ) -> list[TurnRecord]:
         """Return the last turns of a conversation, oldest first.
 
         Args:
-            through: Key of the device that reads, where one does: nothing unless it began the conversation.
+            through: Key of the device that reads, where one does: what that device calls so.
             ended: Whether running turns are left out.
         """
 
         def work(session: Session) -> list[TurnRecord]:
-            if not _may_join(session, user, conversation, through):
-                return []
-            query = select(TurnRow).where(TurnRow.user == user, TurnRow.conversation == conversation)
+            name = conversation if through is None else _recorded_as(session, user, conversation, through)
+            query = select(TurnRow).where(TurnRow.user == user, TurnRow.conversation == name)
             if ended:
                 query = query.where(TurnRow.state != "running")
             query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
@@ -198,7 +215,11 @@ class ConversationRecord:
                 begun = select(firsts.c.conversation).where(firsts.c.through == through)
                 query = query.where(col(TurnRow.conversation).in_(begun))
             return [
-                ConversationSummary(id=id_, asked=_first_question(session, user, id_), at=at)
+                ConversationSummary(
+                    id=id_ if through is None else id_.removeprefix(_own(through)),
+                    asked=_first_question(session, user, id_),
+                    at=at,
+                )
                 for id_, at in session.exec(query).all()
                 if id_ is not None
             ]
@@ -221,7 +242,7 @@ class ConversationRecord:
         def work(session: Session) -> None:
             mine = (col(TurnRow.user) == user, col(TurnRow.conversation) == conversation)
             takers = set(session.exec(select(TurnRow.through).where(*mine)).all())
-            if not takers or not _may_join(session, user, conversation, through):
+            if not takers or (through is not None and not _may_join(session, user, conversation, through)):
                 raise _unknown(conversation)
             if through is not None and takers != {through}:
                 raise Forbidden(
@@ -239,8 +260,6 @@ class ConversationRecord:
 
     async def take(self, user: str, device: str, through: str, pushed: Iterable[TurnRecord]) -> list[str]:
         """Record turns that a device answered without the hub. Taking the same turns again has no effect.
-
-        What it says of a conversation that it did not begin is recorded in one of its own.
 
         Args:
             user: The owner of the device.
@@ -273,9 +292,7 @@ def _take(session: Session, user: str, device: str, through: str, turn: TurnReco
     if row is not None and row.through != through:
         return False
     if row is None or row.state == "not_started":
-        present, conversation = now(), turn.conversation
-        if not _may_join(session, user, conversation, through):
-            conversation = hashlib.sha256(f"{through} {conversation}".encode()).hexdigest()[:32]
+        present, conversation = now(), _recorded_as(session, user, turn.conversation, through)
         # A clock that is ahead must not put a turn after everything that is still to come.
         at = turn.at if turn.at <= present else _next_moment(session, user, conversation)
         values = {
@@ -333,16 +350,34 @@ def _size(*texts: str | None) -> int:
     return sum(len(text.encode()) for text in texts if text)
 
 
-def _may_join(session: Session, user: str, conversation: str, through: str | None) -> bool:
-    """Return whether a conversation is new, or was begun through this device; a person may join any."""
-    if through is None:
-        return True
+def _own(through: str) -> str:
+    return f"{through[:_OWN_CHARS]}."
+
+
+def _recorded_as(session: Session, user: str, conversation: str, through: str) -> str:
+    own, first = _own(through), _first_through(session, user, conversation)
+    if conversation.startswith(own) or first == [through]:
+        return conversation
+    if not first and _UNGUESSABLE.fullmatch(conversation):
+        return conversation
+    if len(conversation) > _NAME_CHARS:
+        conversation = hashlib.sha256(conversation.encode()).hexdigest()[:_NAME_CHARS]
+    return own + conversation
+
+
+def _may_join(session: Session, user: str, conversation: str, through: str) -> bool:
+    """Return whether a conversation is new, or was begun through this device."""
+    return _first_through(session, user, conversation) in ([], [through])
+
+
+def _first_through(session: Session, user: str, conversation: str) -> list[str | None]:
+    """Return the key of the device through which a conversation was begun; an empty list if it is new."""
     query = (
         select(TurnRow.through)
         .where(TurnRow.user == user, TurnRow.conversation == conversation)
         .order_by(col(TurnRow.at), col(TurnRow.turn))
     )
-    return all(first == through for first in session.exec(query.limit(1)))
+    return list(session.exec(query.limit(1)))
 
 
 def _unknown(conversation: str) -> NotFound:

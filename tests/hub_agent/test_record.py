@@ -23,7 +23,8 @@ from tests.hub_agent.skills import LampSkill
 from tests.proofs import proof_of
 
 ANN, BOB = "ann", "bob"
-KITCHEN, HALL = "key of kitchen", "key of hall"
+KITCHEN, HALL = "key_of_the_kitchen_pi", "key_of_the_hall_pi"
+C = "c" * 32
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -38,7 +39,7 @@ def record(store: Store) -> ConversationRecord:
     return ConversationRecord(store, instance="main")
 
 
-def asks(name: str, *, user: str = ANN, conversation: str = "c", through: str | None = None) -> Turn:
+def asks(name: str, *, user: str = ANN, conversation: str = C, through: str | None = None) -> Turn:
     request = ChatRequest(message=f"{name}?", turn=name, conversation=conversation)
     return Turn(request, user=user, through=through)
 
@@ -50,7 +51,7 @@ async def answered(record: ConversationRecord, turn: Turn) -> None:
     await record.end(turn)
 
 
-def offline(name: str, *, at: int = 0, conversation: str = "c", **more: Any) -> TurnRecord:
+def offline(name: str, *, at: int = 0, conversation: str = C, **more: Any) -> TurnRecord:
     """A turn that a device answered without the hub."""
     given: dict[str, Any] = {"question": f"{name}?", "answer": f"{name}!", "mode": "offline"}
     given |= {"state": "finished", "at": NOON + timedelta(seconds=at)} | more
@@ -62,7 +63,7 @@ async def push(record: ConversationRecord, *turns: TurnRecord, key: str = KITCHE
 
 
 async def shown(record: ConversationRecord, **more: Any) -> list[tuple[str, str | None]]:
-    turns = await record.turns(ANN, "c", **{"limit": 9, **more})
+    turns = await record.turns(ANN, C, **{"limit": 9, **more})
     return [(turn.question, turn.answer) for turn in turns]
 
 
@@ -80,7 +81,7 @@ async def test_pushed_turns_are_recorded_once_with_the_device_that_pushed(record
     turn = offline("a", device="somewhere", did=("devices.tv.Tv.off: done",), untrusted=True)
     for _ in range(2):
         assert await push(record, turn) == ["a"]
-    (recorded,) = await record.turns(ANN, "c", limit=9)
+    (recorded,) = await record.turns(ANN, C, limit=9)
     assert recorded == turn.model_copy(update={"device": "kitchen", "ended_at": turn.at, "origin": "device"})
 
 
@@ -97,7 +98,7 @@ async def test_turns_of_a_clock_that_is_ahead_keep_their_order_and_come_before_w
     await push(record, *(offline(name, at=0).model_copy(update={"at": ahead}) for name in ("b", "a")))
     await push(record, offline("c").model_copy(update={"at": ahead - timedelta(days=1)}))
     await answered(record, asks("d"))
-    turns = await record.turns(ANN, "c", limit=9)
+    turns = await record.turns(ANN, C, limit=9)
     assert [turn.turn for turn in turns] == ["b", "a", "c", "d"]
     assert max(turn.at for turn in turns) < datetime.now(UTC) + timedelta(minutes=1)
 
@@ -127,17 +128,17 @@ async def test_a_turn_that_was_taken_back_is_recorded_as_the_device_answered_it_
 async def test_of_a_turn_that_both_sides_have_the_better_answer_is_kept(
     record: ConversationRecord, at_hub: str | None, pushed: dict[str, Any], kept: tuple[str, str | None]
 ) -> None:
-    for order in ("hub-first", "push-first"):
+    for order in ("a" * 32, "b" * 32):
         turn = asks(order, conversation=order, through=KITCHEN)
         await record.begin(turn)
-        if order == "push-first":
+        if order[0] == "b":
             await push(record, offline(turn.id, conversation=order, **pushed))
         if at_hub is not None:
             turn.emit(TurnFinal(answer=at_hub, mode="online"))
         else:
             turn.state = "cancelled"
         await record.end(turn)
-        if order == "hub-first":
+        if order[0] == "a":
             await push(record, offline(turn.id, conversation=order, **pushed))
         (recorded,) = await record.turns(ANN, order, limit=9)
         assert (recorded.answer, recorded.mode) == kept
@@ -147,7 +148,7 @@ async def test_of_a_turn_that_both_sides_have_the_better_answer_is_kept(
 async def test_text_from_outside_at_either_side_counts_for_the_turn(record: ConversationRecord) -> None:
     await answered(record, asks("a", through=KITCHEN))
     await push(record, offline("a", untrusted=True))
-    (recorded,) = await record.turns(ANN, "c", limit=9)
+    (recorded,) = await record.turns(ANN, C, limit=9)
     assert recorded.untrusted
 
 
@@ -174,26 +175,38 @@ async def test_a_device_reads_and_joins_what_it_began_and_nothing_else(record: C
     await answered(record, asks("owner"))
     assert await shown(record, through=KITCHEN) == [("here?", "here!"), ("owner?", "owner!")]
     (known,) = await record.conversations(ANN, limit=9, through=KITCHEN)
-    assert (known.id, known.asked) == ("c", "here?")
+    assert (known.id, known.asked) == (C, "here?")
     with pytest.raises(NotFound):
         await record.begin(asks("hall", through=HALL))
     assert await record.conversations(ANN, limit=9, through=HALL) == []
     assert await shown(record, through=HALL) == []
-    assert [each.id for each in await record.conversations(ANN, limit=9)] == ["c", "d"]
+    assert [each.id for each in await record.conversations(ANN, limit=9)] == [C, "d"]
 
 
+@pytest.mark.parametrize("name", [C, "kitchen"])
 async def test_what_a_device_says_of_a_conversation_that_others_began_is_kept_apart(
+    record: ConversationRecord, name: str
+) -> None:
+    await answered(record, asks("person", conversation=name))
+    # However long ago it claims to have been there.
+    assert await push(record, offline("a", at=-9, conversation=name), offline("b", conversation=name))
+    assert [each.turn for each in await record.turns(ANN, name, limit=9)] == ["person"]
+    assert [each.turn for each in await record.turns(ANN, name, limit=9, through=KITCHEN)] == ["a", "b"]
+    assert [each.id for each in await record.conversations(ANN, limit=9, through=KITCHEN)] == [name]
+    recorded = await record.recorded_as(ANN, name, through=KITCHEN)
+    assert recorded != name
+    assert await record.recorded_as(ANN, recorded, through=KITCHEN) == recorded
+    assert await record.recorded_as(ANN, "x" * 64, through=KITCHEN) != "x" * 64
+
+
+async def test_a_device_is_in_no_conversation_before_the_person_who_names_it(
     record: ConversationRecord,
 ) -> None:
-    await answered(record, asks("person"))
-    # However long ago it claims to have been there.
-    assert await push(record, offline("a", at=-9), offline("b")) == ["a", "b"]
-    assert await shown(record) == [("person?", "person!")]
-    assert await shown(record, through=KITCHEN) == []
-    (apart,) = await record.conversations(ANN, limit=9, through=KITCHEN)
-    assert [each.turn for each in await record.turns(ANN, apart.id, limit=9)] == ["a", "b"]
-    assert await push(record, offline("c")) == ["c"]
-    assert [each.id for each in await record.conversations(ANN, limit=9, through=KITCHEN)] == [apart.id]
+    await push(record, offline("a", conversation="kitchen"))
+    await answered(record, asks("person", conversation="kitchen"))
+    assert [each.turn for each in await record.turns(ANN, "kitchen", limit=9)] == ["person"]
+    mine = await record.turns(ANN, "kitchen", limit=9, through=KITCHEN)
+    assert [each.turn for each in mine] == ["a"]
 
 
 async def test_a_deleted_conversation_stays_deleted_whatever_comes_again(record: ConversationRecord) -> None:
@@ -201,7 +214,7 @@ async def test_a_deleted_conversation_stays_deleted_whatever_comes_again(record:
     await push(record, offline("b"))
     running = asks("c", through=KITCHEN)
     await record.begin(running)
-    await record.delete(ANN, "c", through=KITCHEN)
+    await record.delete(ANN, C, through=KITCHEN)
     await record.end(running)
     assert await push(record, offline("b")) == ["b"]
     with pytest.raises(Conflict):
@@ -210,20 +223,20 @@ async def test_a_deleted_conversation_stays_deleted_whatever_comes_again(record:
     assert await shown(record) == []
     assert await record.conversations(ANN, limit=9) == []
     with pytest.raises(NotFound):
-        await record.delete(ANN, "c")
+        await record.delete(ANN, C)
 
 
 async def test_a_device_deletes_only_what_was_held_through_it_alone(record: ConversationRecord) -> None:
     await answered(record, asks("a", through=KITCHEN))
     with pytest.raises(NotFound):
-        await record.delete(ANN, "c", through=HALL)
+        await record.delete(ANN, C, through=HALL)
     with pytest.raises(NotFound):
-        await record.delete(BOB, "c")
+        await record.delete(BOB, C)
     await answered(record, asks("b"))
     with pytest.raises(Forbidden):
-        await record.delete(ANN, "c", through=KITCHEN)
+        await record.delete(ANN, C, through=KITCHEN)
     assert len(await shown(record)) == 2
-    await record.delete(ANN, "c")
+    await record.delete(ANN, C)
     assert await shown(record) == []
 
 
@@ -244,7 +257,7 @@ async def test_only_a_device_that_may_chat_hands_in_turns(home: Home) -> None:
         assert (answer.status_code, answer.json()) == (200, {"recorded": ["a"]})
         many = {"turns": body["turns"] * (MAX_PUSHED + 1)}
         assert (await kitchen.post("/api/turns", json=many)).status_code == 422
-        (shown,) = (await person.get("/api/conversations/c")).json()["exchanges"]
+        (shown,) = (await person.get(f"/api/conversations/{C}")).json()["exchanges"]
         assert (shown["question"], shown["mode"], shown["device"]) == ("a?", "offline", device.id)
 
 
@@ -252,10 +265,10 @@ async def test_a_conversation_is_deleted_over_http(home: Home) -> None:
     await home.device("Bedroom PC", LampSkill())
     bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
     async with home.client() as client, home.client(bob) as stranger:
-        await say(client, "turn on the lamp", conversation="c")
-        assert (await stranger.delete("/api/conversations/c")).status_code == 404
-        assert (await client.delete("/api/conversations/c")).status_code == 204
-        assert (await client.get("/api/conversations/c")).status_code == 404
+        await say(client, "turn on the lamp", conversation=C)
+        assert (await stranger.delete(f"/api/conversations/{C}")).status_code == 404
+        assert (await client.delete(f"/api/conversations/{C}")).status_code == 204
+        assert (await client.get(f"/api/conversations/{C}")).status_code == 404
 
 
 async def test_a_device_that_was_removed_and_joins_again_with_its_key_has_its_conversations(
@@ -263,7 +276,7 @@ async def test_a_device_that_was_removed_and_joins_again_with_its_key_has_its_co
 ) -> None:
     device = await home.device("Kitchen", LampSkill())
     async with home.client(device.token) as own:
-        await say(own, "turn on the lamp", conversation="c")
+        await say(own, "turn on the lamp", conversation=C)
     async with home.client() as client:
         await client.delete(f"/api/devices/{device.id}")
         added = (await client.post("/api/devices", json={"name": "Kitchen"})).json()
@@ -271,7 +284,7 @@ async def test_a_device_that_was_removed_and_joins_again_with_its_key_has_its_co
         joined = (await client.post("/api/devices/enrol", json=body, auth=proof_of(device.key))).json()
     assert joined["device"] != device.id
     async with home.client(joined["token"]) as again:
-        assert [each["id"] for each in (await again.get("/api/conversations")).json()] == ["c"]
+        assert [each["id"] for each in (await again.get("/api/conversations")).json()] == [C]
 
 
 async def test_a_device_has_so_much_recorded_in_a_day_and_others_go_on(store: Store) -> None:

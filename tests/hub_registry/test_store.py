@@ -10,7 +10,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from sqlmodel import select
 
 import hub_agent.tables  # noqa: F401  its tables are in the database, too
@@ -56,9 +56,20 @@ async def test_a_home_of_the_first_revision_is_migrated_when_it_is_opened(databa
         connection.exec_driver_sql(
             "INSERT INTO user VALUES ('ann', 'Ann', 'admin', NULL, NULL, '2026-01-01T00:00:00.000Z')"
         )
+        for turn, instance in (("asked", "main"), ("pushed", "")):
+            connection.exec_driver_sql(
+                "INSERT INTO turn (user, turn, agent, question, did, untrusted, state, instance, at)"
+                " VALUES ('ann', ?, '', '', '[]', 0, 'finished', ?, '2026-01-01T00:00:00.000Z')",
+                (turn, instance),
+            )
     engine.dispose()
     async with open_store(database) as store:
         assert [user.id for user in await Accounts(store).users()] == ["ann"]
+        origins = text("SELECT turn, origin FROM turn ORDER BY turn")
+        turns = await store.read(
+            lambda session: [tuple(row) for row in session.connection().execute(origins)]
+        )
+        assert turns == [("asked", "person"), ("pushed", "device")]
     assert differences(database) == []
 
 
