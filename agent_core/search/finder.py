@@ -257,6 +257,14 @@ class SkillFinder:
                 for _ in self._lead(skill, min(providers)):
                     pass
 
+    def silent(self) -> list[str]:
+        """Return the names of devices whose skills are left out because they were silent for too long."""
+        return [
+            entry.display_name
+            for entry in self.directory.entries()
+            if entry.skills and not entry.revoked and not self._is_searchable(entry)
+        ]
+
     def _is_searchable(self, entry: DeviceEntry) -> bool:
         if self._expiry is None or entry.revoked:
             return not entry.revoked

@@ -85,14 +85,17 @@ class Execution:
         function = self.method.function
         return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin: an ``async`` method in a task, any other in a thread."""
+    def start(self) -> None:
+        """Begin: an ``async`` method in a task, any other in a thread; both belong to who calls this.
+
+        No task group: one that does not let itself be stopped would keep it from ending.
+        """
         context = contextvars.copy_context()
         context.run(set_cancel_flag, self._flag)
+        loop = asyncio.get_running_loop()
         if self.is_async:
-            self._work = tasks.create_task(self._in_task(), name=self.path, context=context)
+            self._work = loop.create_task(self._in_task(), name=self.path, context=context)
         else:
-            loop = asyncio.get_running_loop()
             self._work = in_thread(lambda: context.run(self._in_thread, loop), name=self.path)
 
     @property

@@ -116,13 +116,11 @@ class SkillRunner:
         self.skills: dict[str, LoadedSkill] = {skill.name: skill for skill in skills}
         self.problems: list[LoadProblem] = []
         self._settings = settings or RunnerSettings()
-        self._tasks = asyncio.TaskGroup()
         self._gates: dict[str, _Gate] = {}
         self._threads = _Gate("this device", running=self._settings.max_threads, waiting=1_024)
         self._running: set[Execution] = set()
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
         for skill in list(self.skills.values()):
             await self._set_up(skill)
         return self
@@ -132,14 +130,12 @@ class SkillRunner:
     ) -> None:
         try:
             await self._stop_all()
-            # Without the error: it is the caller's own, and must not come back inside a group.
-            await self._tasks.__aexit__(None, None, None)
         finally:
             for skill in self.skills.values():
                 await self._close(skill)
 
     async def _stop_all(self) -> None:
-        """Stop what runs; a thread that does not stop in time is left, a coroutine is waited for."""
+        """Stop what runs, and leave behind what does not stop in time."""
         for execution in list(self._running):
             execution.stop()
         if running := [execution.work for execution in self._running]:
@@ -222,7 +218,7 @@ class SkillRunner:
             for gate in self._gates_of(execution, owner):
                 await gate.enter(deadline)
                 entered.append(gate)
-            execution.start(self._tasks)
+            execution.start()
         except BaseException:
             for gate in entered:
                 gate.leave()

@@ -4,13 +4,20 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from deploy.logs.terminal import visible
 from deploy.service.notify import ServiceManager
+
+_log = logging.getLogger(__name__)
+
+_STUCK_S: Final = 1.0
+"""How long tasks may take to end that are left when all is closed; skills have had their own time."""
 
 
 class Reporter:
@@ -103,8 +110,27 @@ def run_until_stopped(
         with contextlib.suppress(asyncio.CancelledError):
             async with informed.kept_informed():
                 await main
+        if await _stuck_tasks():
+            # The end of the event loop would wait for them without a limit.
+            sys.stdout.flush()
+            logging.shutdown()
+            os._exit(0)
 
     asyncio.run(run())
+
+
+async def _stuck_tasks() -> bool:
+    """Cancel the tasks that are left, and return whether one does not end: a skill may ignore it."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(left, timeout=_STUCK_S)
+    stuck = [task.get_name() for task in left if not task.done()]
+    if stuck:
+        _log.warning("ending although this still runs: %s", ", ".join(stuck))
+    return bool(stuck)
 
 
 @contextlib.contextmanager

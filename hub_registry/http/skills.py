@@ -65,17 +65,20 @@ class SearchBody(Body):
         results: Best first.
         more: How many further results there are.
         hint: How to see them; empty if there are none.
+        silent: Names of the devices whose skills are left out because they were silent for too long.
     """
 
     results: list[ResultBody]
     more: int
     hint: str
+    silent: list[str]
 
     @classmethod
-    def of(cls, page: SearchPage) -> "SearchBody":
+    def of(cls, page: SearchPage, silent: list[str]) -> "SearchBody":
         """Make it of a page of results."""
         hint = "search with other words, or describe one path" if page.more else ""
-        return cls(results=[ResultBody.of(found) for found in page.results], more=page.more, hint=hint)
+        results = [ResultBody.of(found) for found in page.results]
+        return cls(results=results, more=page.more, hint=hint, silent=silent)
 
 
 class ProvidersBody(Body):
@@ -117,12 +120,14 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def list_skills(request: Request) -> Response:
         await may_look(request)
-        return answer(SearchBody.of(await registry.search.find(max_bytes=_ALL_BYTES)))
+        return answer(
+            SearchBody.of(await registry.search.find(max_bytes=_ALL_BYTES), registry.search.silent())
+        )
 
     async def search_skills(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Search)
         found = await registry.search.find(query.q, current=bearer.device, limit=query.limit)
-        return answer(SearchBody.of(found))
+        return answer(SearchBody.of(found, registry.search.silent()))
 
     async def describe_skill(request: Request) -> Response:
         bearer, path = await may_look(request), read_query(request, _Describe).path

@@ -45,7 +45,7 @@ def hub() -> Iterator[str]:
                     ],
                 ),
                 "/api/devices/join": (200, [waiting]),
-                "/api/skills": (200, {"results": [{**skill, "more_devices": 0}], "more": 0}),
+                "/api/skills": (200, {"results": [{**skill, "more_devices": 0}], "more": 0, "silent": []}),
                 "/api/skills/describe": (200, {"path": "x", "text": f"first\n{EVIL}"}),
             }
             item = {"skill": "S", "method": "m", "before": "", "denied": False}

@@ -39,6 +39,27 @@ def test_all_of_a_home_ends_with_the_skill_that_runs_and_without_losing_its_answ
     assert "Traceback" not in house.log(pc.id)
 
 
+DEAF_SKILL = '''
+import asyncio
+from pathlib import Path
+
+from spoke import Skill
+
+
+class DeafSkill(Skill):
+    """Ignores that it is cancelled."""
+
+    async def listen(self) -> None:
+        """Never end."""
+        Path(__file__).with_name("begun").touch()
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+'''
+
+
 def test_a_skill_that_outlives_its_grace_is_left_behind_and_the_spoke_says_goodbye(
     house: House, journal: dict[str, str]
 ) -> None:
@@ -52,6 +73,16 @@ def test_a_skill_that_outlives_its_grace_is_left_behind_and_the_spoke_says_goodb
     assert "unknown" in out + err
     wait_for(lambda: house.state_of(pc) == "offline", what="the goodbye")
     assert pc.journal() == ["job begun"]
+
+
+def test_a_coroutine_that_ignores_its_cancellation_keeps_no_spoke_from_ending(house: House) -> None:
+    pc = house.add_spoke("Bedroom PC", {"deaf.py": DEAF_SKILL})
+    house.begin("call", pc.id, "DeafSkill.listen")
+    wait_for((pc.skills / "begun").exists, what="the call to begin")
+    house.send(pc.id, signal.SIGTERM)
+    assert house.processes[pc.id].wait(_SOON_S) == 0
+    wait_for(lambda: house.state_of(pc) == "offline", what="the goodbye")
+    assert "ending although this still runs: DeafSkill.listen" in house.log(pc.id)
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_skill(house: House, journal: dict[str, str]) -> None:

@@ -224,6 +224,7 @@ def test_an_offline_device_stays_in_the_search_until_its_skills_expire(home, sea
     home.directory.resolve("kitchen_radio").last_heartbeat = now() - timedelta(seconds=61)
     search.expire()
     assert search.search("volume").results == ()
+    assert search.silent() == ["Kitchen radio"]
 
 
 def test_skills_that_expired_come_back_with_a_sign_of_life(home, search):

@@ -31,8 +31,11 @@ def search(options: argparse.Namespace) -> None:
 def _print_skills(options: argparse.Namespace, path: str, *, empty: str) -> None:
     answer = hub_of(options).request("GET", path)
     Output(options.json).rows(answer["results"], _COLUMNS, empty=empty, shown=_shown)
-    if answer["more"] and not options.json:
+    # Notes go to standard error: a program reads the rows alone.
+    if answer["more"]:
         note(f"… and {answer['more']} more. Narrower words find fewer: 'strawberry skills search WORD …'.")
+    if answer["silent"]:
+        note(f"Left out, because they were not heard for long: {', '.join(answer['silent'])}.")
 
 
 def _shown(found: dict[str, Any]) -> dict[str, Any]:
