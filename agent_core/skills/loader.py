@@ -28,7 +28,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from agent_core.sentences.templates import sentence_problems
 from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
 from agent_core.skills.skill import FRAMEWORK_NAMES, HOOKS, Skill, SkillContext, attach, options_of
 from contracts.errors import ConfigError
@@ -134,10 +133,14 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             problems.append(LoadProblem(where, str(error).partition("\n")[0]))
         else:
             methods[name] = LoadedMethod(schema, function, options.concurrency)
-            problems += [
-                LoadProblem(where, f"the sentence {message}", "the method works, without that sentence")
-                for message in sentence_problems(schema.contract)
-            ]
+            if schema.contract.sentences:
+                # A spoke without sentences loads nothing that reads them.
+                from agent_core.sentences.templates import sentence_problems
+
+                problems += [
+                    LoadProblem(where, f"the sentence {message}", "the method works, without that sentence")
+                    for message in sentence_problems(schema.contract)
+                ]
     if not methods:
         reason = f" ({problems[0].message})" if problems else ""
         raise ConfigError(f"{owner.__name__} has no public method{reason}", hint="add a public method")
