@@ -212,7 +212,8 @@ def _with_skill(
                 entries = [e for e in entries if skill in e.skills and e.skills[skill].device_agnostic]
         case _:
             return []
-    return [(entry, entry.skills[skill]) for entry in entries if skill in entry.skills]
+    having = [(entry, entry.skills[skill]) for entry in entries if skill in entry.skills]
+    return sorted(having, key=lambda each: _nearness(each[0], each[1], current))
 
 
 def _keys(having: list[tuple[DeviceEntry, RegisteredSkill]]) -> tuple[str, ...]:
@@ -232,11 +233,15 @@ def _anywhere(directory: AnyDirectory, name: str, current: str | None) -> Target
         raise CallError(
             ErrorCode.UNKNOWN_SKILL, f"no device has {name[:200]}", hint=suggestion(name[:200], known)
         )
-    # What serves the whole home comes before what one device may have under the same name.
-    found = min(known[name], key=lambda each: (each.entry.id != current, not each.skill.device_agnostic))
+    found = min(known[name], key=lambda each: _nearness(each.entry, each.skill, current))
     if found.skill.device_agnostic:
         return on_any(directory, found.skill.name, found.method.name)
     return on_device(found)
+
+
+def _nearness(entry: DeviceEntry, skill: RegisteredSkill, current: str | None) -> tuple[bool, bool]:
+    """Order what several devices have: what serves the whole home comes before what one of them has."""
+    return entry.id != current, not skill.device_agnostic
 
 
 def _devices_with(directory: AnyDirectory, target: Target) -> tuple[str, ...]:

@@ -136,6 +136,7 @@ def test_a_further_provider_serves_the_home_only_when_the_owner_agrees(home, sea
 
     assert serving() == ["tv"]
     assert find_named(home.directory, "DoorSkill.unlock").device == "hub"
+    assert "path: devices.hub.DoorSkill" in describe(home.directory, "DoorSkill")
     said = search.match("unlock the door", language="en", current=None)
     assert isinstance(said, SentenceCall)
     assert said.target.device == "hub"
