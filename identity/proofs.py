@@ -10,6 +10,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any, Final
 
 import jwt
@@ -144,7 +145,7 @@ def _read(proof: str) -> tuple[PublicKey, _Claims]:
         jwk = header.get("jwk")
         if header.get("typ") != _TYPE or not isinstance(jwk, dict):
             raise refusal
-        key = PublicKey.from_jwk(jwk)
+        key = _key(jwk.get("kty"), jwk.get("crv"), jwk.get("x"))
         payload = jwt.decode(
             proof,
             key.for_tokens,
@@ -155,6 +156,12 @@ def _read(proof: str) -> tuple[PublicKey, _Claims]:
         return key, _Claims.model_validate(payload)
     except (jwt.PyJWTError, InvalidMessage, ValidationError, ValueError, TypeError):
         raise refusal from None
+
+
+@lru_cache(maxsize=1_000)
+def _key(kty: str, crv: str, x: str) -> PublicKey:
+    """Return a key, whose point is checked once: that takes longer than the signature."""
+    return PublicKey.from_jwk({"kty": kty, "crv": crv, "x": x})
 
 
 def _hash(token: str) -> str:
