@@ -42,10 +42,10 @@ class TokenBucket:
         """Whether there is none left at present."""
         return not self.has(1)
 
-    def reserve(self) -> float:
-        """Take one in advance and return the seconds to wait before it may be used; 0 if it was there."""
+    def reserve(self, amount: float = 1.0) -> float:
+        """Take an amount in advance; return the seconds to wait before it may be used, 0 if it was there."""
         self._fill()
-        self._level -= 1
+        self._level -= amount
         return max(0.0, -self._level / self._per_second)
 
     def _fill(self) -> None:

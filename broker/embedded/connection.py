@@ -123,21 +123,29 @@ class Connection(BrokerProtocolHandler):
 
     async def _read(self) -> None:
         while True:
+            handled = 0
             while (frame := self._frames.take()) is not None:
                 self._handle(frame)
                 if self.gone:
                     return
+                handled += 1
+                if handled == self.allowance.turn:
+                    await self._pace(handled)
+                    handled = 0
             if self.peer.waiting > self.allowance.outgoing_bytes:
                 # Answers to its own packets, of which there may be more than messages to it.
                 self._broker.drop(self, _does_not_read(self.allowance.outgoing_bytes))
                 return
-            # One busy client must not keep the others waiting.
-            await asyncio.sleep(0)
+            await self._pace(handled)
             data = await self.peer.read()
             if not data or self.gone:
                 return
             self.heard = self._loop.time()
             self._frames.feed(data)
+
+    async def _pace(self, packets: int) -> None:
+        """Let the others have their turn, and stop reading for a while where the principal sent too much."""
+        await asyncio.sleep(self.allowance.packets.reserve(packets))
 
     def _handle(self, frame: Frame) -> None:
         match frame.type:
@@ -208,7 +216,9 @@ class Connection(BrokerProtocolHandler):
         while True:
             self._wake.clear()
             for filter_, qos in list(self._fresh_filters.items()):
-                for topic in self._broker.retained(self, filter_):
+                for number, topic in enumerate(self._broker.retained(self, filter_)):
+                    if number % self.allowance.turn == 0:
+                        await self._pace(self.allowance.turn)
                     await self._make_room()
                     # What was published meanwhile went out already: what is sent now is never older.
                     message = self._broker.retained_on(topic)

@@ -15,6 +15,7 @@ from contracts.rates import TokenBucket
 _log = logging.getLogger(__name__)
 
 _MIB = 1024 * 1024
+_UNBOUNDED = 1e12
 _REMEMBERED = 1_000
 """Kinds of refusals that are remembered as logged; beyond them a kind may be logged more often."""
 
@@ -35,6 +36,9 @@ class Limits:
         strangers: Sockets at once that have not logged in yet: half of a thousand spokes that all come back.
         messages_per_s: Sustained rate of messages of one principal that is not the hub: about a quarter of
             what one core forwards.
+        packets_per_s: Sustained rate of packets of any kind of one principal that is not the hub, and of
+            retained messages that it subscribes to; one that sends more is read more slowly.
+        turn: Packets of one connection that are handled before the others have their turn: a millisecond.
         burst_s: Seconds of that rate, in messages and bytes, that may come at once after a rest.
         bytes_per_s: Sustained rate of bytes of one principal, topics and payloads.
         retained_topics: Retained topics of one principal: 100 skills and 900 states.
@@ -56,6 +60,8 @@ class Limits:
     address_connections: int = 200
     strangers: int = 500
     messages_per_s: float = 5_000.0
+    packets_per_s: float = 40_000.0
+    turn: int = 100
     bytes_per_s: float = 8.0 * _MIB
     burst_s: float = 4.0
     retained_topics: int = 1_000
@@ -112,6 +118,8 @@ class Allowance:
     Attributes:
         messages: Messages that it may still publish at present.
         volume: Bytes that it may still publish at present.
+        packets: Packets that are still handled at once.
+        turn: Packets that are handled before others have their turn.
         connections: How many it has.
         outgoing_bytes: Bytes that may wait for each of them.
     """
@@ -119,8 +127,11 @@ class Allowance:
     def __init__(self, limits: Limits, principal: Principal) -> None:
         self.messages = _bucket(limits.messages_per_s, limits.burst_s)
         self.volume = _bucket(limits.bytes_per_s, limits.burst_s)
+        is_hub = principal.kind == "hub"
+        self.turn = limits.turn
+        self.packets = _bucket(_UNBOUNDED if is_hub else limits.packets_per_s, burst_s=1)
         self.connections = 0
-        self._shared = limits.hub_outgoing_bytes if principal.kind == "hub" else limits.outgoing_bytes
+        self._shared = limits.hub_outgoing_bytes if is_hub else limits.outgoing_bytes
         self._least = min(self._shared, limits.packet_bytes * 3 // 2)
         self.outgoing_bytes = self._shared
 

@@ -260,6 +260,21 @@ async def test_connections_of_one_login_share_what_may_wait_for_them(
     assert "it does not read: over 100000 bytes wait for it" in caplog.text
 
 
+async def test_a_login_that_floods_the_broker_with_packets_is_read_slowly_and_others_go_on(
+    tmp_path: Path,
+) -> None:
+    async with embedded_house(tmp_path, limits=Limits(packets_per_s=100)) as house:
+        flood = [await house.socket("watcher", "client", client_id=f"watcher-{n}") for n in range(5)]
+        for each in flood:
+            each.send(10_000 * packet(12, b""))
+        device = await house.socket("pc")
+        for number in range(50):
+            device.send(publish_packet("devices/pc/status", b"", packet_id=number + 1))
+            await device.receive(4)
+        # What is read by now, of 100,000 bytes, took a second for each 200.
+        assert sum(len(each.reader._buffer) for each in flood) < 50_000  # type: ignore[attr-defined]
+
+
 async def test_topics_count_to_what_a_device_retains_and_sends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -218,7 +218,8 @@ async def test_who_does_not_read_is_disconnected(tmp_path: Path, way: Way) -> No
 
 
 async def test_who_asks_without_end_and_reads_no_answer_is_disconnected(tmp_path: Path, way: Way) -> None:
-    async with open_place(tmp_path, way, limits=Limits(outgoing_bytes=20_000)) as place:
+    limits = Limits(outgoing_bytes=20_000, packets_per_s=1_000_000_000, turn=100_000)
+    async with open_place(tmp_path, way, limits=limits) as place:
         hub = await place.client("main", "hub")
         await hub.subscribe(STATUS)
         wire = await place.log_in("pc", will=(STATUS, b"gone"))
