@@ -1,6 +1,7 @@
 """A device that has joined like any other, and from then on says what a test wants it to say."""
 
 import hashlib
+import json
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -86,21 +87,33 @@ class HostileDevice:
     Attributes:
         epoch: Of its last status: each begins a start of its own, so that none is an old one.
         listed: What its manifest names: the payload of each registration.
+        reply: What it answers to each call, apart from what makes it an answer to that call.
     """
 
     credentials: Credentials
     epoch: int = 0
     listed: dict[str, bytes] = field(default_factory=dict, repr=False)
+    reply: bytes = b""
 
     def __post_init__(self) -> None:
         mine = self.credentials
         self.id, self.seal = mine.id, Seal(mine.hub_id, mine.key)
         password = bus_password(mine.hub_id, mine.id, mine.key, mine.bus_token)
-        self.bus = Bus(mine.broker_url, mine.id, password, filters=("hub/+/status",))
+        calls = topics.CALL.filter(device=mine.id)
+        self.bus = Bus(mine.broker_url, mine.id, password, filters=("hub/+/status", calls))
 
     def __enter__(self) -> Self:
         self.bus.__enter__()
+        self.bus._client.on_message = self._answer
         return self
+
+    def _answer(self, client: Any, _: object, message: Any) -> None:
+        if topics.CALL.match(message.topic) and self.reply:
+            call = json.loads(message.payload)
+            topic = topics.RESULT.build(device=self.id, instance=call["instance"], call=call["id"])
+            own = f'{{"id":"{call["id"]}","epoch":{call["epoch"]},'.encode()
+            # The later one of two fields of the same name counts: these are the call's unless it has its own.
+            client.publish(topic, self.seal.sign(topic, own + self.reply[1:]), qos=1)
 
     def __exit__(self, *_: object) -> None:
         self.bus.__exit__()

@@ -120,7 +120,14 @@ def _parameters(fields: dict[str, Document]) -> Document:
     return {"type": "object", "properties": fields, "additionalProperties": False}
 
 
+def _hidden(reference: str, pattern: str) -> Document:
+    """Make a schema that leads to a pattern, from somewhere."""
+    found = {"type": "string", "pattern": pattern}
+    return _parameters({"a": {"$ref": reference}}) | {"$defs": {"a": found, "b": found}, "examples": [found]}
+
+
 SCHEMAS: Final[SearchStrategy[Document]] = st.one_of(
+    st.builds(_hidden, REFERENCES, PATTERNS),
     st.recursive(
         st.booleans() | st.just({}) | _TYPES.map(lambda kind: {"type": kind}), _nested, max_leaves=5
     ),
