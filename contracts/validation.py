@@ -17,7 +17,8 @@ _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|D
 _FIRST: Final = ("extra_forbidden", "missing")
 """A misspelt name is both an unknown and a missing one; the unknown one shows the mistake."""
 
-_PERHAPS_NO_NUMBER: Final = re.compile(rb"NaN|Infinity|\d[eE]\+?0*[1-9]\d\d|\d{309}")
+_SHAPE: Final = bytes.maketrans(b"123456789E", b"000000000e")
+_PERHAPS_TOO_LARGE: Final = (b"0e000", b"0e+000", b"0" * 309)
 
 
 def check_numbers(payload: bytes) -> None:
@@ -26,7 +27,9 @@ def check_numbers(payload: bytes) -> None:
     Raises:
         ValueError: One is not.
     """
-    if _PERHAPS_NO_NUMBER.search(payload):
+    # Regular expressions take a hundred times as long for this.
+    shape = payload.translate(_SHAPE)
+    if b"NaN" in payload or b"Infinity" in payload or any(each in shape for each in _PERHAPS_TOO_LARGE):
         json.loads(payload, parse_constant=_no_number, parse_float=_finite)
 
 

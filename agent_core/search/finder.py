@@ -134,6 +134,11 @@ class SkillFinder:
                 self._note(entry.id)
         self.sync()
 
+    @property
+    def waiting(self) -> int:
+        """How many devices are not fully indexed yet."""
+        return len(self._changed.keys() | self._updates.keys())
+
     def sync(self) -> str | None:
         """Bring both indexes up to the directory, for a slice of time.
 
@@ -143,7 +148,7 @@ class SkillFinder:
             The device at which the time was over, None when all is done.
         """
         is_changed = bool(self._changed or self._updates)
-        until = math.inf if self._slice_s is None else time.thread_time() + self._slice_s
+        until = math.inf if self._slice_s is None else time.monotonic() + self._slice_s
         while self._changed or self._updates:
             for device in self._changed:
                 # What is being indexed may be out of date; it begins again and keeps what still holds.
@@ -164,13 +169,13 @@ class SkillFinder:
         update = self._updates.pop(device)
         try:
             for _ in update:
-                if time.thread_time() >= until:
+                if time.monotonic() >= until:
                     self._updates[device] = update
                     return True
         except Exception:  # noqa: BLE001
             # One device's skills may be missing from the search; those of the others must not be.
             _log.exception("indexing the skills of %s failed", device)
-        return time.thread_time() >= until and bool(self._updates)
+        return bool(self._updates) and time.monotonic() >= until
 
     def _update(self, device: str) -> Iterator[None]:
         """Index what is new of a device, one method in each step."""

@@ -235,8 +235,8 @@ class RegistryService:
             await self._indexing.wait()
             self._indexing.clear()
             while self._registry.search.sync() is not None:  # noqa: ASYNC110 - each call does a part
-                # As long again for everything else.
-                await asyncio.sleep(INDEX_SLICE_S)
+                # A single device with very many skills leaves as much time to everything else.
+                await asyncio.sleep(0 if self._registry.search.waiting > 1 else INDEX_SLICE_S)
 
     async def _expire(self) -> None:
         self._ingest.expire()

@@ -18,7 +18,7 @@ from contracts.rates import Clock, TokenBucket, complaint_limit
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, State
-from hub_registry.devices.registrations import read_registration
+from hub_registry.devices.registrations import parse_registration
 from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import unseal
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 _LARGE: Final = 16 * 1024
 """Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
+
+_SLICE_S: Final = 0.005
+"""How long reading may keep the event loop at a stretch."""
 
 OnPresence = Callable[[PresenceChange], None]
 
@@ -42,6 +45,7 @@ class _Payload:
     skill: str
     digest: str
     content: bytes
+    document: bytes
 
 
 @dataclass(eq=False)
@@ -123,7 +127,11 @@ class Ingest:
 
     async def settle(self) -> None:
         """Read the registrations that have arrived."""
+        until = time.monotonic() + _SLICE_S
         while self._unread:
+            if time.monotonic() >= until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + _SLICE_S
             device = next(iter(self._unread))
             del self._unread[device]
             sender = self._senders.get(device)
@@ -273,8 +281,8 @@ class Ingest:
         known = entry.skills.get(name)
         if known is not None and known.digest == digest:
             return
-        unseal(self._hub_id, message.topic, message.payload, sender.key)
-        payload = _Payload(name, digest, message.payload)
+        document = unseal(self._hub_id, message.topic, message.payload, sender.key)
+        payload = _Payload(name, digest, message.payload, document)
         if entry.listed is not None and entry.listed.get(name) == digest:
             self._queue(entry, sender, payload)
             return
@@ -297,7 +305,12 @@ class Ingest:
     async def _read(self, device: str, sender: _Sender, payload: _Payload) -> None:
         topic = topics.SKILL.build(device=device, skill=payload.skill)
         try:
-            skill = await self._parsed(device, sender, payload)
+            read = partial(parse_registration, payload.document, payload.content, skill=payload.skill)
+            if len(payload.content) > _LARGE:
+                skill = await asyncio.to_thread(read)
+            else:
+                # A thread would take longer to begin than this takes to read.
+                skill = read()
             entry = self._directory.get(device)
             if entry is None or self._senders.get(device) is not sender:
                 return  # it was removed or has another key
@@ -307,21 +320,6 @@ class Ingest:
             self.complain(device, topic, error.message)
         except Exception as error:  # noqa: BLE001
             self._complain_of_bug(device, topic, error)
-
-    async def _parsed(self, device: str, sender: _Sender, payload: _Payload) -> RegisteredSkill:
-        read = partial(
-            read_registration,
-            payload.content,
-            hub_id=self._hub_id,
-            device=device,
-            skill=payload.skill,
-            key=sender.key,
-        )
-        if len(payload.content) > _LARGE:
-            return await asyncio.to_thread(read)
-        # A thread would take longer to begin than this takes to read.
-        await asyncio.sleep(0)
-        return read()
 
     def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
         others = [other for other in entry.skills.values() if other.name != skill.name]

@@ -24,6 +24,19 @@ def read_registration(
         InvalidMessage: If it is not signed by this key for this device and skill, or malformed.
     """
     document = unseal(hub_id, topics.SKILL.build(device=device, skill=skill), payload, key)
+    return parse_registration(document, payload, skill=skill)
+
+
+def parse_registration(document: bytes, payload: bytes, *, skill: str) -> RegisteredSkill:
+    """Parse a registration whose signature was checked.
+
+    Args:
+        document: The payload without its signature.
+        skill: Name of the class, as the topic gives it.
+
+    Raises:
+        InvalidMessage: If it is malformed, or for another skill.
+    """
     registration = topics.SKILL.parse(document)
     if registration.skill != skill:
         raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {skill!r}")
