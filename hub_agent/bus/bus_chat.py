@@ -251,7 +251,8 @@ class BusChat:
                 await replies.send(event)
 
     async def _empty(self, topic: str) -> None:
-        with suppress(Disconnected):
+        # A name that no topic may have cannot be published on.
+        with suppress(Disconnected, ValueError):
             await self._link.publish(topic, b"", retain=True)
 
     def _refuse(self, principal: str, id_: str, error: StrawberryError) -> None:

@@ -227,6 +227,9 @@ class RegistryService:
                 await self._registry.directory.approvals.flush(self._registry.store)
             except StorageError as error:
                 _log.error("approvals could not be written, it is tried again: %s", error)
+            except Exception:  # noqa: BLE001
+                # Something in the rows, which come from devices; the registry goes on, as the journal does.
+                _log.exception("approvals could not be written")
             await self._registry.journal.flush()
             self._indexing.set()
 
