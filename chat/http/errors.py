@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from contracts.errors import (
@@ -30,6 +30,9 @@ from contracts.errors import (
 )
 
 _log = logging.getLogger(__name__)
+
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's number for it; only logs show it."""
 
 _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
     (StaleProof, 401, "stale_proof"),
@@ -118,9 +121,15 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     return error_response(request.url.path, 500, "internal", "this request failed; the log says more")
 
 
+async def _left(request: Request, error: Exception) -> Response:
+    """Answer a client that disconnected while it sent its request; nothing failed here."""
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]] = {
     StrawberryError: _expected,
     HTTPException: _refused,
+    ClientDisconnect: _left,
     Exception: _unexpected,
 }
 """``exception_handlers`` of an application that answers every error in this shape."""

@@ -10,10 +10,9 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chat.http.errors import CLIENT_CLOSED_REQUEST
 from contracts.errors import Unauthorized
 
-CLIENT_CLOSED_REQUEST: Final = 499
-"""nginx's number for it; only logs show it."""
 _WATCH_S: Final = 0.05
 """Answers that come sooner need no task that looks whether the client has left."""
 
