@@ -23,7 +23,7 @@ from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
 
-INDEX_SLICE_S: Final = 0.005
+INDEX_SLICE_S: Final = 0.02
 """How long the event loop may be busy with indexing at a stretch."""
 
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _LARGE: Final = 16 * 1024
 """Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
 
-_SLICE_S: Final = 0.005
+_SLICE_S: Final = 0.02
 """How long reading may keep the event loop at a stretch."""
 
 OnPresence = Callable[[PresenceChange], None]
