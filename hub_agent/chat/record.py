@@ -12,8 +12,9 @@ asked here.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, cast
 
 from sqlalchemy import func
@@ -33,6 +34,8 @@ _TOMBSTONE_AGE: Final = timedelta(days=1)
 
 _CANCELS: Final = 60
 """Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
+_AT_ONCE: Final = 10
+"""Turns of a push that are recorded in one transaction: what others record waits for it, some 10 ms."""
 _OWN_CHARS: Final = 16
 """Of a device's key, in front of the names of its conversations."""
 _NAME_CHARS: Final = 64 - _OWN_CHARS - 1
@@ -269,17 +272,20 @@ class ConversationRecord:
             Ids of the turns that are recorded now; the others came from other clients.
 
         Raises:
-            TooManyRequests: If the device hands in too much in a day; nothing is recorded then.
+            TooManyRequests: If the device hands in too much in a day; the first of the turns may be recorded.
         """
-        turns = list(pushed)
+        turns, recorded = list(pushed), []
 
-        def work(session: Session) -> list[str]:
-            new = [turn for turn in turns if _adds(session.get(TurnRow, (user, turn.turn)), turn)]
+        def work(session: Session, some: Sequence[TurnRecord]) -> list[str]:
+            new = [turn for turn in some if _adds(session.get(TurnRow, (user, turn.turn)), turn)]
             size = sum(_size(turn.question, turn.answer, *turn.did) for turn in new)
             self._volume.spend(through, rows=len(new), size=size)
-            return [turn.turn for turn in turns if _take(session, user, device, through, turn)]
+            return [turn.turn for turn in some if _take(session, user, device, through, turn)]
 
-        return await self._store.write(work)
+        for start in range(0, len(turns), _AT_ONCE):
+            some = turns[start : start + _AT_ONCE]
+            recorded += await self._store.write(partial(work, some=some))
+        return recorded
 
 
 def _adds(row: TurnRow | None, turn: TurnRecord) -> bool:
