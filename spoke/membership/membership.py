@@ -222,7 +222,7 @@ class Membership:
                 token=token.get_secret_value(),
                 hub_id=enrolment.hub_id,
                 client_id=enrolment.device,
-                now=self._clock.now(),
+                now=self._clock.present(),
             )
         )
 

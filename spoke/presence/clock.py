@@ -21,7 +21,8 @@ Calls are allowed 5 s of skew; the rest of that is left to the hub."""
 class HubClock(EpochClock):
     """The hub's time, from the ``Date`` of its first HTTP answer.
 
-    Later answers are ignored: a clock that could be moved might let an expired call run.
+    Later answers are ignored: a clock that could be moved might let an expired call run. Only `present`
+    follows them.
 
     Attributes:
         measured: Whether an answer has arrived.
@@ -31,10 +32,15 @@ class HubClock(EpochClock):
         super().__init__()
         self.measured = False
         self._ahead = 0.0
+        self._present_ahead = 0.0
 
     def now(self) -> float:
         """Return the seconds since 1970 by the hub's clock."""
         return super().now() + self._ahead
+
+    def present(self) -> float:
+        """Return the same by the last answer, for proofs: a suspension or a clock that is set changes it."""
+        return time.time() + self._present_ahead
 
     def set_ahead(self, ahead_s: float | None) -> float:
         """Set how far the hub's clock is ahead of this machine's.
@@ -45,11 +51,13 @@ class HubClock(EpochClock):
         Returns:
             The correction in seconds that this call applied; 0 for none.
         """
-        if ahead_s is None or self.measured:
+        if ahead_s is None:
+            return 0.0
+        self._present_ahead = ahead_s if abs(ahead_s) > _TOLERANCE_S else 0.0
+        if self.measured:
             return 0.0
         self.measured = True
-        if abs(ahead_s) > _TOLERANCE_S:
-            self._ahead = ahead_s
+        self._ahead = self._present_ahead
         return self._ahead
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import time
 from datetime import timedelta
 
 import pytest
 
+from bus.rpc import EpochClock
 from contracts import topics
 from contracts.errors import ConfigError
 from contracts.presence import Heartbeat, HubStatus
@@ -124,6 +126,18 @@ async def test_a_late_will_is_answered_with_a_new_connection(
         assert (status.epoch, status.connection) == (spoke.epoch, first.connection + 1)
         assert await bus.retained(STATUS) == bus.payloads(STATUS)[-1]
         assert await bus.call("write", "still here") == "wrote still here"
+
+
+@pytest.mark.parametrize("broker_url", ["embedded"], indirect=True)
+async def test_a_machine_that_was_suspended_logs_in_again(
+    hub: StandInHub, bus: BusSide, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        # While a machine is suspended, its monotonic clock stands still.
+        monkeypatch.setattr(EpochClock, "now", lambda _: time.time() - 3_600)
+        await bus.link.publish(STATUS, b"{}", retain=True)
+        await bus.online(2)
 
 
 @pytest.mark.parametrize("false", [b"", b"{}", b'{"v":1,"kind":"status","state":"offline"}'])
