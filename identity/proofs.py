@@ -78,7 +78,7 @@ class ProofCheck:
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._oldest = clock() - _BEFORE_START_S
+        self._started = time.monotonic()
         self._used: dict[str, dict[str, float]] = {}
 
     def possessed(self, proof: str, *, method: str, is_target: Callable[[str], bool]) -> PublicKey:
@@ -122,7 +122,9 @@ class ProofCheck:
                 f"the proof is for {claims.htm[:16]!r} {claims.htu[:100]!r}",
                 hint="Behind a proxy, base_path must be the path that the proxy adds.",
             )
-        if abs(claims.iat - self._clock()) > WINDOW_S or claims.iat < self._oldest:
+        # Not by the time of the start, or a clock that is set back later would keep every device out.
+        since_start = time.monotonic() - self._started + _BEFORE_START_S
+        if not -WINDOW_S <= self._clock() - claims.iat <= min(WINDOW_S, since_start):
             raise StaleProof("the time of the proof is not now", hint="Take the time from 'Date'; try again.")
         return key, claims
 

@@ -1,0 +1,26 @@
+"""The time in a proof of possession."""
+
+import pytest
+
+from contracts.errors import StaleProof
+from identity.keys import KeyPair
+from identity.proofs import ProofCheck, login_password
+
+START = 1_800_000_000.0
+
+
+@pytest.mark.parametrize("set_back_s", [0, 3_600])
+def test_only_proofs_since_the_start_are_good_also_when_the_clock_is_set_back(set_back_s):
+    key, now = KeyPair.generate(), START
+    check = ProofCheck(clock=lambda: now)
+    now -= set_back_s
+
+    def log_in(at: float) -> None:
+        password = login_password(key, token="token", hub_id="home", client_id="pc", now=at)
+        proof = password.partition("~")[2]
+        check.check_login(proof, hub_id="home", client_id="pc", token="token", key_id=key.kid)
+
+    log_in(now)
+    for other in (now - 30, now + 90):
+        with pytest.raises(StaleProof):
+            log_in(other)
