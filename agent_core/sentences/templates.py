@@ -109,6 +109,8 @@ def compile_template(text: str, method: Method) -> Template:
         raise BadTemplate(f"{text!r} has more than one empty alternative in the same brackets")
     properties = method.parameters.get("properties", {})
     slots = {reference.slot_name for reference in references}
+    if slots != _slots(text):
+        raise BadTemplate(f"{text!r} has a brace in a slot or in its words")
     unknown = sorted(slots - set(properties))
     if unknown:
         raise BadTemplate(f"{text!r}: {', '.join(unknown)} is no parameter of {method.signature}")
@@ -147,8 +149,12 @@ def sentence_problems(method: Method) -> list[str]:
 def has_free_text(text: str, method: Method) -> bool:
     """Return whether a template has a slot for any words, and not only for numbers or listed values."""
     properties = method.parameters.get("properties", {})
-    slots = (slot.partition(":")[2] or slot for slot in _SLOT.findall(text))
-    return not all(_is_closed(properties.get(slot), method.parameters, 0) for slot in slots)
+    return not all(_is_closed(properties.get(slot), method.parameters, 0) for slot in _slots(text))
+
+
+def _slots(text: str) -> set[str]:
+    """Return the slots of a template without parsing it; `compile_template` refuses any other reading."""
+    return {slot.partition(":")[2] or slot for slot in _SLOT.findall(text)}
 
 
 def _is_closed(schema: Json, root: dict[str, Json], depth: int) -> bool:

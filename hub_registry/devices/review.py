@@ -164,8 +164,9 @@ def review(
         doc = ""
     role = known.role
     if agnostic and role not in ("first", "approved"):
-        if provided:
-            items.append(Item("provider", skill.name, "", "", f"serves devices.hub.{skill.name}"))
+        item = Item("provider", skill.name, "", "", f"serves devices.hub.{skill.name}")
+        if provided or item.digest in known.denied:
+            items.append(item)
             agnostic = False
             own.update(text for method in methods for texts in method.sentences.values() for text in texts)
         else:
@@ -256,9 +257,9 @@ def _is_plain(signature: str) -> bool:
         and ast.dump(function.body[0]) == "Expr(value=Constant(value=Ellipsis))"
         and len(function.body) == 1
         and all(
-            _WORD.fullmatch(node.value) is not None
+            isinstance(node.value, str) and _WORD.fullmatch(node.value) is not None
             for node in ast.walk(function)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
         )
     )
 
