@@ -80,7 +80,7 @@ class FrameBuffer:
             length |= (byte & 0x7F) << (7 * (position - 1))
             if byte < 0x80:
                 if length > self.limit:
-                    raise MalformedPacket(f"a packet of {length} bytes is over the limit of {self.limit}")
+                    raise MalformedPacket(f"a packet is over the limit of {self.limit} bytes")
                 return position + 1, position + 1 + length
         raise MalformedPacket("the length of a packet has more than four bytes")
 

@@ -101,7 +101,7 @@ class StrictBroker(Broker):
             if connection is not None:
                 await connection.run()
         except MalformedPacket as error:
-            self.refusals.report(connection.name if connection else peer.address, error.message)
+            self.refusals.report(connection.name if connection else peer.host, error.message)
         except Exception:  # noqa: BLE001 - a fault in serving one client must not end the broker for all
             _log.exception("serving %s failed", connection.name if connection else peer.address)
         finally:

@@ -305,6 +305,18 @@ async def test_the_first_packet_may_not_be_large(house: House) -> None:
     assert await stranger.ended()
 
 
+async def test_strangers_fill_no_log_however_often_they_come(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    for length in range(1, 6):
+        stranger = await house.open()
+        stranger.send(b"\x10\xff\xff\xff" + bytes((length,)))
+        assert await stranger.ended()
+    assert [record.getMessage() for record in caplog.records if "refused" in record.getMessage()] == [
+        "refused 127.0.0.1: a packet is over the limit of 131072 bytes"
+    ]
+
+
 async def test_a_connection_has_only_so_many_subscriptions(tmp_path: Path) -> None:
     async with embedded_house(tmp_path, limits=Limits(subscriptions=2)) as house:
         hub = await house.client("main", "hub")
