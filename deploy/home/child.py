@@ -87,9 +87,12 @@ async def start_child(home: Home, *words: str, what: str, stop_s: float) -> Asyn
         stop_s: How long it may take to end in its own order.
     """
     debug = ["--debug"] if logging.getLogger().isEnabledFor(logging.DEBUG) else []
+    environment = {**os.environ, "STRAWBERRY_HOME": str(home.directory)}
+    # For commands of the owner; skills run in the spoke, and could read it there.
+    environment.pop("STRAWBERRY_TOKEN", None)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "deploy.cli.main", *words, "--with-parent", *debug),
-        env={**os.environ, "STRAWBERRY_HOME": str(home.directory)},
+        env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         # Ctrl-C goes to this process only, which stops the child in its own order.
