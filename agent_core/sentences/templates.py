@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, chain
 from typing import Final
 
@@ -146,10 +147,23 @@ def sentence_problems(method: Method) -> list[str]:
     return problems
 
 
-def has_free_text(text: str, method: Method) -> bool:
-    """Return whether a template has a slot for any words, and not only for numbers or listed values."""
+def free_sentences(method: Method) -> list[tuple[str, str]]:
+    """Return the templates that have a slot for any words, and not only for numbers or listed values.
+
+    Each comes with its language.
+    """
     properties = method.parameters.get("properties", {})
-    return not all(_is_closed(properties.get(slot), method.parameters, 0) for slot in _slots(text))
+
+    @cache
+    def is_closed(slot: str) -> bool:
+        return _is_closed(properties.get(slot), method.parameters, 0)
+
+    return [
+        (language, text)
+        for language, texts in method.sentences.items()
+        for text in texts
+        if not all(map(is_closed, _slots(text)))
+    ]
 
 
 def _slots(text: str) -> set[str]:

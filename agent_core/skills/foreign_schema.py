@@ -30,6 +30,9 @@ _MAX_DEPTH: Final = 64
 """Sub-schemas inside each other; pydantic's own for nested models stay below ten."""
 
 
+_LONGEST_PATH: Final = 200
+"""Characters of the place of a text within a schema that are shown to the owner."""
+
 _WORD: Final = re.compile(r"[\w.+#%-]{0,32}")
 """What is short and has no blank cannot hold an instruction to a model."""
 _DEFINITION: Final = re.compile(r"#/\$defs/[^/~%]+$")
@@ -221,7 +224,8 @@ def without_text(schema: Json, removed: list[str], path: str = "") -> Any:
         return schema
     bare: dict[str, Json] = {}
     for key, value in schema.items():
-        place = f"{path}.{key}" if path else key
+        # Each line has a path: long names must not multiply.
+        place = f"{path}.{key}"[-_LONGEST_PATH:]
         if key in _OF_NAMES:
             bare[key] = {
                 name: without_text(child, removed, f"{place}.{name}")

@@ -1,6 +1,7 @@
 """Registrations: one skill of one device, read from the bytes that the device signed."""
 
 import hashlib
+from typing import Final
 
 from agent_core.search.directory import RegisteredSkill
 from contracts import topics
@@ -8,6 +9,9 @@ from contracts.errors import InvalidMessage
 from contracts.names import HUB_SKILLS
 from identity.envelope import unseal
 from identity.keys import PublicKey
+
+_MAX_SENTENCES: Final = 2_000
+"""Sentences of one skill: each is reviewed on the event loop. Some hundreds of a device are ever used."""
 
 
 def read_registration(
@@ -42,4 +46,7 @@ def parse_registration(document: bytes, payload: bytes, *, skill: str) -> Regist
         raise InvalidMessage(f"it registers {registration.skill!r} on the topic of {skill!r}")
     if skill in HUB_SKILLS:
         raise InvalidMessage(f"the name {skill} is reserved for the hub's own skill")
+    sentences = sum(len(texts) for method in registration.methods for texts in method.sentences.values())
+    if sentences > _MAX_SENTENCES:
+        raise InvalidMessage(f"{sentences} sentences are more than the {_MAX_SENTENCES} allowed")
     return RegisteredSkill.of(registration, hashlib.sha256(payload).hexdigest(), payload)

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
-from agent_core.sentences.templates import has_free_text
+from agent_core.sentences.templates import free_sentences
 from agent_core.skills.foreign_schema import without_text
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Part
@@ -231,9 +231,7 @@ def _ranked(skill: RegisteredSkill, known: Known, *, trusted: bool) -> Registere
 def _free_sentences(skill: str, method: Method) -> list[tuple[str, Item]]:
     return [
         (sentence, Item("sentence", skill, method.name, "", f"{language}: {sentence}"))
-        for language, sentences in method.sentences.items()
-        for sentence in sentences
-        if has_free_text(sentence, method)
+        for language, sentence in free_sentences(method)
     ]
 
 

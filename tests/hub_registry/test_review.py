@@ -8,11 +8,14 @@ from sqlmodel import select
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.finder import SkillFinder
 from agent_core.search.targets import describe, find_named, find_target
+from agent_core.sentences import templates
 from agent_core.sentences.index import SentenceCall
-from contracts.errors import Conflict
+from agent_core.skills.foreign_schema import without_text
+from contracts.errors import Conflict, InvalidMessage
 from contracts.presence import DeviceStatus
 from contracts.registration import Method, MethodFlags, Registration
-from hub_registry.devices.registrations import read_registration
+from contracts.wire import Json
+from hub_registry.devices.registrations import parse_registration, read_registration
 from hub_registry.devices.review import digest_of
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
@@ -108,6 +111,22 @@ def test_a_sentence_with_free_text_is_the_device_s_own_until_it_is_approved(home
     assert search.examples("en") == []
     approve(home)
     assert isinstance(said("tell me my mother's secret", "tv"), SentenceCall)
+
+
+def test_a_skill_with_more_sentences_than_are_ever_used_is_refused():
+    many = skill(sentences={f"l{number}": ["unlock the door {level}"] * 200 for number in range(11)})
+    document = many.registration.model_dump_json().encode()
+    with pytest.raises(InvalidMessage, match="2200 sentences"):
+        parse_registration(document, document, skill="DoorSkill")
+
+
+def test_the_slots_of_a_method_are_judged_once_for_all_its_sentences(monkeypatch):
+    judged = []
+    judge = templates._is_closed
+    monkeypatch.setattr(templates, "_is_closed", lambda *given: judged.append(given) or judge(*given))
+    method = skill(sentences={"en": ["unlock the door {level}"] * 200}).registration.methods[0]
+    assert templates.free_sentences(method) == []
+    assert len(judged) == 1
 
 
 def test_numbers_and_listed_values_are_no_free_text(home, search):
@@ -296,3 +315,13 @@ async def test_decisions_outlive_a_restart_and_end_with_the_device(tmp_path, hub
         assert registry.directory.get(spoke.device).skills["DoorSkill"].registration == loose
         await registry.remove_device(spoke.device)
         assert await registry.store.read(lambda session: session.exec(select(ApprovalRow)).all()) == []
+
+
+def test_what_is_left_out_of_a_deep_schema_is_no_longer_than_it_was():
+    schema: Json = {f"note{number}": 1 for number in range(5_000)}
+    for _ in range(30):
+        schema = {"properties": {"a" * 32: schema}}
+    removed: list[str] = []
+    without_text(schema, removed)
+    assert len(removed) == 5_000
+    assert max(map(len, removed)) <= 210
