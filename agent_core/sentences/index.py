@@ -30,8 +30,9 @@ _DEVICE_LEAD_WORDS: Final = 2
 _MAX_NAMED: Final = 6
 """Choices that a person can keep in mind."""
 
-_MAX_COMPILED: Final = 20_000
-"""Templates remembered for the next device that has the same; a device may register new ones for ever."""
+_MAX_COMPILED: Final = 5_000
+"""Templates remembered for the next device that has the same; a device may register new ones for ever, and
+the largest take 30 kB each."""
 
 
 _Owner = tuple[str, str]
@@ -161,8 +162,9 @@ class SentenceIndex:
         for language, texts in target.method.sentences.items():
             first = primary(language)
             for text in texts:
-                template = self._compile(text, schema, target)
-                if self._count[source] >= _MAX_SENTENCES:
+                if self._count[source] < _MAX_SENTENCES:
+                    template = self._compile(text, schema, target)
+                else:
                     template = BadTemplate(f"the device has more than {_MAX_SENTENCES} sentences")
                 if isinstance(template, BadTemplate):
                     problem = f"{target.skill}.{target.method.name}: {template.message}"

@@ -8,8 +8,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import factorial, prod
-from typing import Final
+from typing import Any, Final
 
 from hassil import Alternative, Group, ListReference, Permutation, TextChunk
 
@@ -104,12 +105,7 @@ def _compiled(items: list[object], then: Node | None, slots: Mapping[str, ReadSl
         then, words = _after(words, then), []
         match item:
             case Permutation():
-                chosen = item.items
-                each = [
-                    _compiled([one, Permutation(items=[*chosen[:place], *chosen[place + 1 :]])], then, slots)
-                    for place, one in enumerate(chosen)
-                ]
-                then = _Ways(each[0], tuple(each[1:])) if each else then
+                then = _in_any_order(item.items, then, slots)
             case Alternative():
                 each = [_compiled([one], then, slots) for one in item.items]
                 then = _Ways(each[0], tuple(each[1:])) if each else then
@@ -118,6 +114,17 @@ def _compiled(items: list[object], then: Node | None, slots: Mapping[str, ReadSl
             case ListReference():
                 then = _Slot(then, item.slot_name, slots[item.slot_name], item.is_end_of_word)
     return _after(words, then)
+
+
+def _in_any_order(items: list[Any], then: Node | None, slots: Mapping[str, ReadSlot]) -> Node | None:
+    """Compile items of a permutation; what follows the same items in another order is the same node."""
+
+    @cache
+    def rest(left: frozenset[int]) -> Node | None:
+        each = [_compiled([items[place]], rest(left - {place}), slots) for place in sorted(left)]
+        return _Ways(each[0], tuple(each[1:])) if each else then
+
+    return rest(frozenset(range(len(items))))
 
 
 def _after(words: list[str], then: Node | None) -> Node | None:

@@ -196,6 +196,13 @@ def test_alternatives_that_mean_the_same_take_a_few_steps_instead_of_multiplying
     assert template.arguments("turn on the lamp a a a a a a a a a b", same, Steps(300)) is None
 
 
+def test_what_may_come_in_any_order_takes_a_few_steps_instead_of_multiplying() -> None:
+    # 720 ways to read it, which make 64 sets of what is still to come.
+    same = method("same", "turn on the lamp (a;a;a;a;a;a)")
+    template = compile_template(same.sentences["en"][0], same)
+    assert template.arguments("turn on the lamp a a a a a a b", same, Steps(1_000)) is None
+
+
 def test_a_device_has_a_limited_number_of_sentences_and_keeps_its_methods() -> None:
     made = SentenceIndex()
     for number in range(1_000):
@@ -223,6 +230,7 @@ def test_a_device_has_a_limited_number_of_sentences_and_keeps_its_methods() -> N
         ("warm to {a}%[ at most]", "warm to 20% at most", {"a": "20"}),
         ("warm it to {a} degrees", "warm it to -5 degrees", {"a": "-5"}),
         ("put (on;the lamp) now", "put the lamp on now", {}),
+        ("put (on;the lamp;dimmed {a}) now", "put dimmed two the lamp on now", {"a": "two"}),
         ("rate this {1..5:n}", "rate this 5", {"n": 5}),
         ("rate this {1..5:n}", "rate this 6", None),
         ("öffne die straße", "Öffne die Straße", {}),
