@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, chain
 from typing import Final
 
@@ -223,11 +223,17 @@ def _reader(reference: ListReference, schema: Json) -> ReadSlot:
         whole = range(first, last + 1, max(step, 1))
         return lambda text: int(text) if _WHOLE.match(text) and int(text) in whole else None
     if values and all(isinstance(value, str) and value.strip() for value in values):
-        known = {_spoken(value): value for value in values}
+        known = _by_spoken(tuple(values))
         return lambda text: known.get(_spoken(text))
     if _is_number(schema):
         return lambda text: _as_json(text) or None
     return lambda text: text or None
+
+
+@lru_cache(maxsize=100)
+def _by_spoken(values: tuple[str, ...]) -> dict[str, str]:
+    """Return listed values by what is said; one table serves all sentences with the list."""
+    return {_spoken(value): value for value in values}
 
 
 def _spoken(value: str) -> str:

@@ -1,4 +1,5 @@
 import asyncio
+import tracemalloc
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -201,6 +202,16 @@ def test_what_may_come_in_any_order_takes_a_few_steps_instead_of_multiplying() -
     same = method("same", "turn on the lamp (a;a;a;a;a;a)")
     template = compile_template(same.sentences["en"][0], same)
     assert template.arguments("turn on the lamp a a a a a a b", same, Steps(1_000)) is None
+
+
+def test_sentences_with_the_same_listed_values_share_them() -> None:
+    listed = method("play", station={"enum": [f"station {number}" for number in range(1_000)]})
+    tracemalloc.start()
+    templates = [compile_template(f"play {{station}} at {number}", listed) for number in range(50)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert templates[-1].arguments("play station 7 at 49", listed, Steps(100)) == {"station": "station 7"}
+    assert size < 1_000_000
 
 
 def test_a_device_has_a_limited_number_of_sentences_and_keeps_its_methods() -> None:
