@@ -232,8 +232,9 @@ class Agent:
         history = history or turn.request.history
         turn.consent = Consent(self._confirmer(turn))
         take_in(turn.consent, history, reader=turn.device, notes=turn.request.notes)
-        # What the hub's skills brought in, this device cannot know before it has the hub's own entry.
-        turn.consent.untrusted |= any(each.mode == "online" and each.did for each in history)
+        # What the hub's skills brought in, this device cannot know before it has the hub's own entry: nor
+        # where a sentence made the call, or the answer broke off and has no mode.
+        turn.consent.untrusted |= any(each.mode != "offline" and each.did for each in history)
         await self._local.run(turn, emit, history=history, can_act=can_act, caller=self._caller(turn))
 
     def _no_model(self, reason: str) -> TurnError:

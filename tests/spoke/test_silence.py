@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from tests.hub_agent.home import Home
-from tests.hub_agent.skills import LampSkill
+from tests.hub_agent.skills import FeedSkill, LampSkill
 from tests.hub_registry.spokes import eventually
 from tests.model_server import Fails, Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
-from tests.spoke.home import Place, wait_for
+from tests.spoke.home import JOURNAL, Place, wait_for
 from tests.spoke.talk import (
     CANCEL,
     CHAT,
@@ -203,6 +203,24 @@ async def test_an_answer_that_breaks_off_keeps_what_came_and_is_not_begun_again(
     assert (told.mode, told.text) == ("broken", BEGUN)
     assert "nothing was done again" in told.last["hint"]
     assert own_model.requests == []
+
+
+@pytest.mark.parametrize("how", ["a sentence", "a broken answer"])
+async def test_what_the_hub_read_from_outside_counts_in_the_next_answer_without_it(
+    home: Home, place: Place, hub_model: ScriptedModel, own_model: ScriptedModel, how: str
+) -> None:
+    await home.device("Bedroom PC", FeedSkill())
+    hub_model.script = lambda seen: Hangs(text=BEGUN) if seen.results else calls("FeedSkill_news")
+    own_model.script = acts("write", text="Now it is out.")
+    writes = JOURNAL.replace("    def write(", "    @skill_method(open_world=True)\n    def write(")
+    async with open_talker(home, place, models=small_model(own_model.base_url), skill=writes) as talker:
+        message = "read the news" if how == "a sentence" else "please read the news to me"
+        told = await talker.say(message, during=at_the_beginning(talker.line.cut))
+        assert told.mode == ("sentence" if how == "a sentence" else "broken")
+        talker.line.drop()
+        told = await talker.say("write it into the journal")
+        assert (told.mode, "needs a person's confirmation" in told.text) == ("offline", True)
+        assert talker.place.journal == []
 
 
 @pytest.mark.slow
