@@ -20,9 +20,11 @@ EMPTY: Final = Prompt("")
 _MAX_NAME: Final = 64
 _MAX_SCHEMA_TEXT: Final = 200
 
-_BLANK: Final = r"[\s/\\\u200b-\u200f\u2060\ufeff]*"
+_BLANK: Final = r"[\s/\\\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*"
+"""What may stand between a bracket and a word that it opens, seen or unseen."""
+
 _MARK: Final = re.compile(
-    rf"[<\uff1c](?={_BLANK}(?:data\b|context\b|system\b|user\b|assistant\b|tool|im_|start_of|end_of|eot|s\s*>|[|<]))"
+    rf"[<\uff1c](?={_BLANK}(?:data\b|context\b|system\b|user\b|assistant\b|tool|im_|start_of|end_of|eot|[be]?os\s*>|s\s*>|[|\uff5c<]))"
     rf"|\[(?={_BLANK}(?:INST|TOOL_|AVAILABLE_TOOLS|SYSTEM_PROMPT)\b)",
     re.IGNORECASE,
 )
