@@ -111,7 +111,7 @@ class Line:
             return b"", "", "none"
         path = begun.split(b" ", 2)[1].decode()
         self.seen.append(path)
-        fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
+        fault: Fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
         if self.silent or fault == "hold request":
             self.held.append(path)
             await self.go.wait()
@@ -163,7 +163,7 @@ class Talker:
     spoke: Spoke
     place: Place
     line: Line
-    conversation: str = "c1"
+    conversation: str = "c1" * 16
 
     def client(self, *, token: str | None = None) -> httpx.AsyncClient:
         """A client of the spoke's own address."""

@@ -8,6 +8,7 @@ import pytest
 
 from agent_core.skills.skill import Skill, skill_method
 from hub_agent.chat.record import ConversationRecord
+from identity.keys import KeyPair
 from spoke.app import open_spoke
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill, SlowSkill
@@ -194,7 +195,10 @@ async def test_where_no_device_is_named_the_one_that_is_spoken_to_is_meant(
     hub_model.script = acts("write", text="two")
     assert "wrote two" in (await talker.say("please write two into the journal")).text
     # So it is for a device that talks to the hub itself.
-    token = json.loads((talker.place.home / "spoke" / "enrolment.json").read_text())["token"]
+    own = talker.place.home / "spoke"
+    token = json.loads((own / "enrolment.json").read_text())["token"]
+    key = KeyPair.load(own / "key.pem")
+    home.keys[key.kid] = key
     async with home.client(token) as device:
         said = (await device.post("/api/chat", json={"message": "write down three"})).json()
         assert (said["answer"], said["device"]) == ("wrote three", talker.spoke.device)
