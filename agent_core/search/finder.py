@@ -244,8 +244,8 @@ class SkillFinder:
             if skill.device_agnostic and self._leading.get(skill.name) != entry.id:
                 return  # another provider took the lead meanwhile
             if target.method.sentences:
-                self._sentences.add(target, source=entry.id, own=skill.own_sentences)
                 owners.add(target.device)
+                yield from self._sentences.adding(target, source=entry.id, own=skill.own_sentences)
                 yield
         for owner in owners:
             for problem in self._sentences.problems.get((owner, skill.name), ()):

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -150,7 +150,12 @@ class SentenceIndex:
                 self.add(target, source=only_on or target.device, own=own)
 
     def add(self, target: Target, *, source: str, own: Container[str] = ()) -> None:
-        """Add one method.
+        """Add one method; see `adding`."""
+        for _ in self.adding(target, source=source, own=own):
+            pass
+
+    def adding(self, target: Target, *, source: str, own: Container[str] = ()) -> Iterator[None]:
+        """Add one method, with a pause after each sentence: some take milliseconds to compile.
 
         Args:
             source: Id of the device that registered it, which the target of a device-agnostic one is not.
@@ -169,11 +174,13 @@ class SentenceIndex:
                 if isinstance(template, BadTemplate):
                     problem = f"{target.skill}.{target.method.name}: {template.message}"
                     self.problems[owner] = (*self.problems.get(owner, ())[:_MAX_PROBLEMS], problem)
+                    yield
                     continue
                 self._languages[first].add(_Entry(target, template, source, text in own))
                 self._owners.setdefault(owner, set()).add(first)
                 self._sources[owner][source] += 1
                 self._count[source] += 1
+                yield
 
     def remove(self, device: str, skill: str) -> None:
         """Remove a skill of a device, if it is known."""

@@ -325,3 +325,15 @@ def test_what_is_left_out_of_a_deep_schema_is_no_longer_than_it_was():
     without_text(schema, removed)
     assert len(removed) == 5_000
     assert max(map(len, removed)) <= 210
+
+
+def test_a_method_with_many_sentences_is_indexed_a_few_at_a_time(home):
+    finder = SkillFinder(home.directory, slice_s=0)
+    home.directory.put_skill(
+        "kitchen_radio", skill(sentences={"en": [f"unlock {n} {n}" for n in range(100)]})
+    )
+    slices = 1
+    while finder.sync() is not None:
+        slices += 1
+    finder.close()
+    assert slices > 100
