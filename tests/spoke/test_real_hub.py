@@ -126,6 +126,7 @@ async def house(
         settings = RegistrySettings(
             database=database,
             brokers=(bus.tls_url,),
+            authentication="token" if request.param == "mosquitto" else "proof",
             ca=authority.pem,
             removal_wait_s=0.2,
             joining=JoiningBounds(interval_s=0.1),
