@@ -184,7 +184,7 @@ class Turn:
         if self._unread > _MOST_UNREAD and not self._is_complete:
             self.cancel()
             return
-        size = len(event.model_dump_json())
+        size = len(repr(event))
         self._unread += size
         self._queue.put_nowait((event, size))
 

@@ -119,7 +119,7 @@ async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:
     size = 0
     async with aclosing(turn.events()) as source:
         async for last in source:
-            size += len(last.model_dump_json())
+            size += len(repr(last))
             if size <= _MAX_EVENTS:
                 events.append(last)
     assert isinstance(last, TurnFinal | TurnError), "a turn ends with one of them"

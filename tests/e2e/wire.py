@@ -8,6 +8,7 @@ from typing import Final, Literal, Self
 from urllib.parse import urlsplit
 
 from tests.e2e.house import wait_for
+from tests.proxied import read_request
 
 CHAT: Final = "/v1/chat/completions"
 CANCEL: Final = "/cancel"
@@ -138,16 +139,21 @@ class Wire:
     async def _carry(self, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]) -> None:
         if self.is_cut:
             return
-        request, path = await _request(reader)
-        hold = self._hold_of(path)
+        request, to_hub = await read_request(reader, writers[0], self._hub)
+        if to_hub is not None:
+            writers.append(to_hub[1])
+        hold = self._hold_of(request.split(b" ", 2)[1].decode())
         answer_hold = hold if hold is not None and hold.side == "answer" else None
         async with asyncio.TaskGroup() as tasks:
             leaving = tasks.create_task(_leave(reader, answer_hold))
             if hold is not None and hold.side == "request":
                 await hold.stand_still()
-            hub_reader, hub_writer = await asyncio.open_connection(self._hub.hostname, self._hub.port)
-            writers.append(hub_writer)
-            hub_writer.write(request)
+            if to_hub is None:
+                to_hub = await asyncio.open_connection(self._hub.hostname, self._hub.port)
+                writers.append(to_hub[1])
+            hub_reader, hub_writer = to_hub
+            # One request a connection, so that the path of each is seen.
+            hub_writer.write(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
             await _hand_back(hub_reader, writers[0], answer_hold)
             leaving.cancel()
 
@@ -157,20 +163,6 @@ class Wire:
                 hold.passes -= 1
                 return hold if hold.passes < 0 else None
         return None
-
-
-async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
-    """Read one whole request, and return it with its path; it asks for the connection to be closed."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = 0
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            length = int(value)
-    path = head.split(b" ", 2)[1].decode()
-    # One request a connection, so that the path of each is seen.
-    head = head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-    return head + await reader.readexactly(length), path
 
 
 async def _leave(reader: asyncio.StreamReader, hold: Hold | None) -> None:

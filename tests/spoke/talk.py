@@ -17,12 +17,12 @@ from spoke.settings import ChatSettings
 from tests.hub_agent.home import Home, chunks, events_of, says, text_of
 from tests.hub_registry.spokes import eventually
 from tests.model_server import Says, SeenRequest, calls
+from tests.proxied import read_request
 from tests.spoke.door import Door
 from tests.spoke.home import JOURNAL, Place
 
 CHAT = "/v1/chat/completions"
 CANCEL = "/cancel"
-PROOF = "?challenge="
 
 SPOKEN_JOURNAL = JOURNAL.replace(
     "    def write(", '    @skill_method(sentences={"en": ["write down {text}"]})\n    def write('
@@ -84,19 +84,19 @@ class Line:
         self._door.cut()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        hub_reader, hub_writer = await asyncio.open_connection(self._hub.hostname, self._hub.port)
         try:
-            begun, path, fault = await self._arrived(reader)
-            if PROOF in path:
-                # The hub's proof, after which the same connection has a request.
-                hub_writer.write(begun)
-                head = await hub_reader.readuntil(b"\r\n\r\n")
-                size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-                writer.write(head + await hub_reader.readexactly(size))
-                begun, path, fault = await self._arrived(reader)
-            if not begun:
-                return
-            # One such request a connection, so that the path of each is seen.
+            begun, to_hub = await read_request(reader, writer, self._hub)
+        except asyncio.IncompleteReadError:
+            return
+        path = begun.split(b" ", 2)[1].decode()
+        self.seen.append(path)
+        fault: Fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
+        if self.silent or fault == "hold request":
+            self.held.append(path)
+            await self.go.wait()
+        hub_reader, hub_writer = to_hub or await asyncio.open_connection(self._hub.hostname, self._hub.port)
+        try:
+            # One request a connection, so that the path of each is seen.
             hub_writer.write(begun.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
             async with asyncio.TaskGroup() as tasks:
                 there = tasks.create_task(_pump(reader, hub_writer))
@@ -104,18 +104,6 @@ class Line:
                 there.cancel()
         finally:
             hub_writer.transport.abort()
-
-    async def _arrived(self, reader: asyncio.StreamReader) -> tuple[bytes, str, Fault]:
-        begun = await reader.read(65_536)
-        if not begun:
-            return b"", "", "none"
-        path = begun.split(b" ", 2)[1].decode()
-        self.seen.append(path)
-        fault: Fault = next((fault for end, fault in self.faults.items() if path.endswith(end)), "none")
-        if self.silent or fault == "hold request":
-            self.held.append(path)
-            await self.go.wait()
-        return begun, path, fault
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, held: str) -> None:
         with suppress(OSError):
