@@ -15,7 +15,7 @@ class TurnRow(Table, table=True):
     was cancelled before it arrived, or that was deleted, has no conversation.
 
     Attributes:
-        through: Thumbprint of the key of the device that asked, where a device did.
+        through: What the device or the login of the broker that asked is known by, where one did.
         origin: See `contracts.chat.Exchange`.
         instance: The hub process that runs it; empty for a turn that a device pushed.
     """

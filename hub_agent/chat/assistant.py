@@ -1,5 +1,6 @@
 """The hub's agent: an exact sentence first, then the model; without both, an error that says what works."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -176,7 +177,11 @@ class Assistant:
 
     async def _run_model(self, asker: Bearer, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
         history: Sequence[Exchange] = await self.record.turns(
-            turn.user, turn.conversation, limit=self.settings.turns.exchanges, ended=True
+            turn.user,
+            turn.conversation,
+            limit=self.settings.turns.exchanges,
+            through=turn.through,
+            ended=True,
         )
         history = history or turn.request.history
         caller = self._caller(asker, turn)
@@ -263,10 +268,16 @@ def cannot_confirm() -> Forbidden:
 
 
 def key_of(caller: Bearer) -> str | None:
-    """Return the thumbprint of the key of the device that asks; None where a person or a program does."""
+    """Return what a device or a login of the broker is known by in the record; None for a user's token.
+
+    Of a device that is the thumbprint of its key, of a login the SHA-256 of its name.
+    """
+    claims = caller.claims
+    if claims.kind == "client":
+        return hashlib.sha256(f"login {claims.sub}".encode()).hexdigest()
     if caller.device is None:
         return None
-    return caller.claims.cnf.jkt if caller.claims.cnf else caller.device
+    return claims.cnf.jkt if claims.cnf else caller.device
 
 
 def _actor(user: User, turn: Turn) -> Actor:

@@ -4,10 +4,10 @@ A turn is recorded before its first chunk is sent. Cancelling a turn that has no
 under its id, so that a request that arrives late does not run. Both insert the same primary key in one
 transaction: exactly one of them wins.
 
-A device joins and reads the conversations that a turn through it began, and no others: under any other name
-it has a conversation of its own. It is known by its key and not by its id, so that a device that was removed
-and joins again with its key still has them. What it hands in is recorded as its word, not as what a person
-asked here.
+A device joins and reads the conversations that a turn through it began, and no others: under the name of
+another one it has a conversation of its own. It is known by its key and not by its id, so that a device that
+was removed and joins again with its key still has them. What it hands in is recorded as its word, not as what
+a person asked here.
 """
 
 import hashlib
@@ -162,9 +162,7 @@ class ConversationRecord:
     async def recorded_as(self, user: str, conversation: str, *, through: str) -> str:
         """Return the id under which a conversation that a device names is recorded.
 
-        A device begins conversations under ids that cannot be guessed. Any other name, and that of a
-        conversation that others began, is one among its own: it does not meet what a person calls the same,
-        whoever of the two comes first.
+        Under the name of a conversation that others began, it has one of its own.
         """
         return await self._store.read(lambda session: _recorded_as(session, user, conversation, through))
 
@@ -174,13 +172,17 @@ class ConversationRecord:
         """Return the last turns of a conversation, oldest first.
 
         Args:
-            through: Key of the device that reads, where one does: what that device calls so.
+            through: Key of the device that reads, where one does: what that device calls so. Under a name
+                that a person may choose, too, it reads only what was said through it: it may have begun the
+                conversation in order to hear what the person says there later.
             ended: Whether running turns are left out.
         """
 
         def work(session: Session) -> list[TurnRecord]:
             name = conversation if through is None else _recorded_as(session, user, conversation, through)
             query = select(TurnRow).where(TurnRow.user == user, TurnRow.conversation == name)
+            if through is not None and not _UNGUESSABLE.fullmatch(name):
+                query = query.where(TurnRow.through == through)
             if ended:
                 query = query.where(TurnRow.state != "running")
             query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
@@ -361,10 +363,8 @@ def _own(through: str) -> str:
 
 
 def _recorded_as(session: Session, user: str, conversation: str, through: str) -> str:
-    own, first = _own(through), _first_through(session, user, conversation)
-    if conversation.startswith(own) or first == [through]:
-        return conversation
-    if not first and _UNGUESSABLE.fullmatch(conversation):
+    own = _own(through)
+    if conversation.startswith(own) or _may_join(session, user, conversation, through):
         return conversation
     if len(conversation) > _NAME_CHARS:
         conversation = hashlib.sha256(conversation.encode()).hexdigest()[:_NAME_CHARS]

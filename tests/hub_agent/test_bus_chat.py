@@ -148,6 +148,22 @@ async def test_the_model_answers_a_client_and_remembers_the_conversation(
     assert "how many lamps?" in json.dumps(model.requests[-1].body)
 
 
+async def test_a_client_does_not_join_a_conversation_of_its_owner(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.script = [Says(text="In the drawer."), Says(text="I do not know.")]
+    async with (
+        open_home(tmp_path / "home", model_url=model.base_url) as home,
+        home.client() as owner,
+        client_of(home) as talk,
+    ):
+        said = {"message": "where is the key?", "conversation": "kitchen"}
+        assert (await owner.post("/api/chat", json=said)).status_code == 200
+        await talk.ask("1", json.dumps({"message": "what was asked?", "conversation": "kitchen"}))
+        assert (await talk.answer("1"))["answer"] == "I do not know."
+    assert "where is the key?" not in json.dumps(model.requests[-1].body)
+
+
 async def test_what_a_device_did_not_sign_is_refused(home: Home) -> None:
     lamp = LampSkill()
     device = await home.device("Bedroom PC", lamp)

@@ -31,6 +31,7 @@ from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
 from tests.spoke.home import wait_for
 
+C: Final = "c" * 32
 LONG: Final = "a long text 🍓 " * 1200
 
 
@@ -48,7 +49,7 @@ class Spoke:
     record: SpokeRecord
     sync: Sync
 
-    async def says(self, name: str, *, conversation: str = "c", answer: str = "") -> None:
+    async def says(self, name: str, *, conversation: str = C, answer: str = "") -> None:
         """Answer something without the hub."""
         request = ChatRequest(message=f"{name}?", turn=name, conversation=conversation)
         turn = Turn(request, user="here", device="kitchen")
@@ -82,7 +83,7 @@ async def spoke_of(directory: Path, known: Enrolment, key: KeyPair) -> AsyncIter
         yield Spoke(record, Sync(record, health))
 
 
-async def at_hub(home: Home, conversation: str = "c") -> list[tuple[str, str | None]]:
+async def at_hub(home: Home, conversation: str = C) -> list[tuple[str, str | None]]:
     record = ConversationRecord(home.hub.registry.store, instance="reader")
     turns = await record.turns(home.hub.registry.admin.id, conversation, limit=1_000)
     return [(turn.question, turn.answer) for turn in turns]
@@ -111,7 +112,7 @@ async def test_a_turn_that_the_hub_cannot_take_keeps_back_no_other(
         await spoke.sync.push()
         assert [question for question, _ in await at_hub(home)] == ["before?", "after?"]
         assert "does not take turn huge" in caplog.text
-        assert len(await spoke.record.turns("c", limit=9)) == 3
+        assert len(await spoke.record.turns(C, limit=9)) == 3
 
 
 async def test_what_was_said_elsewhere_comes_into_the_cache_and_what_was_deleted_leaves_it(
@@ -125,14 +126,14 @@ async def test_what_was_said_elsewhere_comes_into_the_cache_and_what_was_deleted
         await spoke.says("here")
         await spoke.says("gone", conversation="d")
         await spoke.sync.push()
-        said = {"message": "turn on the lamp", "conversation": "c"}
+        said = {"message": "turn on the lamp", "conversation": C}
         assert (await owner.post("/api/chat", json=said)).status_code == 200
         assert (await owner.post("/api/chat", json=said | {"conversation": "secret"})).status_code == 200
         assert (await owner.delete("/api/conversations/d")).status_code == 204
         await spoke.sync.refresh()
-        shown = await spoke.record.turns("c", limit=9)
+        shown = await spoke.record.turns(C, limit=9)
         assert [turn.question for turn in shown] == ["here?", "turn on the lamp"]
-        assert [each.id for each in await spoke.record.conversations(limit=9)] == ["c"]
+        assert [each.id for each in await spoke.record.conversations(limit=9)] == [C]
 
 
 async def test_after_the_hub_was_met_everything_goes_over_one_connection(home: Home, tmp_path: Path) -> None:
