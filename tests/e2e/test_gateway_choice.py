@@ -5,21 +5,16 @@ from tests.e2e.talks import own_model
 from tests.model_server import Fails, Says, ScriptedModel
 
 
+def setup_of(model: ScriptedModel) -> list[str]:
+    """Return the command that adds a model."""
+    words = f"setup --provider openai --base-url {model.base_url} --model m --name other --no-test"
+    return words.split()
+
+
 def test_a_running_hub_takes_the_models_of_setup(house: House, model: ScriptedModel) -> None:
     model.script = lambda _: Fails(status=401)
     with ScriptedModel(lambda _: Says(text="Here.")) as other:
-        added = house.cli(
-            "setup",
-            "--provider",
-            "openai",
-            "--base-url",
-            other.base_url,
-            "--model",
-            "m",
-            "--name",
-            "other",
-            "--no-test",
-        )
+        added = house.cli(*setup_of(other))
         assert "from the next message on" in added.stdout
         wait_for(lambda: "now house, other" in house.log("hub"), what="the hub to take the new model")
         assert house.json("chat", "hello")["answer"] == "Here."
@@ -36,18 +31,7 @@ def test_a_running_spoke_takes_the_models_of_setup_and_shows_which_it_skips(
     house.kill("hub")
     own = {"STRAWBERRY_HOME": str(pc.home)}
     with ScriptedModel(lambda _: Says(text="Here.")) as other:
-        words = (
-            "setup",
-            "--provider",
-            "openai",
-            "--base-url",
-            other.base_url,
-            "--model",
-            "m",
-            "--name",
-            "other",
-        )
-        added = house.cli(*words, "--no-test", **own)
+        added = house.cli(*setup_of(other), **own)
         assert "A running spoke uses it from the next message on" in added.stdout
         wait_for(lambda: "now own, other" in house.log(pc.id), what="the spoke to take the new model")
         assert pc.ask("/api/chat", {"message": "hello"})["answer"] == "Here."
