@@ -4,7 +4,8 @@
 
     StrawberryError
     ├── ConfigError             a setting or file of the user cannot be used
-    │   └── PortTaken           another program listens where we should
+    │   ├── PortTaken           another program listens where we should
+    │   └── FileProblem         a mistake in a file that people edit; carries its line
     ├── StorageError            a database cannot be read or written
     ├── InvalidMessage          a message that does not keep to the contracts
     │   ├── InvalidTopic
@@ -56,6 +57,18 @@ class ConfigError(StrawberryError):
 
 class PortTaken(ConfigError):
     """Another program listens on the port; the message names it where the system tells."""
+
+
+class FileProblem(ConfigError):
+    """A mistake in a file that people edit.
+
+    Attributes:
+        line: Where it is, from 1; None where it is no certain line.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", line: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
 
 
 class StorageError(StrawberryError):

@@ -1,0 +1,1 @@
+"""The live home: what goes on in it, watched, recorded and remembered."""
