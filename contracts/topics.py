@@ -220,6 +220,45 @@ def find(topic: str) -> tuple[Topic[Any], dict[str, str]] | None:
     return None
 
 
+def is_filter(text: str) -> bool:
+    """Return whether a text is a well-formed topic filter (MQTT 3.1.1, section 4.7.1)."""
+    levels = text.split("/")
+    if not text or "\0" in text or "#" in levels[:-1]:
+        return False
+    return all(level in ("+", "#") or ("+" not in level and "#" not in level) for level in levels)
+
+
+def check_filter(text: str) -> None:
+    """Check a topic filter that a person or a model wrote.
+
+    Raises:
+        InvalidTopic: If it is none.
+    """
+    if not _fits(text) or not is_filter(text):
+        raise InvalidTopic(
+            f"{text[:100]!r} is not a topic filter",
+            hint="'+' stands for one whole level, and '#' for all the last ones, as in home/+/temperature.",
+        )
+
+
+def check_topic(text: str) -> None:
+    """Check a topic that a person or a model wrote.
+
+    Raises:
+        InvalidTopic: If it cannot be published on.
+    """
+    if not _fits(text) or not is_filter(text) or "+" in text or "#" in text:
+        raise InvalidTopic(f"{text[:100]!r} is not a topic", hint="A topic to publish on has no wildcards.")
+
+
+def _fits(text: str) -> bool:
+    """Return whether a text can be encoded, with its length in two bytes."""
+    try:
+        return len(text.encode()) <= 65_535
+    except UnicodeEncodeError:
+        return False
+
+
 HOME_ONLINE: Final = b"online"
 HOME_OFFLINE: Final = b"offline"
 """What the topic of `home_availability` carries; the second is also the Last Will."""

@@ -14,6 +14,7 @@ from amqtt.errors import AMQTTError, MQTTError, NoDataError
 from amqtt.mqtt.connect import ConnectPacket
 from amqtt.mqtt.packet import CONNECT, MQTTFixedHeader
 
+from contracts import topics
 from contracts.errors import InvalidMessage
 
 MAX_LEVELS: Final = 32
@@ -186,11 +187,8 @@ async def read_connect(frame: Frame) -> ConnectPacket:
 
 
 def is_filter(text: str) -> bool:
-    """Return whether the text is a well-formed topic filter (MQTT 3.1.1, section 4.7.1)."""
-    levels = text.split("/")
-    if not text or len(levels) > MAX_LEVELS or "#" in levels[:-1]:
-        return False
-    return all(level in ("+", "#") or ("+" not in level and "#" not in level) for level in levels)
+    """Return whether the text is a well-formed topic filter that is not too deep."""
+    return text.count("/") < MAX_LEVELS and topics.is_filter(text)
 
 
 def _u16(body: bytes, at: int) -> int:

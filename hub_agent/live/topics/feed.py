@@ -1,0 +1,230 @@
+"""The feed: everything of the hub that follows topics hears them here, each message once."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from typing import Final
+
+from bus.link import Link
+from chat.tasks import open_tasks
+from contracts.access import covers
+from contracts.errors import NotFound
+from contracts.topics import check_filter, check_topic
+from contracts.wire import Json
+from hub_agent.bus.home_link import HomeLink
+from hub_agent.live.topics.decoding import decode, encode
+from hub_agent.live.topics.samples import Gap, LinkName, Memory, Sample
+from hub_agent.live.topics.source import Follower, Listener, Source
+
+MEMORY_BYTES: Final = 16 * 1024 * 1024
+"""What the recent samples of all topics may take together: small enough for a Raspberry Pi."""
+
+_KEPT_S: Final = 600
+"""How long a topic that was asked for is followed, so that the next question has an answer at once."""
+_KEPT: Final = 64
+"""Filters that were asked for and are followed at the same time."""
+_RETAINED_S: Final = 0.5
+"""How long after a subscription what the broker retains is waited for."""
+
+
+class Feed:
+    """What arrives on the bus and on the home broker, and what arrived last. Made by `open_feed`."""
+
+    def __init__(self, sources: Mapping[LinkName, Source], *, memory: Memory, home: HomeLink | None) -> None:
+        self._sources = sources
+        self._memory = memory
+        self._home = home
+        self._asked: OrderedDict[tuple[LinkName, str], tuple[Follower, asyncio.TimerHandle]] = OrderedDict()
+
+    def latest(self, topic: str, link: LinkName = "bus") -> Sample | None:
+        """Return the last sample of a topic that is followed; None where none was heard."""
+        ring = self._memory.get(link, topic)
+        return ring.samples[-1] if ring is not None and ring.samples else None
+
+    def known(self, filter_: str, link: LinkName = "bus") -> list[Sample]:
+        """Return the last sample of each topic that is followed and that a filter matches."""
+        check_filter(filter_)
+        matching = [topic for topic in self._memory.topics(link) if covers(filter_, topic)]
+        return [sample for topic in sorted(matching) if (sample := self.latest(topic, link)) is not None]
+
+    def history(self, topic: str, link: LinkName = "bus", *, since: float | None = None) -> Sequence[Sample]:
+        """Return the samples of a topic that is followed, oldest first, as far back as memory goes.
+
+        Args:
+            since: Unix seconds; None for all.
+        """
+        ring = self._memory.get(link, topic)
+        if ring is None:
+            return ()
+        return [sample for sample in ring.samples if since is None or sample.at >= since]
+
+    def gaps(self, link: LinkName = "bus", *, since: float | None = None) -> Sequence[Gap]:
+        """Return the gaps that lasted until then or begin later, oldest first.
+
+        The first one may be the time before this start in which the hub did not run.
+        """
+        gaps = self._source(link).gaps
+        return [gap for gap in gaps if since is None or gap.until is None or gap.until >= since]
+
+    def follow(
+        self,
+        filter_: str,
+        listener: Listener,
+        *,
+        link: LinkName = "bus",
+        sees: Callable[[str], bool] | None = None,
+    ) -> AbstractContextManager[None]:
+        """Hand every message that matches a filter to a plain function while the context is open.
+
+        What was heard before is not handed over; see `latest` and `known`. A first follower gets what the
+        broker retains soon after. The listener runs in the event loop, in the order of arrival, and must
+        not block: while it runs nothing is read, and the broker holds messages back.
+
+        Args:
+            sees: Whether a topic may be handed over; see `hub_agent.live.topics.rights`.
+
+        Raises:
+            InvalidTopic: If that is not a topic filter.
+            NotFound: If there is no home broker.
+        """
+        check_filter(filter_)
+        source = self._source(link)
+        follower = Follower(filter_, listener, sees)
+
+        @contextmanager
+        def following() -> Iterator[None]:
+            source.add(follower)
+            try:
+                yield
+            finally:
+                source.remove(follower)
+
+        return following()
+
+    async def fetch(self, filter_: str, link: LinkName = "bus") -> list[Sample]:
+        """Return the last sample of each topic that a filter matches, also of topics that were not followed.
+
+        Those are followed for ten minutes from now; at first only what the broker retains is known of them.
+
+        Raises:
+            InvalidTopic: If that is not a topic filter.
+            NotFound: If there is no home broker.
+        """
+        check_filter(filter_)
+        source = self._source(link)
+        was_followed = source.subscribes(filter_)
+        heard = asyncio.Event()
+        self._ask(source, filter_)
+        if not was_followed and source.link.connected:
+            exact = "+" not in filter_ and "#" not in filter_
+            with self.follow(filter_, lambda _: heard.set() if exact else None, link=link):
+                await source.settled()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_RETAINED_S):
+                        await heard.wait()
+        return self.known(filter_, link)
+
+    async def settled(self, link: LinkName = "bus") -> None:
+        """Wait until the broker has confirmed the subscriptions of all followers."""
+        await self._source(link).settled()
+
+    def refusal(self, filter_: str, link: LinkName = "bus") -> str | None:
+        """Return why the broker refuses a filter, or None where it does not."""
+        refused = self._source(link).refused
+        return next((reason for each, reason in refused.items() if covers(each, filter_)), None)
+
+    def on_gap(self, listener: Callable[[Gap], None]) -> Callable[[], None]:
+        """Call a plain function when a gap begins, and again when it ends; return its undoing."""
+        for source in self._sources.values():
+            source.gap_listeners.append(listener)
+
+        def undo() -> None:
+            for source in self._sources.values():
+                source.gap_listeners.remove(listener)
+
+        return undo
+
+    async def publish(
+        self, topic: str, payload: Json | bytes, *, link: LinkName = "bus", retain: bool = False, qos: int = 0
+    ) -> None:
+        """Publish a message; rights are for the caller to check.
+
+        Args:
+            payload: Bytes and text as they are, anything else as JSON.
+
+        Raises:
+            InvalidTopic: If that is not a topic to publish on.
+            Disconnected: While there is no connection.
+            NotFound: If there is no home broker.
+        """
+        check_topic(topic)
+        data = encode(payload)
+        source = self._source(link)
+        if link == "home" and retain and self._home is not None:
+            # What the hub retains there is recorded, so that it can be emptied.
+            await self._home.publish(topic, data, confirmed=qos > 0)
+        else:
+            await source.link.publish(topic, data, qos=qos, retain=retain, confirmed=qos > 0)
+
+    def _source(self, link: LinkName) -> Source:
+        source = self._sources.get(link)
+        if source is None:
+            raise NotFound("no home broker is configured", hint="Set [home_broker] url in strawberry.toml.")
+        return source
+
+    def _ask(self, source: Source, filter_: str) -> None:
+        """Follow a filter for a while."""
+        key = (source.name, filter_)
+        self._stop_asking(key)
+        follower = Follower(filter_, _ignore, None)
+        source.add(follower)
+        timer = asyncio.get_running_loop().call_later(_KEPT_S, self._stop_asking, key)
+        self._asked[key] = (follower, timer)
+        if len(self._asked) > _KEPT:
+            self._stop_asking(next(iter(self._asked)))
+
+    def _stop_asking(self, key: tuple[LinkName, str]) -> None:
+        if key in self._asked:
+            follower, timer = self._asked.pop(key)
+            timer.cancel()
+            self._sources[key[0]].remove(follower)
+
+    def stop_asking(self) -> None:
+        """Follow no more what was only asked for."""
+        for key in list(self._asked):
+            self._stop_asking(key)
+
+
+@asynccontextmanager
+async def open_feed(
+    bus: Link, home: HomeLink | None, *, decode: Callable[[str, bytes], Json] = decode
+) -> AsyncIterator[Feed]:
+    """Hear the bus and the home broker for as long as the context is open."""
+    memory = Memory(MEMORY_BYTES)
+    links: dict[LinkName, Link] = {"bus": bus}
+    if home is not None:
+        links["home"] = home.link
+    sources = {name: Source(name, link, memory=memory, decode=decode) for name, link in links.items()}
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(open_tasks())
+        for name, source in sources.items():
+            stack.callback(source.link.on_disconnected(source.lost))
+            stack.callback(source.link.on_connected(source.found))
+            if not source.link.connected:
+                source.begin_gap(time.time())
+            tasks.create_task(source.run(), name=f"topics of {name}")
+        feed = Feed(sources, memory=memory, home=home)
+        stack.callback(feed.stop_asking)
+        yield feed
+
+
+def _ignore(_: Sample) -> None:
+    """Ignore a sample: it is in the ring."""

@@ -1,0 +1,223 @@
+"""One broker as the feed hears it: subscriptions that followers share, and the dispatch of messages."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from bus.link import Link, Message
+from contracts import topics
+from contracts.access import covers
+from contracts.errors import Forbidden, StrawberryError
+from contracts.rates import complaint_limit
+from contracts.wire import Json
+from hub_agent.live.topics.samples import Gap, LinkName, Memory, Ring, Sample
+
+Listener = Callable[[Sample], None]
+
+_log = logging.getLogger(__name__)
+
+_UNNOTICED_S: Final = 22.5
+"""How long a lost connection may go unnoticed: one and a half times the keepalive of a link."""
+_GAPS: Final = 1_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Follower:
+    """A filter, and who gets its samples.
+
+    Attributes:
+        sees: Whether a topic may be shown to this follower; asked once for each topic, not for each message.
+    """
+
+    filter: str
+    listener: Listener
+    sees: Callable[[str], bool] | None
+
+
+class _Route:
+    """Where the messages of one topic go.
+
+    Attributes:
+        through: The subscription that counts: a broker may send a copy for each that matches.
+    """
+
+    __slots__ = ("listeners", "ring", "through", "topic")
+
+    def __init__(self, topic: str, ring: Ring, through: str | None, listeners: tuple[Listener, ...]) -> None:
+        self.topic = topic
+        self.ring = ring
+        self.through = through
+        self.listeners = listeners
+
+
+class Source:
+    """The followers of one link.
+
+    Subscriptions are made by `run`, so that followers come and go in plain functions.
+
+    Args:
+        decode: Makes values from payloads.
+
+    Attributes:
+        gaps: The latest gaps, oldest first; the last one may still last.
+        gap_listeners: Called when a gap begins and when it ends.
+        heard: When a message last arrived, Unix seconds.
+        refused: The filters that the broker refuses, with its reason.
+    """
+
+    def __init__(
+        self,
+        name: LinkName,
+        link: Link,
+        *,
+        memory: Memory,
+        decode: Callable[[str, bytes], Json],
+    ) -> None:
+        self.name: LinkName = name
+        self.link = link
+        self.gaps: deque[Gap] = deque(maxlen=_GAPS)
+        self.gap_listeners: list[Callable[[Gap], None]] = []
+        self.heard = 0.0
+        self.refused: dict[str, str] = {}
+        self._memory = memory
+        self._decode = decode
+        self._followers: list[Follower] = []
+        # By filter, in the order of subscription, with the function that ends it.
+        self._subscribed: dict[str, Callable[[], Awaitable[None]] | None] = {}
+        self._routes: dict[str, _Route] = {}
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._complaints = complaint_limit()
+
+    def add(self, follower: Follower) -> None:
+        """Hand messages to a follower from now on."""
+        self._followers.append(follower)
+        self._change()
+
+    def remove(self, follower: Follower) -> None:
+        """Hand no more messages to a follower."""
+        self._followers.remove(follower)
+        self._change()
+
+    def subscribes(self, filter_: str) -> bool:
+        """Return whether all that a filter matches is subscribed."""
+        return all(
+            any(covers(each, own) and stop is not None for each, stop in self._subscribed.items())
+            for own in _at_broker(self.name, filter_)
+        )
+
+    async def settled(self) -> None:
+        """Wait until the broker has confirmed all subscriptions, or is known to be away."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Keep the subscriptions as the followers need them, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            wanted = _fewest(own for each in self._followers for own in _at_broker(self.name, each.filter))
+            for filter_ in [each for each in wanted if each not in self._subscribed]:
+                await self._subscribe(filter_)
+            for filter_ in [each for each in self._subscribed if each not in wanted]:
+                stop = self._subscribed.pop(filter_)
+                self._routes.clear()
+                if stop is not None:
+                    await stop()
+            for topic in list(self._memory.topics(self.name)):
+                if not any(covers(each.filter, topic) for each in self._followers):
+                    # Nobody hears it any more, so what was last heard may be wrong by now.
+                    self._memory.forget(self.name, topic)
+            if not self._changed.is_set():
+                self._settled.set()
+
+    def begin_gap(self, since: float) -> None:
+        """Note that nothing is heard since then."""
+        self._note(Gap(self.name, since))
+
+    async def found(self) -> None:
+        """End a gap: there is a connection again."""
+        if self.gaps and self.gaps[-1].until is None:
+            self._note(Gap(self.name, self.gaps.pop().since, time.time()))
+
+    def lost(self) -> None:
+        """Begin a gap: the connection was lost, perhaps a while ago."""
+        self.begin_gap(max(self.heard, time.time() - _UNNOTICED_S))
+
+    def _note(self, gap: Gap) -> None:
+        self.gaps.append(gap)
+        for listener in list(self.gap_listeners):
+            listener(gap)
+
+    def _change(self) -> None:
+        self._routes.clear()
+        self._settled.clear()
+        self._changed.set()
+
+    async def _subscribe(self, filter_: str) -> None:
+        self._subscribed[filter_] = None
+        self._routes.clear()
+        try:
+            self._subscribed[filter_] = await self.link.subscribe(filter_, partial(self._arrived, filter_))
+            self.refused.pop(filter_, None)
+        except Forbidden as error:
+            del self._subscribed[filter_]
+            self.refused[filter_] = error.message
+            _log.error("%s", error)
+
+    def _arrived(self, through: str, message: Message) -> None:
+        route = self._routes.get(message.topic)
+        if route is None:
+            route = self._route(message.topic)
+        if route.through != through:
+            return
+        self.heard = at = time.time()
+        sample = Sample(self.name, route.topic, at, message.payload, message.retain, self._decode)
+        if not self._memory.add(route.ring, sample):
+            self._routes.clear()
+        for listener in route.listeners:
+            try:
+                listener(sample)
+            except StrawberryError as error:
+                if self._complaints.take(route.topic):
+                    _log.warning("a follower of %.200r failed: %.500s", route.topic, error)
+            except Exception:  # noqa: BLE001 - the other followers get it all the same
+                if self._complaints.take(route.topic):
+                    _log.exception("a follower of %.200r failed", route.topic)
+
+    def _route(self, topic: str) -> _Route:
+        through = next((each for each in self._subscribed if covers(each, topic)), None)
+        listeners = tuple(
+            each.listener
+            for each in self._followers
+            if covers(each.filter, topic) and (each.sees is None or each.sees(topic))
+        )
+        ring = self._memory.make(self.name, topic)
+        route = self._routes[topic] = _Route(topic, ring, through if listeners else None, listeners)
+        return route
+
+
+def _at_broker(link: LinkName, filter_: str) -> tuple[str, ...]:
+    """Return the filters to subscribe for one of a follower: on the bus the hub has no right to ``#``."""
+    first, slash, rest = filter_.partition("/")
+    if link == "home" or first not in ("#", "+"):
+        return (filter_,)
+    if first == "#":
+        return topics.BRANCHES
+    return tuple(f"{branch.partition('/')[0]}{slash}{rest}" for branch in topics.BRANCHES)
+
+
+def _fewest(filters: Iterable[str]) -> list[str]:
+    """Return filters without those that another one covers."""
+    unique = list(dict.fromkeys(filters))
+    wild = [each for each in unique if "+" in each or each.endswith("#")]
+    return [
+        filter_
+        for filter_ in unique
+        if not any(other != filter_ and covers(other, filter_) for other in wild)
+    ]

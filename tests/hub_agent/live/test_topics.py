@@ -1,0 +1,169 @@
+"""What is heard on the bus and on the home broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bus.link import Link, LinkSettings, open_link
+from contracts.access import Principal
+from contracts.errors import InvalidTopic, NotFound
+from hub_agent.live.topics import Feed, Gap, Sample, field, open_feed
+from hub_agent.live.topics.samples import Memory
+from tests.brokers import Bus
+from tests.hub_agent.home import linked, wait_for
+from tests.hub_registry.spokes import eventually
+from tests.mosquitto import Mosquitto
+
+DISK = "devices/nas/state/SystemSkill/disk"
+MEMORY = "devices/nas/state/SystemSkill/memory"
+
+
+@pytest.fixture
+async def hub(any_bus: Bus) -> AsyncIterator[Link]:
+    """The hub's link to each kind of bus."""
+    async with linked(await any_bus.link_settings(Principal("hub", "main"))) as link:
+        yield link
+
+
+@pytest.fixture
+async def nas(any_bus: Bus) -> AsyncIterator[Link]:
+    """A device on the same bus."""
+    async with linked(await any_bus.link_settings(Principal("device", "nas"))) as link:
+        yield link
+
+
+@pytest.fixture
+async def feed(hub: Link) -> AsyncIterator[Feed]:
+    async with open_feed(hub, None) as opened:
+        yield opened
+
+
+async def test_followers_share_a_topic_and_each_hears_each_message_once(feed: Feed, nas: Link) -> None:
+    heard: dict[str, list[Sample]] = {"all": [], "states": [], "disk": [], "nas": []}
+    with (
+        feed.follow("#", heard["all"].append),
+        feed.follow(DISK, heard["disk"].append),
+        feed.follow("devices/+/state/SystemSkill/+", heard["states"].append),
+        feed.follow("devices/nas/#", heard["nas"].append, sees=lambda topic: topic == DISK),
+    ):
+        await feed.settled()
+        for value in (b"1", b"1", b"2"):
+            await nas.publish(DISK, value, qos=0)
+        await nas.publish(MEMORY, b"3", qos=0)
+        await eventually(lambda: any(sample.topic == MEMORY for sample in heard["all"]))
+    assert [sample.value for sample in heard["disk"]] == [1, 1, 2]
+    assert [sample.value for sample in heard["nas"]] == [1, 1, 2]
+    assert [sample.value for sample in heard["states"]] == [1, 1, 2, 3]
+    assert [sample.value for sample in heard["all"]] == [1, 1, 2, 3]
+
+
+async def test_the_ring_has_what_was_heard(feed: Feed, nas: Link) -> None:
+    last = asyncio.Event()
+    with feed.follow(DISK, lambda sample: last.set() if sample.value == 9 else None):
+        await feed.settled()
+        assert feed.latest(DISK) is None
+        for value in range(10):
+            await nas.publish(DISK, str(value).encode())
+        await wait_for(last)
+        history = feed.history(DISK)
+        assert [sample.value for sample in history] == list(range(10))
+        assert feed.latest(DISK) is history[-1]
+        assert feed.history(DISK, since=history[4].at)[0].at >= history[4].at
+        assert feed.known("devices/nas/#") == [history[-1]]
+    # What nobody follows any more may be out of date.
+    await feed.settled()
+    assert feed.latest(DISK) is None
+
+
+async def test_a_topic_that_is_asked_for_is_known_from_what_the_broker_retains(feed: Feed, nas: Link) -> None:
+    await nas.publish(DISK, b'{"value": 93.5}', retain=True, confirmed=True)
+    (found,) = await feed.fetch(DISK)
+    assert (found.value, found.retained) == ({"value": 93.5}, True)
+    await nas.publish(DISK, b'{"value": 94}', retain=True)
+    await eventually(lambda: (now := feed.latest(DISK)) and field(now.value, "value") == 94)
+    assert await feed.fetch("devices/nas/state/+/memory") == []
+
+
+async def test_a_follower_that_fails_keeps_nothing_from_the_others(feed: Feed, nas: Link) -> None:
+    heard: list[Sample] = []
+
+    def fail(_: Sample) -> None:
+        raise RuntimeError("on purpose")
+
+    with feed.follow(DISK, fail), feed.follow(DISK, heard.append):
+        await feed.settled()
+        await nas.publish(DISK, b"1")
+        await eventually(lambda: heard)
+
+
+async def test_a_lost_connection_is_a_gap_that_is_reported_when_it_begins_and_when_it_ends(
+    mosquitto: Mosquitto,
+) -> None:
+    gaps: list[Gap] = []
+    heard: list[Sample] = []
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="hub", backoff_s=0.02, backoff_max_s=0.1)
+    async with linked(settings) as link, open_feed(link, None) as feed:
+        feed.on_gap(gaps.append)
+        with feed.follow("devices/#", heard.append):
+            await feed.settled()
+            mosquitto.stop()
+            await eventually(lambda: gaps)
+            assert gaps[0].until is None
+            assert feed.gaps() == gaps
+            mosquitto.start()
+            await eventually(lambda: len(gaps) == 2)
+            await link.publish(DISK, b"1")
+            await eventually(lambda: heard)
+    assert gaps[1].since == gaps[0].since
+    assert gaps[1].until is not None
+    assert gaps[1].until > gaps[1].since
+    assert feed.gaps() == gaps[1:]
+    assert feed.gaps(since=gaps[1].until + 1) == []
+
+
+async def test_a_feed_without_a_connection_begins_with_a_gap(mosquitto: Mosquitto) -> None:
+    mosquitto.stop()
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="hub")
+    async with open_link(settings, wait_s=0) as link, open_feed(link, None) as feed:
+        assert [gap.until for gap in feed.gaps()] == [None]
+
+
+async def test_the_home_broker_is_a_link_of_its_own_and_may_be_missing(feed: Feed) -> None:
+    with pytest.raises(NotFound, match="no home broker"):
+        feed.follow("zigbee2mqtt/#", print, link="home")
+    for wrong in ("", "a/#/b", "a+/b", "a\0b", "\ud800", "a" * 70_000):
+        with pytest.raises(InvalidTopic):
+            feed.follow(wrong, print)
+    for wrong in ("a/+", "#", ""):
+        with pytest.raises(InvalidTopic):
+            await feed.publish(wrong, 1)
+
+
+def test_memory_is_bounded_over_all_topics_and_a_quiet_one_keeps_its_last_value() -> None:
+    memory = Memory(max_bytes=100_000)
+    quiet = memory.make("bus", "quiet")
+    memory.add(quiet, Sample("bus", "quiet", 0, b"1"))
+    busy = memory.make("bus", "busy")
+    for at in range(10_000):
+        memory.add(busy, Sample("bus", "busy", at, b"x" * 50))
+        assert memory.size <= 100_000
+    assert len(quiet.samples) == 1
+    assert 100 < len(busy.samples) < 400
+    assert busy.samples[-1].at == 9_999
+    # A topic for each message: the oldest topics go.
+    for at in range(1_000):
+        memory.add(memory.make("home", f"flood/{at}"), Sample("home", f"flood/{at}", 20_000 + at, b"1"))
+    assert memory.size <= 100_000
+    assert memory.get("home", "flood/999") is not None
+    assert memory.get("bus", "quiet") is None
+
+
+def test_fields_of_decoded_payloads() -> None:
+    value = {"state": {"temperature": 21.5, "lamps": [{"on": True}]}, "a.b": 1, "null": None}
+    assert field(value, "state.temperature") == 21.5
+    assert field(value, "state.lamps.0.on") is True
+    assert field(value, "a.b") == 1
+    assert field(value, None) is value
+    for missing in ("nothing", "state.nothing", "state.lamps.7", "state.temperature.x", "state.lamps.x", "."):
+        assert field(value, missing) is None
