@@ -114,9 +114,9 @@ class Ranking:
     def put(self, row: int, document: Document) -> None:
         """Add a document, or replace it."""
         self.remove(row)
+        self._begin()
         texts = astuple(document)
-        (stems,) = self._stemmer.stems([" ".join(texts[:-1])])
-        self._groups[row] = groups_of(stems)
+        self._groups[row] = groups_of(self._stemmer.stems_in(" ".join(texts[:-1])))
         self._frequencies.update(self._groups[row])
         alike = " ".join(map(_group_word, self._groups[row]))
         self._db.execute(_INSERT, (row, *texts, alike))
@@ -127,12 +127,19 @@ class Ranking:
     def remove(self, row: int) -> None:
         """Remove a document, if it is there."""
         if row in self._groups:
+            self._begin()
             self._frequencies.subtract(self._groups.pop(row))
             self._db.execute("DELETE FROM stems WHERE rowid = ?", (row,))
             self._db.execute("DELETE FROM grams WHERE rowid = ?", (row,))
 
+    def _begin(self) -> None:
+        """Collect changes until the next search: FTS5 writes a part of its index at each commit."""
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN")
+
     def search(self, terms: Sequence[Term]) -> list[tuple[int, float]]:
         """Return the documents that fit, with a score; a higher one is better."""
+        self._db.commit()
         clauses, asked = self._clauses(terms)
         if clauses and (found := self._by_words(clauses, asked)):
             return found

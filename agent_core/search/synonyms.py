@@ -16,10 +16,18 @@ _TABLES: Final = f"""
 """
 
 
+_MOST_KNOWN: Final = 20_000
+"""Words whose stems are kept; the documentation of a home's skills has some thousands."""
+
+_LONGEST_KNOWN: Final = 40
+"""Characters of such a word; what is longer is no word that many methods share."""
+
+
 class Stemmer:
     """Stems words the way that FTS5 does, because it does it."""
 
     def __init__(self) -> None:
+        self._known: dict[str, list[str]] = {}
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         self._db.executescript(_TABLES)
 
@@ -35,6 +43,17 @@ class Stemmer:
         for place, stem in self._db.execute("SELECT doc, term FROM asked_terms"):
             found[place].append(stem)
         return found
+
+    def stems_in(self, text: str) -> set[str]:
+        """Return the stems of the words in a text; words that were met before cost nothing."""
+        words = set(text.split())
+        unknown = [word for word in words if word not in self._known]
+        found = dict(zip(unknown, self.stems(unknown), strict=True)) if unknown else {}
+        stems = {stem for word in words for stem in found.get(word, self._known.get(word, []))}
+        if len(self._known) + len(found) > _MOST_KNOWN:
+            self._known.clear()
+        self._known |= {word: each for word, each in found.items() if len(word) <= _LONGEST_KNOWN}
+        return stems
 
 
 @cache

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlmodel import Session, select
+from sqlalchemy import bindparam, insert
+from sqlmodel import Session, col, delete, select
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.errors import StorageError
@@ -13,6 +14,11 @@ from hub_registry.storage.tables import ApprovalRow, DeviceRow
 
 _MOST_KNOWN: Final = 4_000
 """Skills and methods of one device that are remembered, about four times what it may have at once."""
+
+
+_REPLACED: Final = delete(ApprovalRow).where(
+    col(ApprovalRow.device_id) == bindparam("d"), col(ApprovalRow.skill) == bindparam("s")
+)
 
 
 class Approvals:
@@ -37,19 +43,23 @@ class Approvals:
         """
         unwritten, self._unwritten = self._unwritten, set()
         rows = [
-            ApprovalRow(
-                device_id=device,
-                skill=skill,
-                known=self._known[device][skill].model_dump(mode="json", exclude_defaults=True),
-            )
+            {
+                "device_id": device,
+                "skill": skill,
+                "known": self._known[device][skill].model_dump(mode="json", exclude_defaults=True),
+            }
             for device, skill in unwritten
         ]
 
         def work(session: Session) -> None:
             there = set(session.exec(select(DeviceRow.id)))
-            for row in rows:
-                if row.device_id in there:
-                    session.merge(row)
+            written = [row for row in rows if row["device_id"] in there]
+            if written:
+                # Two statements in all: a thousand devices that register at once are thousands of rows.
+                connection = session.connection()
+                replaced = [{"d": row["device_id"], "s": row["skill"]} for row in written]
+                connection.execute(_REPLACED, replaced)
+                connection.execute(insert(ApprovalRow), written)
 
         if rows:
             try:
