@@ -6,7 +6,7 @@ from typing import Final
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage
 from agent_core.provenance import Prompt, render
 
-_CHARS_PER_TOKEN: Final = 4
+CHARS_PER_TOKEN: Final = 4
 """A common rule for English and for code; others need more tokens, and models have room above the budget."""
 
 _MESSAGE_TOKENS: Final = 4
@@ -20,7 +20,7 @@ def tokens_of(message: Message) -> int:
             size = len(text)
         case AssistantMessage(text, calls):
             size = len(text) + sum(len(call.name) + len(call.raw) for call in calls)
-    return size // _CHARS_PER_TOKEN + _MESSAGE_TOKENS
+    return size // CHARS_PER_TOKEN + _MESSAGE_TOKENS
 
 
 def trimmed(history: Sequence[Message], current: tuple[Message, ...], budget: int) -> tuple[Message, ...]:

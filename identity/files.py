@@ -28,10 +28,17 @@ def make_private_directory(path: Path) -> Path:
     return path
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes, *, instead_of: bytes | None = None) -> bool:
     """Write a file that only the owner may read, whole or not at all.
 
     The content is on the disk before the old file is replaced, so that a crash leaves one of the two.
+
+    Args:
+        instead_of: What the file must still hold at the moment of the replacement, for a file that others
+            change, too; empty where there must be none.
+
+    Returns:
+        False if the file holds something else by now; nothing was written then.
     """
     make_private_directory(path.parent)
     # mkstemp makes the file 0600 before a byte is in it.
@@ -41,10 +48,14 @@ def write_private(path: Path, content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
+        if instead_of is not None and (path.read_bytes() if path.exists() else b"") != instead_of:
+            Path(temporary).unlink()
+            return False
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    return True
 
 
 @contextmanager

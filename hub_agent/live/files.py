@@ -33,7 +33,7 @@ class EditedFile(Generic[_T]):
         self.path = path
         self._parse = parse
         self._absent = absent
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._value = absent
         self._problem: FileProblem | None = None
         self._seen: tuple[int, ...] | None = None
@@ -77,10 +77,10 @@ class EditedFile(Generic[_T]):
         if not stat.S_ISREG(status.st_mode):
             raise FileProblem("is not a file")
         with self.path.open("rb") as file:
-            content = file.read(self._max_bytes + 1)
-        if len(content) > self._max_bytes:
+            content = file.read(self.max_bytes + 1)
+        if len(content) > self.max_bytes:
             line = content.count(b"\n") + 1
-            raise FileProblem(f"is longer than {self._max_bytes} bytes", line=line)
+            raise FileProblem(f"is longer than {self.max_bytes} bytes", line=line)
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:

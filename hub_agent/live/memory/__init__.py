@@ -1,0 +1,1 @@
+"""What the assistant remembers from one conversation to the next: ``MEMORY.md``, which people edit, too."""

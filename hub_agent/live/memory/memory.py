@@ -1,0 +1,326 @@
+"""The memory of a home: entries remembered, found again, forgotten, and shown to the model.
+
+Every user sees what is remembered for the household, and what is remembered for them alone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent_core.history import CHARS_PER_TOKEN
+from agent_core.models.entries import Model
+from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
+from agent_core.search.embeddings import Embeddings, open_embeddings
+from agent_core.search.ranking import Document, Ranking
+from agent_core.search.words import query_terms
+from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
+from contracts.wire import Json, rfc3339
+from hub_agent.live.files import EditedFile
+from hub_agent.live.memory.markdown import GENERAL, MemoryEntry, parse, with_entry, without_entries
+from hub_registry.storage.tables import now
+from identity.files import write_private
+
+FILE_NAME: Final = "MEMORY.md"
+
+MAX_TEXT: Final = 500
+"""Characters of one entry: a fact, not a document."""
+MAX_CATEGORY: Final = 64
+_MOST_ENTRIES: Final = 1_000
+"""Entries, beyond which the assistant adds none; a person may."""
+_ATTEMPTS: Final = 5
+"""A person saves the file once in that time, not five times."""
+_RANKS: Final = 60
+"""Of reciprocal rank fusion, as in the search for skills."""
+_NEW: Final = """\
+# Memory
+
+<!-- What Strawberry remembers. Edit it as you like: each line is an entry, each heading a category.
+     What stands below a line "# Private: USER" is for that user alone. -->
+"""
+
+
+@dataclass(frozen=True)
+class MemorySection:
+    """What a prompt says of the memory.
+
+    Attributes:
+        left_out: Entries that are not in it; the text says how to find them.
+        untrusted: Whether there is text in it that strangers may have written.
+    """
+
+    text: Prompt = EMPTY
+    left_out: int = 0
+    untrusted: bool = False
+
+
+class Memory:
+    """What is remembered, in a file that people edit while the hub runs.
+
+    Args:
+        path: The file.
+        embeddings: Search by meaning; None for words alone.
+    """
+
+    def __init__(self, path: Path, *, embeddings: Embeddings | None = None) -> None:
+        self.path = path
+        self._file: EditedFile[tuple[MemoryEntry, ...]] = EditedFile(path, parse, absent=())
+        self.embeddings = embeddings
+        self._ranking = Ranking()
+        self._indexed: tuple[MemoryEntry, ...] = ()
+        self._rows: dict[str, int] = {}
+        self._next_row = 1
+        self._one = asyncio.Lock()
+
+    def close(self) -> None:
+        """Free the memory of the index."""
+        self._ranking.close()
+
+    def entries(self, user: str) -> list[MemoryEntry]:
+        """Return what a user may see, as it stands in the file."""
+        known = {entry.id: entry for entry in self._file.value if entry.private in (None, user.casefold())}
+        return list(known.values())
+
+    async def remember(
+        self,
+        user: str,
+        category: str,
+        text: str,
+        *,
+        private: bool = False,
+        conversation: str | None = None,
+        untrusted: bool = False,
+    ) -> MemoryEntry:
+        """Add an entry; one that is there already is returned as it is.
+
+        Args:
+            private: Whether it is for this user alone.
+            conversation: Where it was said.
+            untrusted: Whether text of strangers was read before.
+
+        Raises:
+            InvalidMessage: If there is no text, too much of it, or no room for more.
+            FileProblem: If the file is not valid as it is.
+            StorageError: If it cannot be written.
+        """
+        category, text = " ".join(category.split()).strip("# ") or GENERAL, " ".join(text.split())
+        if not any(map(str.isalnum, text)):
+            raise InvalidMessage("there is nothing to remember", hint="Give the text of the entry.")
+        for what, given, most in (("a category", category, MAX_CATEGORY), ("an entry", text, MAX_TEXT)):
+            if len(given) > most:
+                raise InvalidMessage(f"{what} has at most {most} characters", hint="Say it shorter.")
+        entry = MemoryEntry(
+            category=category,
+            text=text,
+            private=user.casefold() if private else None,
+            at=now(),
+            by=user,
+            conversation=conversation or "",
+            untrusted=untrusted,
+        )
+
+        def add(before: str) -> str:
+            entries = parse(before)
+            if any(each.id == entry.id for each in entries):
+                return before
+            if len(entries) >= _MOST_ENTRIES:
+                raise _full()
+            return with_entry(before or _NEW, entry)
+
+        await self._change(add)
+        return next((each for each in self.entries(user) if each.id == entry.id), entry)
+
+    async def recall(self, user: str, query: str, *, limit: int = 10) -> list[MemoryEntry]:
+        """Find entries by words and, where a model for it is set, by meaning; best first.
+
+        Without a query, the newest come first.
+        """
+        seen = self.entries(user)
+        if not query.strip():
+            return _newest_first(seen)[:limit]
+        return (await self._matching(seen, query, meaning=limit))[:limit]
+
+    async def forget(self, user: str, which: str) -> MemoryEntry:
+        """Remove an entry, named by its id or by (a part of) its text.
+
+        Raises:
+            NotFound: If there is no such entry.
+            Conflict: If there are several.
+        """
+        which = " ".join(which.split())
+        seen, wanted = self.entries(user), which.casefold()
+        exact = [entry for entry in seen if wanted in (entry.id, entry.text.casefold())]
+        found = exact or [entry for entry in seen if wanted and wanted in entry.text.casefold()]
+        if not found:
+            near = await self.recall(user, which, limit=3) if which else []
+            said = f"Near to it: {'; '.join(map(_named, near))}." if near else "'memory list' shows all."
+            raise NotFound(f"nothing is remembered as {which[:MAX_CATEGORY]!r}", hint=said)
+        if len(found) > 1:
+            raise Conflict(
+                f"{len(found)} entries have this text",
+                hint=f"Name one by its id: {'; '.join(map(_named, found[:5]))}.",
+            )
+        await self._change(lambda before: without_entries(before, {found[0].id}))
+        return found[0]
+
+    async def section(self, user: str, question: str, *, tokens: int) -> MemorySection:
+        """Return what the prompt of a user's turn says of the memory.
+
+        All of it while there is room, so that it is the same from turn to turn; otherwise what the question
+        names, then what is newest. What was written after text of strangers had been read is in it only
+        where the question names it.
+
+        Args:
+            question: What the user says.
+            tokens: Most tokens, as a model's are estimated.
+        """
+        seen = self.entries(user)
+        if not seen:
+            return MemorySection()
+        named = await self._matching(seen, question, meaning=0) if question.strip() else []
+        ordered = [*named, *(entry for entry in _newest_first(seen) if not entry.untrusted)]
+        room, chosen = tokens * CHARS_PER_TOKEN, set[str]()
+        for entry in ordered:
+            size = len(_line(entry)) + len(entry.category) + len("## \n\n")
+            if entry.id not in chosen and size <= room:
+                room -= size
+                chosen.add(entry.id)
+        shown = [entry for entry in seen if entry.id in chosen]
+        own, foreign = (
+            [each for each in shown if each.untrusted is untrusted] for untrusted in (False, True)
+        )
+        parts: list[Text | Prompt] = []
+        if own:
+            parts.append(Text(Origin.FILE, _listed(own), FILE_NAME))
+        if foreign:
+            parts.append(Text(Origin.OUTSIDE, _listed(foreign), FILE_NAME))
+        left_out = len(seen) - len(shown)
+        if left_out:
+            parts.append(Prompt(f"({left_out} more; devices.hub.MemorySkill.recall(query) finds them)"))
+        return MemorySection(render(*parts), left_out, bool(foreign))
+
+    async def _change(self, edit: Callable[[str], str]) -> None:
+        async with self._one:
+            if self._file.problem is not None:
+                raise self._file.problem
+            await asyncio.to_thread(self._write, edit)
+
+    def _write(self, edit: Callable[[str], str]) -> None:
+        try:
+            for _ in range(_ATTEMPTS):
+                before = self.path.read_bytes() if self.path.exists() else b""
+                after = edit(before.decode()).encode()
+                if len(after) > self._file.max_bytes >= len(before):
+                    raise _full()
+                if after == before or write_private(self.path, after, instead_of=before):
+                    return
+        except UnicodeDecodeError:
+            raise StorageError(f"{self.path} is not UTF-8 text", hint="Save it as UTF-8.") from None
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be written: {error.strerror or error}") from None
+        raise StorageError(f"{self.path} changes all the time", hint="Does another program write it?")
+
+    async def _matching(self, seen: Sequence[MemoryEntry], query: str, *, meaning: int) -> list[MemoryEntry]:
+        """Return the entries that fit a query, best first.
+
+        Args:
+            meaning: How many of the nearest in meaning count, whatever their words.
+        """
+        self._index()
+        by_row = {self._rows[entry.id]: entry for entry in seen if entry.id in self._rows}
+        ranked = [[row for row, _ in self._ranking.search(query_terms(query)) if row in by_row]]
+        if self.embeddings is not None and meaning:
+            similar = await self.embeddings.similar(query)
+            ranked.append([row for row in similar.rows if row in by_row][:meaning] if similar else [])
+        scores: dict[int, float] = {}
+        for rows in ranked:
+            for place, row in enumerate(rows):
+                scores[row] = scores.get(row, 0.0) + 1 / (_RANKS + place)
+        return [by_row[row] for row in sorted(scores, key=lambda row: (-scores[row], row))]
+
+    def _index(self) -> None:
+        """Bring the index up to date with the file."""
+        entries = self._file.value
+        if entries is self._indexed:
+            return
+        known = {entry.id: entry for entry in entries}
+        for id_ in self._rows.keys() - known.keys():
+            self._ranking.remove(self._rows.pop(id_))
+        for id_ in [id_ for id_ in known if id_ not in self._rows]:
+            entry = known[id_]
+            self._rows[id_] = self._next_row
+            self._next_row += 1
+            document = Document(method="", skill=entry.category, summary=entry.text, arguments="", text="")
+            self._ranking.put(self._rows[id_], document)
+        if self.embeddings is not None:
+            self.embeddings.keep(
+                {self._rows[id_]: f"{entry.category}: {entry.text}" for id_, entry in known.items()}
+            )
+        self._indexed = entries
+
+
+@asynccontextmanager
+async def open_memory(
+    home: Path, *, embeddings: Model | None, tasks: asyncio.TaskGroup
+) -> AsyncIterator[Memory]:
+    """Open the memory of a home.
+
+    Args:
+        home: ``STRAWBERRY_HOME``.
+        embeddings: The model by which it is also searched by meaning.
+        tasks: Owns what runs in the background.
+    """
+    async with AsyncExitStack() as stack:
+        opened = None
+        if embeddings is not None:
+            opened = await stack.enter_async_context(open_embeddings(embeddings, tasks=tasks))
+        memory = Memory(home / FILE_NAME, embeddings=opened)
+        stack.callback(memory.close)
+        yield memory
+
+
+def shown(entry: MemoryEntry) -> dict[str, Json]:
+    """Return an entry as people and programs read it."""
+    return {
+        "id": entry.id,
+        "category": entry.category,
+        "text": entry.text,
+        "private": entry.private is not None,
+        "at": rfc3339(entry.at) if entry.at is not None else None,
+        "from": entry.by or None,
+        "conversation": entry.conversation or None,
+        "untrusted": entry.untrusted,
+    }
+
+
+def _newest_first(entries: Iterable[MemoryEntry]) -> list[MemoryEntry]:
+    """Put what people wrote into the file, which has no time, before all the rest."""
+    return sorted(entries, key=lambda entry: (entry.at is not None, -(entry.at or now()).timestamp()))
+
+
+def _listed(entries: Iterable[MemoryEntry]) -> str:
+    lines: list[str] = []
+    category = ""
+    for entry in entries:
+        if entry.category != category:
+            category = entry.category
+            lines.append(f"## {category}")
+        lines.append(_line(entry))
+    return "\n".join(lines)
+
+
+def _line(entry: MemoryEntry) -> str:
+    when = f" ({entry.at:%Y-%m-%d}, {entry.by})" if entry.at is not None else ""
+    return f"- {entry.text}{when}"
+
+
+def _named(entry: MemoryEntry) -> str:
+    return f"{entry.id} {entry.text[:MAX_CATEGORY]!r}"
+
+
+def _full() -> InvalidMessage:
+    return InvalidMessage(
+        f"{FILE_NAME} is full", hint=f"Forget what is out of date, or tidy up {FILE_NAME} in an editor."
+    )
