@@ -66,7 +66,7 @@ def proves_spoke(answer: Any, *, token: str, challenge: str, host: str) -> bool:
     """Return whether the JSON of an answer holds the proof of the spoke that made this token."""
     proof = answer.get("proof") if isinstance(answer, dict) else None
     return hmac.compare_digest(
-        str(proof).encode(), spoke_proof(token, challenge=challenge, host=host).encode()
+        str(proof).encode(errors="replace"), spoke_proof(token, challenge=challenge, host=host).encode()
     )
 
 

@@ -187,6 +187,9 @@ def _bind(session: Session, row: DeviceRow, key: PublicKey) -> None:
     row.revoked_at = None
     if row.key_id == key.kid:
         return
+    if row.key_id is not None:
+        # Another key is another machine, of which the owner has said nothing yet.
+        row.may_confirm = row.trusted = False
     # What the old key signed counts no longer: neither its registrations nor its epochs.
     session.exec(delete(RegistrationRow).where(col(RegistrationRow.device_id) == row.id))
     row.public_key, row.key_id = key.jwk(), key.kid

@@ -94,3 +94,17 @@ async def test_joining_anew_ends_the_tokens_the_device_had(house):
 async def test_nobody_is_invited_for_a_device_that_does_not_exist(house):
     with pytest.raises(NotFound):
         await house.enrolment.invite("fridge", lifetime_s=600)
+
+
+async def test_a_device_that_joins_again_with_another_key_is_trusted_with_nothing(house):
+    device = await house.devices.add("Bedroom PC", owner="admin", may_confirm=True, trusted=True)
+
+    async def join(key: KeyPair) -> tuple[bool | None, bool]:
+        invitation = await house.enrolment.invite(device.id, lifetime_s=600)
+        joined = (await house.enrolment.enrol(invitation.token, key.public.jwk())).device
+        return joined.may_confirm, joined.trusted
+
+    own = KeyPair.generate()
+    assert await join(own) == (True, True)
+    assert await join(own) == (True, True)
+    assert await join(KeyPair.generate()) == (False, False)
