@@ -43,7 +43,7 @@ class Limits:
         bytes_per_s: Sustained rate of bytes of one principal, topics and payloads.
         retained_topics: Retained topics of one principal: 100 skills and 900 states.
         retained_bytes: Bytes of those together, topics and payloads.
-        subscriptions: Filters of one connection; a spoke has six.
+        subscriptions: Filters of one connection that is not the hub's; a spoke has six.
         filter_bytes: Bytes of those together.
         outgoing_bytes: Bytes that may wait for a client that does not read. It is disconnected rather than
             left without a message, because its will then tells everybody. Clients of one principal share

@@ -306,7 +306,12 @@ class StrictBroker(Broker):
             refusal = "the filter is malformed"
         elif not connection.login.rights.may_subscribe(filter_):
             refusal = "it may not subscribe to this"
-        elif filter_ not in connection.filters and self._limits.exceeded_by([*connection.filters, filter_]):
+        elif (
+            filter_ not in connection.filters
+            # The hub has one for each topic that is watched or captured.
+            and connection.login.principal.kind != "hub"
+            and self._limits.exceeded_by([*connection.filters, filter_])
+        ):
             refusal = "it has too many subscriptions"
         if refusal is not None:
             self.refusals.report(connection.name, refusal, filter_)

@@ -6,8 +6,8 @@ Seven things of paho 2.2 are replaced, in its private parts, which is why its ve
   calls, the first ones for a byte. Here packets are cut out of whole reads.
 - Some malformed packets raise out of it, which ends paho's thread without a word. Here they end the
   connection.
-- Each MQTT 5 message gets an object with all its properties, 20 to 40 µs a message. Nobody reads them: what
-  a message means stands in its payload. Here they are skipped.
+- Each MQTT 5 message gets an object with all its properties, 20 to 40 µs a message. What a message means
+  stands in its payload. Here they are skipped, except for the identifiers of the subscriptions.
 - Each message with QoS 1 is kept until it is acknowledged, with a lock to wait at, and the acknowledgement
   is decoded into tables that say no more than that all went well: 30 µs a message. Nothing is sent twice
   here, so its packet id is enough.
@@ -25,7 +25,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from paho.mqtt import MQTTException
 from paho.mqtt.client import Client, time_func
@@ -192,14 +192,17 @@ class LeanClient(Client):
         if qos > 1 or start > len(packet):
             return MQTTErrorCode.MQTT_ERR_PROTOCOL
         identifier = packet[topic_end:start]
+        subscriptions: tuple[int, ...] = ()
         if self._protocol == MQTTProtocolVersion.MQTTv5:
-            start = _properties_end(packet, start)
+            subscriptions, start = _subscriptions(packet, start)
         try:
             topic = packet[2:topic_end].decode()
         except UnicodeDecodeError:
             _log.warning("dropped a message: its topic is not UTF-8")
         else:
-            self._deliver(Message(topic, bytes(packet[start:]), qos, bool(header & 1)))
+            self._deliver(
+                Message(topic, bytes(packet[start:]), qos, bool(header & 1), subscriptions=subscriptions)
+            )
         if not qos:
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         if self.on_held is None:
@@ -263,19 +266,45 @@ def _bounds(buffer: bytearray, at: int) -> tuple[int, int] | None:
     raise MQTTException("the length of a packet has more than four bytes")
 
 
-def _properties_end(packet: bytearray, start: int) -> int:
-    """Return the position behind the properties; their length is a variable byte integer.
+_FIXED: Final = {0x01: 1, 0x02: 4, 0x23: 2}
+_STRINGS: Final = {0x03: 1, 0x08: 1, 0x09: 1, 0x26: 2}
+"""Properties of a PUBLISH by their length, and by the number of strings that they are (MQTT 5.0, 3.3.2.3)."""
+_SUBSCRIPTION: Final = 0x0B
+
+
+def _subscriptions(packet: bytearray, at: int) -> tuple[tuple[int, ...], int]:
+    """Return the subscription identifiers among the properties, and the position behind the properties.
 
     Raises:
         IndexError: If the packet ends before they do.
+        KeyError: If there is a property that no PUBLISH has.
     """
-    length, at = 0, start
+    length, at = _number(packet, at)
+    end = at + length
+    if end > len(packet):
+        raise IndexError("the properties are longer than the packet")
+    found: tuple[int, ...] = ()
+    while at < end:
+        kind = packet[at]
+        at += 1
+        if kind == _SUBSCRIPTION:
+            number, at = _number(packet, at)
+            found += (number,)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            for _ in range(_STRINGS[kind]):
+                at += 2 + (packet[at] << 8 | packet[at + 1])
+    return found, end
+
+
+def _number(packet: bytearray, at: int) -> tuple[int, int]:
+    """Return a variable byte integer, and the position behind it."""
+    number = 0
     for shift in (0, 7, 14, 21):
         digit = packet[at]
         at += 1
-        length |= (digit & 0x7F) << shift
+        number |= (digit & 0x7F) << shift
         if digit < 0x80:
             break
-    if at + length > len(packet):
-        raise IndexError("the properties are longer than the packet")
-    return at + length
+    return number, at

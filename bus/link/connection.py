@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, MQTT_ERR_SUCCESS, Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
@@ -80,6 +81,9 @@ class Connection:
     Args:
         limit: How many publications may wait for their acknowledgement.
         on_message: Called in the event loop for each message that arrives.
+
+    Attributes:
+        identifies: Whether the broker takes identifiers for subscriptions.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         self.protocol = protocol
         self.closed: asyncio.Future[str] = loop.create_future()
+        self.identifies = False
         self._login = login
         self._driver = driver
         self._limit = limit
@@ -195,14 +200,21 @@ class Connection:
         finally:
             self._confirmed.pop(mid, None)
 
-    async def subscribe(self, filters: list[tuple[str, int]]) -> None:
+    async def subscribe(self, filters: list[tuple[str, int]], *, identifier: int | None = None) -> None:
         """Subscribe, and wait for the broker's word.
+
+        Args:
+            identifier: What the messages of these filters carry; only where ``identifies``.
 
         Raises:
             Forbidden: If it refuses one of them.
             Disconnected: If the connection ends, or no answer comes.
         """
-        code, mid = self._client.subscribe(filters)
+        properties = None
+        if identifier is not None:
+            properties = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+            properties.SubscriptionIdentifier = identifier
+        code, mid = self._client.subscribe(filters, properties=properties)
         refused = [
             f"{name!r} ({reason.getName()})"
             for (name, _), reason in zip(filters, await self._acknowledgement(code, mid), strict=False)
@@ -273,7 +285,13 @@ class Connection:
     def _connected(
         self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, given: Properties | None
     ) -> None:
-        self._driver.post(self._judge, reason, getattr(given, "ReceiveMaximum", None))
+        self._driver.post(
+            self._judge,
+            reason,
+            getattr(given, "ReceiveMaximum", None),
+            # A broker that says nothing has them (MQTT 5.0, section 3.2.2.3.12).
+            bool(getattr(given, "SubscriptionIdentifierAvailable", True)),
+        )
 
     def _disconnected(
         self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, _given: Any
@@ -294,9 +312,10 @@ class Connection:
 
     # What follows runs in the loop.
 
-    def _judge(self, reason: ReasonCode, receive_maximum: int | None) -> None:
+    def _judge(self, reason: ReasonCode, receive_maximum: int | None, identifies: bool) -> None:
         if self._answer.done():
             return
+        self.identifies = self.protocol == 5 and identifies
         verdict = Verdict.ACCEPTED
         if reason.is_failure:
             verdict = Verdict.UNREACHABLE

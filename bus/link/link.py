@@ -168,7 +168,7 @@ class Link:
         connection = self._connection
         if connection is not None and is_new:
             try:
-                await connection.subscribe([(self._prefix + filter_, qos)])
+                await self._subscribe_one(connection, filter_, qos)
             except Disconnected:
                 _log.debug("the subscription to %s waits for the next connection", filter_)
             except Forbidden:
@@ -283,14 +283,22 @@ class Link:
                 _log.exception("a callback failed after connecting")
 
     async def _subscribe_all(self, connection: Connection) -> None:
-        prefix = self._prefix
-        wanted = [(prefix + filter_, qos) for filter_, qos in self._subscriptions.wanted().items()]
-        if not wanted:
-            return
-        try:
-            await connection.subscribe(wanted)
-        except Forbidden as error:
-            _log.error("%s", error)
+        wanted = self._subscriptions.wanted()
+        if not connection.identifies:
+            filters = [(self._prefix + filter_, qos) for filter_, qos in wanted.items()]
+            steps = [connection.subscribe(filters)] if filters else []
+        else:
+            # An identifier is for all filters of a packet. All packets leave before the first answer comes.
+            steps = [self._subscribe_one(connection, filter_, qos) for filter_, qos in wanted.items()]
+        for failure in await asyncio.gather(*steps, return_exceptions=True):
+            if isinstance(failure, Forbidden):
+                _log.error("%s", failure)
+            elif failure is not None:
+                raise failure
+
+    async def _subscribe_one(self, connection: Connection, filter_: str, qos: int) -> None:
+        number = self._subscriptions.number(filter_) if connection.identifies else None
+        await connection.subscribe([(self._prefix + filter_, qos)], identifier=number)
 
     def _lost(self, connection: Connection) -> None:
         if self._connection is not connection:

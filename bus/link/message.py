@@ -15,6 +15,8 @@ class Message(NamedTuple):
         retain: On arrival: whether the broker had kept it from before.
         expiry_s: With the two that follow, sent where the broker speaks MQTT 5, for people who watch the
             bus; never read on arrival.
+        subscriptions: On arrival: the identifiers of the subscriptions that this copy of the message is for;
+            empty where the broker gives none.
     """
 
     topic: str
@@ -24,6 +26,7 @@ class Message(NamedTuple):
     expiry_s: int | None = None
     response_topic: str | None = None
     correlation: bytes | None = None
+    subscriptions: tuple[int, ...] = ()
 
 
 class PublishProperties:

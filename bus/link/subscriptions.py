@@ -37,16 +37,27 @@ class Subscription:
 
 
 class Subscriptions:
-    """The subscriptions of one link, which outlive its connections."""
+    """The subscriptions of one link, which outlive its connections.
+
+    Each filter has a number. A broker may send a message once for each filter that matches it (MQTT 5.0,
+    section 3.3.4); one that names the number with each copy lets every handler have the message once.
+    """
 
     def __init__(self) -> None:
         self._all: list[Subscription] = []
+        self._numbers: dict[str, int] = {}
+        self._by_number: dict[int, list[Subscription]] = {}
+        self._count = 0
         self._complaints = complaint_limit()
 
     def add(self, subscription: Subscription) -> bool:
         """Add a subscription; return whether the broker needs it, too."""
         known = self.covers(subscription.filter, subscription.qos)
         self._all.append(subscription)
+        if subscription.filter not in self._numbers:
+            self._count += 1
+            self._numbers[subscription.filter] = self._count
+        self._by_number.setdefault(self._numbers[subscription.filter], []).append(subscription)
         return not known
 
     def discard(self, subscription: Subscription) -> bool:
@@ -54,11 +65,20 @@ class Subscriptions:
         if subscription not in self._all:
             return False
         self._all.remove(subscription)
-        return not self.covers(subscription.filter, 0)
+        number = self._numbers[subscription.filter]
+        self._by_number[number].remove(subscription)
+        if self._by_number[number]:
+            return False
+        del self._by_number[number], self._numbers[subscription.filter]
+        return True
 
     def covers(self, filter_: str, qos: int) -> bool:
         """Return whether one with this very filter asks for so much."""
         return any(one.filter == filter_ and one.qos >= qos for one in self._all)
+
+    def number(self, filter_: str) -> int:
+        """Return the number of a filter that is subscribed; from 1."""
+        return self._numbers[filter_]
 
     def wanted(self) -> dict[str, int]:
         """Return each filter once, with the highest QoS that is asked for."""
@@ -69,8 +89,12 @@ class Subscriptions:
 
     def dispatch(self, message: Message) -> None:
         """Call every handler that the message is for; none of them keeps it from the others."""
-        levels = message.topic.split("/")
-        for one in [one for one in self._all if one.matches(levels)]:
+        if message.subscriptions:
+            found = [one for each in message.subscriptions for one in self._by_number.get(each, ())]
+        else:
+            levels = message.topic.split("/")
+            found = [one for one in self._all if one.matches(levels)]
+        for one in found:
             try:
                 one.handler(message)
             except StrawberryError as error:

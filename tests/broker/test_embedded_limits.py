@@ -319,8 +319,10 @@ async def test_strangers_fill_no_log_however_often_they_come(
 
 async def test_a_connection_has_only_so_many_subscriptions(tmp_path: Path) -> None:
     async with embedded_house(tmp_path, limits=Limits(subscriptions=2)) as house:
+        client = await house.client("explorer", "client")
+        assert [await client.subscribe(f"devices/{name}/status") for name in "abca"] == [1, 1, 0x80, 1]
         hub = await house.client("main", "hub")
-        assert [await hub.subscribe(f"devices/{name}/status") for name in "abca"] == [1, 1, 0x80, 1]
+        assert [await hub.subscribe(f"devices/{name}/status") for name in "abca"] == [1, 1, 1, 1]
 
 
 async def test_a_packet_of_just_the_limit_passes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -56,6 +57,30 @@ async def test_followers_share_a_topic_and_each_hears_each_message_once(feed: Fe
     assert [sample.value for sample in heard["nas"]] == [1, 1, 2]
     assert [sample.value for sample in heard["states"]] == [1, 1, 2, 3]
     assert [sample.value for sample in heard["all"]] == [1, 1, 2, 3]
+
+
+async def test_filters_that_overlap_in_part_give_each_message_once(feed: Feed, nas: Link) -> None:
+    heard: list[Sample] = []
+    with (
+        feed.follow("devices/nas/#", heard.append),
+        feed.follow("devices/+/state/+/disk", heard.append),
+    ):
+        await feed.settled()
+        for value in (b"1", b"1", b"2"):
+            await nas.publish(DISK, value, qos=0)
+        await eventually(lambda: heard and heard[-1].value == 2)
+        assert [sample.value for sample in feed.history(DISK)] == [1, 1, 2]
+    assert [sample.value for sample in heard] == [1, 1, 1, 1, 2, 2]
+
+
+async def test_each_of_many_followers_has_a_topic_of_its_own(feed: Feed, nas: Link) -> None:
+    heard: list[Sample] = []
+    with ExitStack() as followers:
+        for number in range(300):
+            followers.enter_context(feed.follow(f"devices/nas/state/Disks/d{number}", heard.append))
+        await feed.settled()
+        await nas.publish("devices/nas/state/Disks/d299", b"1")
+        await eventually(lambda: heard)
 
 
 async def test_the_ring_has_what_was_heard(feed: Feed, nas: Link) -> None:
