@@ -12,7 +12,7 @@ RESERVED: Final = frozenset({"hub"})
 """Device ids and keys that no device may have: ``hub`` is the virtual device."""
 
 HUB_SKILLS: Final = frozenset(
-    {"BusSkill", "CaptureSkill", "DeviceSkill", "MemorySkill", "WatcherSkill", "WorldSkill"}
+    {"BusSkill", "CaptureSkill", "DeviceSkill", "MemorySkill", "NodeSkill", "WatcherSkill", "WorldSkill"}
 )
 """Class names of the hub's own abilities; a spoke's skill may not take one."""
 

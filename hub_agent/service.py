@@ -37,6 +37,8 @@ from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
+from hub_agent.live.live import Live, open_live
+from hub_agent.own_skills import OwnSkills
 from hub_agent.settings import HubSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
@@ -57,6 +59,8 @@ class Hub:
     Attributes:
         url: Where its HTTP API is reached on this machine, base path included.
         http_port: The port of it.
+        live: The live home.
+        own: The hub's own skills.
         lan_port: The port for other machines; None where they cannot come in.
     """
 
@@ -65,6 +69,8 @@ class Hub:
     registry: Registry
     link: Link
     gateway: LiveGateway
+    live: Live
+    own: OwnSkills
     lan_port: int | None = None
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
@@ -105,13 +111,27 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         bus = await stack.enter_async_context(
             open_bus(settings, registry, trail, version=_version(), purgers=purgers)
         )
-        manager = DeviceManager(registry.directory, caller=bus.caller, trail=trail)
+        own = OwnSkills(registry.directory, registry.accounts)
+        manager = DeviceManager(registry.directory, caller=bus.caller, own=own, trail=trail)
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks())
         if settings.embeddings is not None:
             embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
             stack.enter_context(registry.search.using(embeddings))
         tasks.create_task(_keep_tidy(registry, record, trail), name="old records")
+        live = await stack.enter_async_context(
+            open_live(
+                settings,
+                registry,
+                bus=bus,
+                home=home,
+                manager=manager,
+                gateway=gateway,
+                record=record,
+                tasks=tasks,
+            )
+        )
+        await stack.enter_async_context(own.offering(live.skills()))
         quotas = Quotas(settings.quotas)
         turns = Turns(record, tasks=tasks, slots=quotas.turns)
         connections = Connections(tasks)
@@ -128,6 +148,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             gateway=gateway,
             quotas=quotas,
             trail=trail,
+            live=live,
         )
         # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()
@@ -141,6 +162,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             gate=Gate(registry.authority, registry.accounts, refusals=trail.refusals),
             remover=bus.service,
             health=partial(_health, settings, gateway, bus, home),
+            live=live,
             connections=connections,
         )
         port = listener.getsockname()[1]
@@ -163,12 +185,20 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
                 path=settings.http.base_path,
             )
             tasks.create_task(advertise(announcement), name="announcement")
-        # Streams end with their turns; the server waits for them when it is closed, after this.
+        # Streams end with their turns and the events; the server waits for them when it closes, after this.
         stack.callback(turns.cancel_where, lambda _: True)
+        stack.callback(live.events.close)
         stack.enter_context(announced(settings.directory, url))
         lan_port = lan.port if lan else None
         yield Hub(
-            url=url, http_port=port, registry=registry, link=bus.link, gateway=gateway, lan_port=lan_port
+            url=url,
+            http_port=port,
+            registry=registry,
+            link=bus.link,
+            gateway=gateway,
+            live=live,
+            own=own,
+            lan_port=lan_port,
         )
 
 

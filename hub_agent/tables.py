@@ -1,6 +1,7 @@
 """The agent's tables in the hub's database."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import JSON, Column, Index
 from sqlmodel import Field
@@ -51,3 +52,17 @@ class HomeTopicRow(Table, table=True):
 
     broker: str = Field(primary_key=True)
     topic: str = Field(primary_key=True)
+
+
+class EventRow(Table, table=True):
+    """Something that happened, for one person; see `hub_agent.live.events`."""
+
+    __tablename__ = "event"
+    __table_args__ = (Index("ix_event_kept", "user", "kind", "id"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    user: str
+    kind: str
+    subject: str
+    data: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    at: datetime = Field(sa_type=Moment)

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agent_core.search.directory import HUB_KEY
 from contracts.errors import CallError, ErrorCode
+from contracts.names import HUB_SKILLS
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 
@@ -24,6 +26,11 @@ class Target:
     device_name: str
     skill: str
     method: Method
+
+    @property
+    def is_hub_own(self) -> bool:
+        """Whether it runs in the hub's own process: no device may use these names."""
+        return self.device == HUB_KEY and self.skill in HUB_SKILLS
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,29 @@ class DeviceEntry(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class HubEntry:
+    """The virtual device, with the skills that run in the hub's own process; see ``DeviceEntry``.
+
+    It is in no list of devices. A spoke's directory has none of these skills.
+    """
+
+    skills: Mapping[str, RegisteredSkill] = field(default_factory=dict)
+    id: str = HUB_KEY
+    key: str = HUB_KEY
+    display_name: str = "Hub"
+    names: tuple[str, ...] = ("Hub",)
+    places: tuple[str, ...] = ()
+    connected: bool = True
+    unavailable: str | None = None
+    revoked: bool = False
+
+    @property
+    def last_heartbeat(self) -> datetime:
+        """Now: what asks runs in the same process."""
+        return datetime.now(UTC)
+
+
 E = TypeVar("E", bound=DeviceEntry)
 
 
@@ -141,6 +164,7 @@ class SkillDirectory(Generic[E]):
 
     Attributes:
         routes_agnostic: Whether the caller chooses the device of a device-agnostic call.
+        hub: The virtual device with the hub's own skills.
     """
 
     routes_agnostic = True
@@ -149,6 +173,12 @@ class SkillDirectory(Generic[E]):
         self._entries: dict[str, E] = {}
         self._by_key: dict[str, E] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self.hub = HubEntry()
+
+    def put_own(self, skills: Iterable[RegisteredSkill]) -> None:
+        """Offer these as the hub's own skills, in place of those before."""
+        self.hub = HubEntry({skill.name: skill for skill in skills})
+        self.changed(HUB_KEY)
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call a function with the id of each device that changes; returns its undoing."""
@@ -318,16 +348,17 @@ class SkillDirectory(Generic[E]):
             f"no device offers {skill!r} to be run on any device",
             hint=f"name one: it is on {elsewhere}"
             if elsewhere
-            else suggestion(skill, {owned.name for owned in agnostic}),
+            else suggestion(skill, {*self.hub.skills, *(owned.name for owned in agnostic)}),
             device=HUB_KEY,
         )
 
     def _keys_with(
         self, skill: str, method: str, *, besides: E | None = None, connected: bool = False
     ) -> str:
-        having: Iterable[E] = (
+        all_entries: list[DeviceEntry] = [*self.entries(), self.hub]
+        having = (
             entry
-            for entry in self.entries()
+            for entry in all_entries
             if entry is not besides and skill in entry.skills and method in entry.skills[skill].methods
         )
         return ", ".join(entry.key for entry in having if entry.connected or not connected)

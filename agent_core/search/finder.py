@@ -179,7 +179,7 @@ class SkillFinder:
 
     def _update(self, device: str) -> Iterator[None]:
         """Index what is new of a device, one method in each step."""
-        entry = self.directory.get(device)
+        entry = self.directory.hub if device == HUB_KEY else self.directory.get(device)
         is_searchable = entry is not None and self._is_searchable(entry)
         if entry is None or not is_searchable:
             self._skills.remove_device(device)
@@ -278,7 +278,7 @@ class SkillFinder:
 
     def _is_connected(self, device: str) -> bool:
         entry: Any = self.directory.get(device)
-        # What any device can do is on no device of the directory; the call finds one that is connected.
+        # The hub itself is; what any device can do is on no device, and the call finds one that is connected.
         return device == HUB_KEY or (entry is not None and entry.connected)
 
 

@@ -24,6 +24,17 @@ def on_device(found: Found[Any]) -> Target:
     return Target(path, entry.id, entry.display_name, skill, method)
 
 
+def on_hub(directory: AnyDirectory, skill: str, method: str) -> Target:
+    """Make the target of a method on the virtual device: of the hub's own skill, or of any device's.
+
+    Raises:
+        CallError: ``unknown_skill`` where neither has it.
+    """
+    if skill in directory.hub.skills:
+        return on_device(directory.find_on(directory.hub, skill, method))
+    return on_any(directory, skill, method)
+
+
 def on_any(directory: AnyDirectory, skill: str, method: str) -> Target:
     """Make the target of a device-agnostic method, with the strictest flags that any device declares.
 
@@ -67,7 +78,7 @@ def find_target(directory: AnyDirectory, device: str, skill: str, method: str) -
         CallError: ``unknown_skill`` with the nearest names.
     """
     if device == HUB_KEY:
-        return on_any(directory, skill, method)
+        return on_hub(directory, skill, method)
     return on_device(directory.find(device, skill, method))
 
 
@@ -82,7 +93,7 @@ def find_path(directory: AnyDirectory, path: str, *, current: str | None) -> Tar
     """
     parts = split_path(path)
     if parts.device == HUB_KEY:
-        return on_any(directory, parts.skill, parts.method)
+        return on_hub(directory, parts.skill, parts.method)
     if parts.device is not None:
         entry = directory.by_key(parts.device)
     elif current is not None:
@@ -207,9 +218,10 @@ def _with_skill(
         case ["device", skill]:
             entries = [entry for entry in entries if entry.id == current]
         case ["devices" | "device_manager", device, skill]:
-            entries = [entry for entry in entries if device in (entry.key, entry.id, HUB_KEY)]
-            if device == HUB_KEY:
+            if device == HUB_KEY and skill not in directory.hub.skills:
                 entries = [e for e in entries if skill in e.skills and e.skills[skill].device_agnostic]
+            else:
+                entries = [entry for entry in entries if device in (entry.key, entry.id)]
         case _:
             return []
     having = [(entry, entry.skills[skill]) for entry in entries if skill in entry.skills]
@@ -248,7 +260,7 @@ def _devices_with(directory: AnyDirectory, target: Target) -> tuple[str, ...]:
     """Return the keys of the devices with this very skill: the same class, method and parameters."""
     return tuple(
         entry.key
-        for entry in directory.entries()
+        for entry in (*directory.entries(), directory.hub)
         if (skill := entry.skills.get(target.skill))
         and (method := skill.methods.get(target.method.name))
         and method.parameters == target.method.parameters
@@ -256,5 +268,6 @@ def _devices_with(directory: AnyDirectory, target: Target) -> tuple[str, ...]:
 
 
 def _in_order(directory: AnyDirectory, current: str | None) -> list[DeviceEntry]:
-    """Return all devices, the current one first, then those that are connected."""
-    return sorted(directory.entries(), key=lambda entry: (entry.id != current, not entry.connected))
+    """Return all devices and the hub, the current one first, then those that are connected."""
+    entries = (*directory.entries(), directory.hub)
+    return sorted(entries, key=lambda entry: (entry.id != current, not entry.connected))

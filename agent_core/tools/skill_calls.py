@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -32,11 +33,16 @@ class SkillCaller(Protocol):
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        untrusted: bool,
         on_progress: Callable[[Json], None],
     ) -> Json:
         """Call a method with checked arguments by name and wait for its result.
 
         Cancelling the caller cancels the call.
+
+        Args:
+            confirmed: Whether a person confirmed exactly this call.
+            untrusted: Whether text that may be a stranger's was in the turn's context before it.
 
         Raises:
             CallError: If there is no result; ``needs_confirmation`` if a person must say yes first.
@@ -246,7 +252,7 @@ class SkillCalls:
         try:
             result = await self._confirmed_call(target, arguments, lambda value: tell("progress", value))
         except CallError as error:
-            self.answered.add(target.device)
+            self._note_answer(target)
             tell(
                 "failed",
                 {"code": error.code.value, "message": error.message[:_MAX_DETAIL], "hint": error.hint},
@@ -257,25 +263,31 @@ class SkillCalls:
             raise
         tell("done")
         if _has_text(result):
-            self.answered.add(target.device)
+            self._note_answer(target)
         return result
+
+    def _note_answer(self, target: Target) -> None:
+        # What the hub's own skills pass on of others is marked as untrusted; the rest is the hub's.
+        if not target.is_hub_own:
+            self.answered.add(target.device)
 
     async def _confirmed_call(
         self, target: Target, arguments: dict[str, Json], on_progress: Callable[[Json], None]
     ) -> Json:
         consent = self._consent
-        confirmed = consent.is_needed(target)
+        confirmed, untrusted = consent.is_needed(target), consent.untrusted
         if confirmed:
             await consent.ask(target, arguments, self._context)
         # Set before the call: another one may run at the same time, and results come in any order.
-        consent.untrusted = consent.untrusted or target.method.flags.untrusted_output
+        consent.untrusted = untrusted or target.method.flags.untrusted_output
+        call = partial(self._caller.call, target, arguments, untrusted=untrusted, on_progress=on_progress)
         try:
-            return await self._caller.call(target, arguments, confirmed=confirmed, on_progress=on_progress)
+            return await call(confirmed=confirmed)
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or confirmed:
                 raise
         await consent.ask(target, arguments, self._context)
-        return await self._caller.call(target, arguments, confirmed=True, on_progress=on_progress)
+        return await call(confirmed=True)
 
 
 def _has_text(value: Json) -> bool:

@@ -115,14 +115,24 @@ DONE = b"data: [DONE]\n\n"
 
 
 class EventStream(Response):
-    """Server-sent events; their source is closed when the client leaves."""
+    """Server-sent events; their source is closed when the client leaves.
+
+    Args:
+        token: ``jti`` of the client's token, if the stream shall end when that is revoked.
+    """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, source: AsyncGenerator[bytes, None], *, connections: Connections, headers: dict[str, str]
+        self,
+        source: AsyncGenerator[bytes, None],
+        *,
+        connections: Connections,
+        headers: dict[str, str],
+        token: str = "",
     ) -> None:
         self._source = source
+        self._token = token
         self._connections = connections
         self.status_code = 200
         self.background = None
@@ -132,7 +142,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with self._connections.hold(receive), aclosing(self._source) as chunks:
+        async with self._connections.hold(receive, token=self._token), aclosing(self._source) as chunks:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -15,6 +15,7 @@ from contracts.registration import MethodFlags
 from contracts.rpc import MAX_TTL_MS, Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
+from hub_agent.own_skills import OwnSkills
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
 from identity.ids import uuid7
@@ -29,12 +30,14 @@ class DeviceManager:
     Args:
         directory: The devices and their skills.
         caller: Sends calls over the bus.
+        own: Runs the hub's own skills.
         trail: Where every call is recorded.
     """
 
-    def __init__(self, directory: Directory, *, caller: Caller, trail: AuditTrail) -> None:
+    def __init__(self, directory: Directory, *, caller: Caller, own: OwnSkills, trail: AuditTrail) -> None:
         self._directory = directory
         self._caller = caller
+        self._own = own
         self._trail = trail
         # By device that did not answer: its last sign of life at that time.
         self._silent: dict[str, datetime | None] = {}
@@ -47,6 +50,8 @@ class DeviceManager:
         *,
         confirmed: bool,
         origin: Origin,
+        untrusted: bool = False,
+        conversation: str | None = None,
         on_progress: Callable[[Json], None] | None = None,
     ) -> Json:
         """Call a method on behalf of an actor and wait for its result.
@@ -55,13 +60,27 @@ class DeviceManager:
             arguments: By name, checked against the method's schema.
             confirmed: Whether a person confirmed exactly this call.
             origin: For the audit.
+            untrusted: Whether text that may be a stranger's was in the turn's context before it.
+            conversation: In which it is called, for the hub's own skills.
 
         Raises:
             CallError: If the actor may not, or there is no result.
         """
         record = _Record(actor, target, arguments, origin)
         try:
-            if target.device == HUB_KEY:
+            if target.is_hub_own:
+                _permit(actor, target, target.method.flags, confirmed=confirmed)
+                value = await self._own.call(
+                    actor,
+                    target,
+                    arguments,
+                    confirmed=confirmed,
+                    origin=origin,
+                    untrusted=untrusted,
+                    conversation=conversation,
+                    on_progress=on_progress,
+                )
+            elif target.device == HUB_KEY:
                 value = await self._call_any(record, confirmed=confirmed, on_progress=on_progress)
             else:
                 value = await self._call_one(record, confirmed=confirmed, on_progress=on_progress)
@@ -225,11 +244,13 @@ class ActingCaller:
 
     Attributes:
         origin: Gives the token that it acts for, and the one with which a confirmed call was confirmed.
+        conversation: In which it calls, where there is one.
     """
 
     manager: DeviceManager
     actor: Actor
     origin: Callable[[], Origin]
+    conversation: str | None = None
 
     async def call(
         self,
@@ -237,6 +258,7 @@ class ActingCaller:
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        untrusted: bool,
         on_progress: Callable[[Json], None],
     ) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
@@ -244,7 +266,14 @@ class ActingCaller:
         if not confirmed:
             origin = replace(origin, confirmed_by=None)
         return await self.manager.call(
-            self.actor, target, arguments, confirmed=confirmed, origin=origin, on_progress=on_progress
+            self.actor,
+            target,
+            arguments,
+            confirmed=confirmed,
+            origin=origin,
+            untrusted=untrusted,
+            conversation=self.conversation,
+            on_progress=on_progress,
         )
 
     def note_refused(self, target: Target, arguments: Mapping[str, Json]) -> None:

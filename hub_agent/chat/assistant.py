@@ -37,6 +37,7 @@ from hub_agent.calls.audit import AuditTrail, Origin
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.record import ConversationRecord
+from hub_agent.live.live import Live
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer
@@ -64,6 +65,7 @@ class Assistant:
     gateway: LiveGateway
     quotas: Quotas
     trail: AuditTrail
+    live: Live
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         """See `chat.service.ChatService`.
@@ -226,7 +228,7 @@ class Assistant:
         def origin() -> Origin:
             return replace(Origin.of(asker.claims), confirmed_by=turn.confirmed_by)
 
-        return ActingCaller(self.manager, _actor(asker.user, turn), origin)
+        return ActingCaller(self.manager, _actor(asker.user, turn), origin, turn.conversation)
 
     def _consent(self, turn: Turn, caller: ActingCaller) -> Consent:
         if not turn.request.can_confirm:

@@ -18,6 +18,7 @@ from contracts.wire import Json
 from hub_agent.chat.assistant import Assistant
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import push_route
+from hub_agent.live.live import Live
 from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
@@ -31,6 +32,7 @@ class Services:
     Attributes:
         remover: The registry's service.
         health: Gives what ``/api/health`` shows to anybody.
+        live: The live home.
         connections: The clients that wait.
     """
 
@@ -38,6 +40,7 @@ class Services:
     gate: Gate
     remover: Remover
     health: Callable[[], dict[str, Json]]
+    live: Live
     connections: Connections
 
 
@@ -61,6 +64,9 @@ def make_app(services: Services) -> Starlette:
     registry = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     push = push_route(assistant.record, authenticate=may_chat)
+    live = services.live.routes(
+        services.gate, connections=services.connections, may_confirm=assistant.may_confirm
+    )
     return Starlette(
         # The direct calls come first: they are the ones whose time counts.
         routes=[
@@ -68,6 +74,7 @@ def make_app(services: Services) -> Starlette:
             *chat.routes(),
             push,
             *registry,
+            *live,
             Route("/api/models", models),
             Route("/api/health", health),
         ],

@@ -1,1 +1,5 @@
-"""The live home: what goes on in it, watched, recorded and remembered."""
+"""The live home: what the hub follows, records, watches and remembers without being asked.
+
+``live``    opens all parts in their order
+``events``  what happened, for the people it concerns
+"""

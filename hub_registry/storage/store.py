@@ -15,11 +15,12 @@ from sqlmodel import Session, create_engine
 from contracts.errors import ConfigError, StorageError
 from hub_registry.storage.migrations.versions import v0001_initial as initial
 from hub_registry.storage.migrations.versions import v0002_device_trust as second
+from hub_registry.storage.migrations.versions import v0003_live as third
 from identity.files import make_private_directory
 
 T = TypeVar("T")
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest revision. Known here so that Alembic (0.3 s) is imported only to run a migration."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION_TABLE: Final = "alembic_version"
@@ -164,7 +165,7 @@ def _revision(connection: Connection) -> str | None:
 
 def _create(connection: Connection) -> None:
     initial.schema.create_all(connection)
-    for statement in second.STATEMENTS:
+    for statement in (*second.STATEMENTS, *third.STATEMENTS):
         connection.exec_driver_sql(statement)
     # As Alembic makes it.
     connection.exec_driver_sql(

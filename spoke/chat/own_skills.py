@@ -131,6 +131,7 @@ class OwnCaller:
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        untrusted: bool,
         on_progress: Callable[[Json], None],
     ) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""

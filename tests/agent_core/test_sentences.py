@@ -307,6 +307,7 @@ class House:
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        untrusted: bool,
         on_progress: Callable[[Json], None],
     ) -> Json:
         self.called.append((target.path, arguments, confirmed))

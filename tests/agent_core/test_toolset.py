@@ -90,6 +90,7 @@ class House:
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        untrusted: bool,
         on_progress: Callable[[Json], None],
     ) -> Json:
         name = target.method.name

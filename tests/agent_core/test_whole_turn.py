@@ -83,6 +83,7 @@ class Lamp:
         arguments: Mapping[str, Json],
         *,
         confirmed: bool,
+        untrusted: bool,
         on_progress: Callable[[Json], None],
     ) -> Json:
         if self.stuck is not None:

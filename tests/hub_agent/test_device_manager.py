@@ -70,7 +70,7 @@ class House:
             made = Registration(skill="DoorSkill", device_agnostic=True, methods=methods)
             self.directory.put_skill(key, RegisteredSkill.of(made, key))
             self.hear(key)
-        self.manager = DeviceManager(self.directory, caller=self.bus, trail=self.trail)  # type: ignore[arg-type]
+        self.manager = DeviceManager(self.directory, caller=self.bus, own=None, trail=self.trail)  # type: ignore[arg-type]
 
     def hear(self, key: str) -> None:
         entry = self.directory.get(key)

@@ -82,16 +82,30 @@ class HubClient:
         Raises:
             StrawberryError: As ``request``, and where the stream ends before its end mark.
         """
-        connection, response = self._send("POST", path, body, headers=headers)
-        # However the stream ends without its mark, it is the same error below.
+        for text in self._data("POST", path, body, headers, timeout=_ANSWER_TIMEOUT_S):
+            if text == "[DONE]":
+                return
+            yield json.loads(text)
+        raise StrawberryError("the answer broke off", hint="What was done so far stays done; ask again.")
+
+    def events(self, path: str, headers: dict[str, str], *, silence_s: float) -> Iterator[dict[str, Any]]:
+        """Yield each JSON event of a server-sent stream that has no end mark, until it ends or is silent.
+
+        Raises:
+            StrawberryError: As ``request``.
+        """
+        return map(json.loads, self._data("GET", path, None, headers, timeout=silence_s))
+
+    def _data(
+        self, method: str, path: str, body: Any, headers: dict[str, str], *, timeout: float
+    ) -> Iterator[str]:
+        connection, response = self._send(method, path, body, headers=headers, timeout=timeout)
+        # However a stream breaks off, it ends here.
         with closing(connection), suppress(OSError, http.client.HTTPException, ValueError):
             for line in response:
                 text = line.decode("utf-8", "replace").strip()
-                if text == "data: [DONE]":
-                    return
                 if text.startswith("data:"):
-                    yield json.loads(text.removeprefix("data:"))
-        raise StrawberryError("the answer broke off", hint="What was done so far stays done; ask again.")
+                    yield text.removeprefix("data:").strip()
 
     def _send(
         self,

@@ -1,0 +1,1 @@
+"""Commands of the live home: one module for each part."""

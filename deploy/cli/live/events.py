@@ -1,0 +1,47 @@
+"""``strawberry events``: the stream of events, as lines."""
+
+import argparse
+import json
+import time
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from contracts.errors import Forbidden, StrawberryError, Unauthorized
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.output import note
+from deploy.cli.terminal.tables import cell, moment
+from deploy.logs.terminal import visible
+
+_AGAIN_S: Final = 2.0
+_SILENCE_S: Final = 60.0
+"""The hub sends a comment every 15 s; a connection that is silent for this long is lost."""
+
+
+def events(options: argparse.Namespace) -> None:
+    """Print the latest events and, with ``--follow``, each new one until Ctrl-C."""
+    client = hub_of(options)
+    resumed: dict[str, str] = {}
+    query: dict[str, Any] = {"last": options.last, "follow": str(options.follow).lower()}
+    if options.kind:
+        query["kind"] = options.kind
+    while True:
+        try:
+            path = f"/api/events?{urlencode(query)}"
+            for event in client.events(path, resumed, silence_s=_SILENCE_S):
+                resumed = {"Last-Event-ID": str(event["id"])}
+                print(json.dumps(event) if options.json else visible(_line(event)), flush=True)
+        except (Unauthorized, Forbidden):
+            raise
+        except StrawberryError as error:
+            if not (options.follow and resumed):
+                raise
+            note(f"{error.message}; trying again")
+        if not options.follow:
+            return
+        time.sleep(_AGAIN_S)
+
+
+def _line(event: dict[str, Any]) -> str:
+    data = {name: value for name, value in event["data"].items() if name != "subject"}
+    more = " ".join(f"{name}={cell(value)}" for name, value in data.items())
+    return f"{moment(event['at'])}  {event['kind']}  {event['subject']}  {more}".rstrip()

@@ -1,0 +1,12 @@
+"""The words of the commands of the live home: one module for each part."""
+
+from deploy.cli.parser.live import events
+from deploy.cli.parser.shared import Commands, Parents
+
+_PARTS = (events,)
+
+
+def add(commands: Commands, parents: Parents) -> None:
+    """Add the commands of all parts."""
+    for part in _PARTS:
+        part.add(commands, parents)

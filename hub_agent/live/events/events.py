@@ -1,0 +1,191 @@
+"""The events of each person: stored, a bounded number of each kind, and published on the bus."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, get_args
+
+from sqlmodel import Session, col, delete, func, select
+
+from bus.link import Link
+from contracts import topics
+from contracts.errors import Disconnected, StorageError
+from contracts.presence import UserEvent
+from contracts.wire import Json
+from hub_agent.tables import EventRow
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
+
+_log = logging.getLogger(__name__)
+
+Kind = Literal["watcher", "capture", "presence", "notification", "timer", "node"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_KEPT: Final = 500
+"""Events of one kind that are kept for a person: devices that come and go push out no watcher's decision."""
+_MAX_BYTES: Final = 16 * 1024
+"""Bytes of the data of one event; 500 of six kinds then have at most 50 MB."""
+_PAGE: Final = 100
+"""Events that are read at once: a stream holds no more of them, however slowly its client reads."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        id: Grows with each event of the home.
+        user: The person whom it concerns.
+        subject: What it is about, for people: the name of a watcher, a capture or a device.
+    """
+
+    id: int
+    at: datetime
+    user: str
+    kind: Kind
+    subject: str
+    data: Mapping[str, Json]
+
+
+class Events:
+    """Stores events, and lets streams follow them.
+
+    Args:
+        link: Of the bus, where each event is published, too.
+    """
+
+    def __init__(self, store: Store, link: Link) -> None:
+        self._store = store
+        self._link = link
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    async def publish(self, user: str, kind: Kind, payload: Mapping[str, Json]) -> None:
+        """Store an event, wake the streams, and publish it on the bus.
+
+        Args:
+            payload: Its data; ``subject`` in it is what the event is about, for people.
+        """
+        await self.publish_all([(user, kind, payload)])
+
+    async def publish_all(self, happened: Sequence[tuple[str, Kind, Mapping[str, Json]]]) -> None:
+        """Publish several events, stored in one transaction."""
+        at = now()
+        rows = [
+            EventRow(
+                user=user, kind=kind, subject=str(data.get("subject", ""))[:200], data=_bounded(data), at=at
+            )
+            for user, kind, data in happened
+        ]
+
+        def work(session: Session) -> list[Event]:
+            session.add_all(rows)
+            session.flush()
+            for user, kind in {(row.user, row.kind) for row in rows}:
+                _trim(session, user, kind)
+            return [_event(row) for row in rows]
+
+        try:
+            # A write that has begun is finished in the store's thread, also when the hub stops.
+            stored = await asyncio.shield(self._store.write(work))
+        except StorageError as error:
+            _log.error("%d events are lost: %s", len(rows), error)
+            return
+        self._wake()
+        for event in stored:
+            message = UserEvent(at=event.at, subject=event.subject, data=dict(event.data))
+            topic = topics.USER_EVENT.build(user=event.user, kind=event.kind)
+            with suppress(Disconnected):  # what is stored is in the stream
+                await self._link.publish(topic, message.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
+
+    async def after(
+        self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, limit: int = _PAGE
+    ) -> list[Event]:
+        """List the events after one, oldest first.
+
+        Args:
+            user: Of this person; None for all people.
+        """
+
+        def work(session: Session) -> list[Event]:
+            chosen = select(EventRow).where(col(EventRow.id) > id_, col(EventRow.kind).in_(kinds))
+            chosen = chosen if user is None else chosen.where(EventRow.user == user)
+            return [_event(row) for row in session.exec(chosen.order_by(col(EventRow.id)).limit(limit))]
+
+        return await self._store.read(work)
+
+    async def before_last(self, count: int, *, user: str | None, kinds: Collection[Kind] = KINDS) -> int:
+        """Return the id after which the last so many events come; with 0, that of the newest one."""
+
+        def work(session: Session) -> int:
+            newest = session.exec(select(func.max(EventRow.id))).one() or 0
+            if count == 0:
+                return newest
+            chosen = select(EventRow.id).where(col(EventRow.kind).in_(kinds))
+            chosen = chosen if user is None else chosen.where(EventRow.user == user)
+            last = session.exec(chosen.order_by(col(EventRow.id).desc()).limit(count)).all()
+            return (last[-1] or 0) - 1 if last else newest
+
+        return await self._store.read(work)
+
+    async def latest(self, kind: Kind) -> dict[str, Mapping[str, Json]]:
+        """Return the data of the newest event of a kind for each ``device`` in it."""
+
+        def work(session: Session) -> dict[str, Mapping[str, Json]]:
+            chosen = select(EventRow).where(EventRow.kind == kind).order_by(col(EventRow.id))
+            return {str(row.data.get("device")): row.data for row in session.exec(chosen)}
+
+        return await self._store.read(work)
+
+    async def follow(
+        self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, idle_s: float
+    ) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield the events after one as they come; nothing, where none came for a while.
+
+        What another process of the hub stored comes with the next one of this process, or after ``idle_s``.
+        """
+        while not self._is_closed:
+            news = self._news
+            page = await self.after(id_, user=user, kinds=kinds)
+            if page:
+                id_ = page[-1].id
+                yield page
+                continue
+            try:
+                async with asyncio.timeout(idle_s):
+                    await news.wait()
+            except TimeoutError:
+                yield ()
+
+    def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+def _trim(session: Session, user: str, kind: str) -> None:
+    own = (col(EventRow.user) == user, col(EventRow.kind) == kind)
+    newest = select(EventRow.id).where(*own).order_by(col(EventRow.id).desc())
+    oldest_kept = session.exec(newest.offset(_KEPT).limit(1)).first()
+    if oldest_kept is not None:
+        session.exec(delete(EventRow).where(*own, col(EventRow.id) <= oldest_kept))
+
+
+def _event(row: EventRow) -> Event:
+    assert row.id is not None
+    return Event(row.id, row.at, row.user, row.kind, row.subject, row.data)  # type: ignore[arg-type]
+
+
+def _bounded(data: Mapping[str, Json]) -> dict[str, Any]:
+    if len(json.dumps(data)) <= _MAX_BYTES:
+        return dict(data)
+    # What is too long to keep is in the service that the event is about.
+    return {key: value for key, value in data.items() if len(json.dumps(value)) <= _MAX_BYTES // len(data)}

@@ -1,0 +1,103 @@
+"""The stream of events over HTTP: ``GET /api/events``."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from chat.http.requests import read_query
+from chat.http.streams import Connections, EventStream, event
+from contracts.errors import InvalidMessage, TooManyRequests
+from contracts.wire import rfc3339
+from hub_agent.live.events.events import KINDS, Event, Events, Kind
+from hub_registry.access.bearer import Bearer, Gate
+
+_HEARTBEAT_S: Final = 15.0
+"""Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
+_STREAMS: Final = 8
+"""Streams of one token at once; a person has a few windows open."""
+
+
+class _Query(BaseModel):
+    """Query parameters of the stream.
+
+    Attributes:
+        kind: Only events of this kind.
+        last: So many of the stored events come first; ``Last-Event-ID`` has precedence.
+        follow: Whether further events are awaited; without, the stream ends after those that are stored.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Kind | None = None
+    last: Annotated[int, Field(ge=0, le=1_000)] = 0
+    follow: bool = True
+
+
+def event_routes(events: Events, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
+    """Make the route."""
+    may_look = gate.require("chat")
+    open_streams: Counter[str] = Counter()
+
+    async def stream(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _Query)
+        if open_streams[bearer.claims.jti] >= _STREAMS:
+            raise TooManyRequests(
+                f"this token has {_STREAMS} streams of events open", hint="Close one, or use another token."
+            )
+        user = None if _is_admin(bearer) else bearer.user.id
+        kinds = KINDS if query.kind is None else (query.kind,)
+        if (resumed := request.headers.get("last-event-id")) is not None:
+            start = min(_id(resumed), await events.before_last(0, user=user))
+        else:
+            start = await events.before_last(query.last, user=user, kinds=kinds)
+
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            open_streams[bearer.claims.jti] += 1
+            try:
+                yield b": events\n\n"
+                idle_s = _HEARTBEAT_S if query.follow else 0
+                async with aclosing(events.follow(start, user=user, kinds=kinds, idle_s=idle_s)) as pages:
+                    async for page in pages:
+                        if time.time() >= bearer.claims.exp or not (page or query.follow):
+                            return
+                        for each in page:
+                            yield _chunk(each)
+                        if not page:
+                            yield b":\n\n"
+            finally:
+                open_streams[bearer.claims.jti] -= 1
+
+        return EventStream(chunks(), connections=connections, headers={}, token=bearer.claims.jti)
+
+    return [Route("/api/events", stream)]
+
+
+def _is_admin(bearer: Bearer) -> bool:
+    """Return whether the events of all people are shown, as they are on the bus."""
+    claims = bearer.claims
+    return claims.kind == "user" and bearer.user.role == "admin" and "admin" in claims.scopes
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise InvalidMessage(f"last-event-id: a number, not {text[:40]!r}", hint="Send the id of an event.")
+    return int(text)
+
+
+def _chunk(each: Event) -> bytes:
+    shown = {
+        "id": each.id,
+        "at": rfc3339(each.at),
+        "user": each.user,
+        "kind": each.kind,
+        "subject": each.subject,
+        "data": each.data,
+    }
+    return b"id: %d\n" % each.id + event(shown)

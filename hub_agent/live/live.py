@@ -1,0 +1,71 @@
+"""The parts of the live home, opened in their order and closed in the reverse one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.routing import BaseRoute
+
+from agent_core.gateway.opening import LiveGateway
+from chat.http.streams import Connections
+from hub_agent.bus.connection import Bus
+from hub_agent.bus.home_link import HomeLink
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.chat.record import ConversationRecord
+from hub_agent.live.events import Events
+from hub_agent.live.events.http import event_routes
+from hub_agent.live.events.presence import presence_events
+from hub_agent.own_skills import HubSkill
+from hub_agent.settings import HubSettings
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.registry import Registry
+
+
+@dataclass(frozen=True)
+class Live:
+    """The live home."""
+
+    events: Events
+
+    def skills(self) -> list[HubSkill]:
+        """Make the hub's own skills."""
+        return []
+
+    def routes(
+        self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]
+    ) -> list[BaseRoute]:
+        """Make the HTTP routes.
+
+        Args:
+            connections: The clients that wait.
+            may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
+        """
+        return [*event_routes(self.events, gate, connections=connections)]
+
+
+@asynccontextmanager
+async def open_live(
+    settings: HubSettings,
+    registry: Registry,
+    *,
+    bus: Bus,
+    home: HomeLink | None,
+    manager: DeviceManager,
+    gateway: LiveGateway,
+    record: ConversationRecord,
+    tasks: asyncio.TaskGroup,
+) -> AsyncIterator[Live]:
+    """Open all parts.
+
+    Args:
+        home: The connection to the home's own broker, where there is one.
+        manager: Calls skills, with an actor's rights.
+        gateway: The models.
+        tasks: Owns what runs as long as the hub.
+    """
+    async with AsyncExitStack() as stack:
+        events = Events(registry.store, bus.link)
+        presence = presence_events(events, registry.directory, bus.service, tasks=tasks)
+        await stack.enter_async_context(presence)
+        yield Live(events=events)

@@ -1,0 +1,86 @@
+"""The host of the hub's own skills: offered in the directory, run in this process."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from agent_core.search.catalogue import Target
+from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
+from agent_core.skills.loader import LoadedSkill, expose
+from agent_core.skills.runner import SkillRunner
+from contracts.errors import CallError
+from contracts.names import HUB_SKILLS
+from contracts.rpc import Actor
+from contracts.wire import Json
+from hub_agent.calls.audit import Origin
+from hub_agent.own_skills.skill import ASKING, Asking, HubSkill
+from hub_registry.access.accounts import Accounts
+from hub_registry.devices.directory import Entry
+
+
+class OwnSkills:
+    """Offers the hub's own skills and runs them.
+
+    Args:
+        directory: Where they are found.
+        accounts: Knows the people on whose behalf they are called.
+    """
+
+    def __init__(self, directory: SkillDirectory[Entry], accounts: Accounts) -> None:
+        self._directory = directory
+        self._accounts = accounts
+        self._runner = SkillRunner([])
+
+    @asynccontextmanager
+    async def offering(self, skills: Iterable[HubSkill]) -> AsyncIterator[None]:
+        """Offer these skills within the block."""
+        async with SkillRunner(map(_loaded, skills)) as runner:
+            self._runner = runner
+            registrations = [skill.registration for skill in runner.skills.values()]
+            self._directory.put_own(RegisteredSkill.of(each, "") for each in registrations)
+            try:
+                yield
+            finally:
+                self._directory.put_own(())
+
+    async def call(
+        self,
+        actor: Actor,
+        target: Target,
+        arguments: Mapping[str, Json],
+        *,
+        confirmed: bool,
+        origin: Origin,
+        untrusted: bool,
+        conversation: str | None,
+        on_progress: Callable[[Json], None] | None,
+    ) -> Json:
+        """Run a method whose flags the actor keeps to; see ``DeviceManager.call``.
+
+        Raises:
+            CallError: If there is no result.
+        """
+
+        async def report(value: Json) -> None:
+            if on_progress is not None:
+                on_progress(value)
+
+        user = await self._accounts.get(actor.user)
+        # What the method runs in is a copy of this context.
+        asked = ASKING.set(Asking(user, actor, origin, confirmed, untrusted, conversation))
+        try:
+            return await self._runner.run(
+                target.skill, target.method.name, (), arguments, confirmed=confirmed, progress=report
+            )
+        except CallError as error:
+            raise CallError(error.code, error.message, hint=error.hint, device=HUB_KEY) from None
+        finally:
+            ASKING.reset(asked)
+
+
+def _loaded(skill: HubSkill) -> LoadedSkill:
+    loaded, problems = expose(skill)
+    if loaded.name not in HUB_SKILLS:
+        raise ValueError(f"{loaded.name} is not reserved: a device may register it, too")
+    if problems:
+        raise ValueError(f"{problems[0].path}: {problems[0].message}")
+    return loaded

@@ -1,0 +1,128 @@
+"""Events: stored, streamed to those whom they concern, resumed, bounded."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bus.link import Message
+from contracts import topics
+from contracts.claims import Scope
+from hub_registry.devices.presence import State
+from tests.hub_agent.home import Home, open_home, within_patience
+from tests.hub_registry.spokes import eventually
+
+URL = "/api/events"
+
+
+@asynccontextmanager
+async def streaming(
+    client: httpx.AsyncClient, query: str = "", **headers: str
+) -> AsyncIterator[AsyncIterator[Any]]:
+    """The events of a stream as they come; entered, the hub sends it."""
+    async with client.stream("GET", f"{URL}{query}", headers=headers, timeout=60) as response:
+        assert response.status_code == 200, await response.aread()
+        lines = response.aiter_lines()
+        assert (await anext(lines)).startswith(":")
+        yield (json.loads(line.removeprefix("data: ")) async for line in lines if line.startswith("data: "))
+
+
+async def subjects(
+    client: httpx.AsyncClient, query: str = "?last=1000&follow=false", **headers: str
+) -> list[str]:
+    async with streaming(client, query, **headers) as events:
+        return [event["subject"] async for event in events]
+
+
+async def test_a_stream_gives_what_happens_and_resumes_where_it_broke_off(home: Home) -> None:
+    publish = home.hub.live.events.publish
+    await publish("admin", "watcher", {"subject": "before"})
+    async with home.client() as client:
+        async with streaming(client) as events:
+            await publish("admin", "watcher", {"subject": "disk", "decision": "act"})
+            first = await anext(events)
+        assert (first["kind"], first["user"], first["data"]["decision"]) == ("watcher", "admin", "act")
+        await publish("admin", "capture", {"subject": "weather"})
+        await publish("admin", "timer", {"subject": "tea"})
+        missed = {"Last-Event-ID": str(first["id"])}
+        assert await subjects(client, "?follow=false", **missed) == ["weather", "tea"]
+        assert await subjects(client, "?last=1&follow=false&kind=watcher") == ["disk"]
+        for wrong in ({"Last-Event-ID": "x"}, {"Last-Event-ID": "9" * 40}):
+            assert (await client.get(URL, headers=wrong)).status_code == 422
+
+
+async def test_a_person_sees_their_own_and_an_admin_all(home: Home) -> None:
+    bo = await home.hub.registry.accounts.add("Bo", role="member")
+    for user in ("admin", bo.id):
+        await home.hub.live.events.publish(user, "notification", {"subject": f"for {user}"})
+    some: tuple[Scope, ...] = ("chat",)
+    for token, seen in (
+        (await home.token(bo), ["for bo"]),
+        (await home.token(), ["for admin", "for bo"]),
+        (await home.token(scopes=some), ["for admin"]),
+    ):
+        async with home.client(token) as client:
+            assert await subjects(client) == seen
+
+
+async def test_a_stream_ends_with_its_token_and_there_are_few_of_each(home: Home) -> None:
+    token = await home.token()
+    claims = home.hub.registry.authority.check(token)
+    async with home.client(token) as client, asyncio.TaskGroup() as tasks:
+        started, ended = asyncio.Barrier(9), []
+
+        async def follow() -> None:
+            async with streaming(client) as events:
+                await started.wait()
+                ended.append([event async for event in events])
+
+        for _ in range(8):
+            tasks.create_task(follow())
+        await within_patience(started.wait())
+        refused = await client.get(URL)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+        await home.hub.registry.authority.revoke([claims.jti])
+    assert ended == [[]] * 8
+
+
+async def test_events_are_on_the_bus_of_their_person(home: Home) -> None:
+    heard: asyncio.Queue[Message] = asyncio.Queue()
+    await home.hub.link.subscribe(topics.USER_EVENT.filter(), heard.put_nowait)
+    await home.hub.live.events.publish("admin", "node", {"subject": "camera", "state": "failed"})
+    message = await asyncio.wait_for(heard.get(), 30)
+    assert message.topic == "users/admin/events/node"
+    assert topics.USER_EVENT.parse(message.payload).data == {"subject": "camera", "state": "failed"}
+
+
+async def test_devices_that_come_and_go_are_events_and_a_restart_of_the_hub_is_none(tmp_path: Path) -> None:
+    async def told(home: Home, *expected: tuple[str, bool]) -> None:
+        async def is_told() -> bool:
+            found = await home.hub.live.events.after(0, user="admin", kinds=["presence"])
+            return [(event.subject, event.data["online"]) for event in found] == list(expected)
+
+        await eventually(is_told)
+
+    came, went = ("Bedroom PC", True), ("Bedroom PC", False)
+    async with open_home(tmp_path / "home") as home:
+        device = await home.device("Bedroom PC")
+        await told(home, came)
+        await device.spoke.status("offline")
+        await told(home, came, went)
+    async with open_home(tmp_path / "home") as home:
+        entry = home.hub.registry.directory.get(device.id)
+        await eventually(lambda: entry.presence.state is State.OFFLINE)
+        await home.device("Kitchen Pi")
+        await told(home, came, went, ("Kitchen Pi", True))
+
+
+async def test_only_so_many_of_a_kind_are_kept_and_none_is_too_large(home: Home) -> None:
+    events = home.hub.live.events
+    await events.publish("admin", "watcher", {"subject": "a decision", "image": "x" * 100_000})
+    await events.publish_all([("admin", "presence", {"subject": str(number)}) for number in range(600)])
+    kept = await events.after(0, user="admin", limit=1_000)
+    assert [kept[0].subject, kept[0].data] == ["a decision", {"subject": "a decision"}]
+    assert [event.subject for event in kept[1:]] == [str(number) for number in range(100, 600)]
