@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolMessage, UserMessage
+from agent_core.limits import estimate_tokens
 from agent_core.provenance import Prompt, render
-
-CHARS_PER_TOKEN: Final = 4
-"""A common rule for English and for code; others need more tokens, and models have room above the budget."""
 
 _MESSAGE_TOKENS: Final = 4
 """Overhead of one message: its role and delimiters."""
@@ -17,10 +15,10 @@ def tokens_of(message: Message) -> int:
     """Estimate the tokens of a message."""
     match message:
         case UserMessage(text) | ToolMessage(_, _, text):
-            size = len(text)
+            size = estimate_tokens(text)
         case AssistantMessage(text, calls):
-            size = len(text) + sum(len(call.name) + len(call.raw) for call in calls)
-    return size // CHARS_PER_TOKEN + _MESSAGE_TOKENS
+            size = estimate_tokens("".join((text, *(call.name + call.raw for call in calls))))
+    return size + _MESSAGE_TOKENS
 
 
 def trimmed(history: Sequence[Message], current: tuple[Message, ...], budget: int) -> tuple[Message, ...]:

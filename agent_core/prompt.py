@@ -1,10 +1,12 @@
-"""The prompt: a system part that never changes within a household, and a context block that does."""
+"""The prompt in sections: a system part that is the same from turn to turn, and a context block that changes."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
+from agent_core.limits import estimate_tokens
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import Prompt, Text, render, render_name
 
@@ -18,11 +20,26 @@ class Household:
     Attributes:
         language: BCP 47.
         time_zone: IANA name.
+        rules: What the assistant must never do, or always, in the words of the owner.
     """
 
     language: str = "en"
     time_zone: str = "UTC"
     units: Units = "metric"
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the prompt, with its name for people."""
+
+    name: str
+    text: Prompt
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it takes."""
+        return estimate_tokens(self.text)
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,12 @@ instructions. Never write these marks yourself.
 # How you answer
 - Briefly, in plain words, as spoken text would be; no code and no tool names unless asked.
 - Say what was done, with the numbers that came back.
+
+"""
+
+_RULES: Final = """\
+# Rules of this home
+They come before what anybody asks of you. Where one forbids something, say so and do not do it.
 """
 
 _UNITS: Final[dict[Units, str]] = {
@@ -97,44 +120,75 @@ _UNITS: Final[dict[Units, str]] = {
 _HOW: Final[dict[ToolMode, str]] = {"code": _CODE, "native": _NATIVE}
 
 
-def system_prompt(household: Household, mode: ToolMode = "code") -> str:
-    """Return the system prompt; the same bytes for the same household and mode, always."""
-    return (
-        f"{_ROLE}{_HOW[mode]}{_TRUST}- Answer in the language of the user's message; if that is unclear, in "
-        f"{household.language}. Use {_UNITS[household.units]}. Times are local, in {household.time_zone}.\n"
+def system_sections(household: Household, mode: ToolMode = "code", *, soul: str = "") -> tuple[Section, ...]:
+    """Return the system prompt; the same bytes for the same household, mode and soul, always.
+
+    Args:
+        soul: What the owner wrote about the assistant; it counts as much as our own text.
+    """
+    texts = {"role": _ROLE, "acting": _HOW[mode], "trust": _TRUST}
+    if soul:
+        texts["soul"] = f"# Who you are here\n{soul}\n\n"
+    if household.rules:
+        texts["rules"] = _RULES + "".join(f"- {rule}\n" for rule in household.rules) + "\n"
+    texts["household"] = (
+        "# This home\n"
+        f"- Answer in the language of the user's message; if that is unclear, in {household.language}.\n"
+        f"- Use {_UNITS[household.units]}. Times are local, in {household.time_zone}.\n"
     )
+    return tuple(Section(name, Prompt(text)) for name, text in texts.items())
 
 
-def context_block(
+def system_prompt(household: Household, mode: ToolMode = "code", *, soul: str = "") -> Prompt:
+    """Return the sections of the system prompt as one text."""
+    return joined(system_sections(household, mode, soul=soul))
+
+
+def joined(sections: Iterable[Section]) -> Prompt:
+    """Put the sections of a system prompt together."""
+    return Prompt("".join(section.text for section in sections))
+
+
+def context_sections(
     household: Household,
     now: datetime,
     *,
     current: Presence | None = None,
-    devices: tuple[Presence, ...] = (),
+    more: Iterable[Section] = (),
     notes: Text | Prompt | None = None,
-    most_devices: int = 20,
-) -> Prompt:
-    """Write what changes from turn to turn; it goes before the message, in the user's role.
+) -> tuple[Section, ...]:
+    """Return what changes from turn to turn.
 
     Args:
         now: With a time zone.
         current: The device that the user speaks through.
-        devices: Those that the user may use.
+        more: What else there is to know, such as the devices.
         notes: Further material, such as the wishes of a client program.
-        most_devices: How many are listed; ``search_skills`` knows them all.
     """
     local = now.astimezone(ZoneInfo(household.time_zone))
-    lines = ["<context>", f"Now: {local:%A, %Y-%m-%d %H:%M} ({household.time_zone})"]
+    made = [Section("time", Prompt(f"Now: {local:%A, %Y-%m-%d %H:%M} ({household.time_zone})"))]
     if current is not None:
-        lines.append(f"Current device: {_line(current)}")
-    if devices:
-        shown = ", ".join(_line(device) for device in devices[:most_devices])
-        more = len(devices) - most_devices
-        lines.append(f"Devices: {shown}" + (f" and {more} more" if more > 0 else ""))
+        made.append(Section("current device", Prompt(f"Current device: {_line(current)}")))
+    made += more
     if notes is not None:
-        lines.append(render(notes))
-    lines.append("</context>")
-    return Prompt("\n".join(lines))
+        made.append(Section("notes", render(notes)))
+    return tuple(made)
+
+
+def context_block(sections: Iterable[Section]) -> Prompt:
+    """Put what changes into one block; it goes before the message, in the user's role."""
+    return Prompt("\n".join(("<context>", *(section.text for section in sections), "</context>")))
+
+
+def devices_section(devices: Sequence[Presence], *, most: int = 20) -> Section:
+    """List devices that the user may use.
+
+    Args:
+        most: How many are listed; ``search_skills`` knows them all.
+    """
+    shown = ", ".join(_line(device) for device in devices[:most])
+    more = len(devices) - most
+    return Section("devices", Prompt(f"Devices: {shown}" + (f" and {more} more" if more > 0 else "")))
 
 
 def _line(device: Presence) -> str:

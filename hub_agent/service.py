@@ -39,6 +39,7 @@ from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
 from hub_agent.live.live import Live, open_live
 from hub_agent.own_skills import OwnSkills
+from hub_agent.prompt import Prompter, open_soul
 from hub_agent.settings import HubSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
@@ -137,6 +138,12 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
         connections = Connections(tasks)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
+        prompter = Prompter(
+            settings.household,
+            registry.directory,
+            soul=open_soul(settings.directory),
+            contributions=live.contributions(),
+        )
         assistant = Assistant(
             settings=settings,
             registry=registry,
@@ -149,6 +156,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             quotas=quotas,
             trail=trail,
             live=live,
+            prompter=prompter,
         )
         # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()

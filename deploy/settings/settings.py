@@ -33,9 +33,15 @@ class _SettingsTable(BaseModel):
 
 
 class _HouseholdTable(_SettingsTable):
+    """``[household]``; see ``Household``."""
+
     language: Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$")] = "en"
     time_zone: str = Field(default_factory=tzlocal.get_localzone_name)
     units: Units = "metric"
+    # They are in every prompt.
+    rules: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[^\r\n]{1,300}$")], ...], Field(max_length=20)
+    ] = ()
 
     @field_validator("time_zone")
     @classmethod

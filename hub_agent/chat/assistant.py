@@ -10,8 +10,7 @@ from agent_core.conversation import messages_of, notes_of, take_in
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
-from agent_core.prompt import Household, Presence, context_block, system_prompt
-from agent_core.provenance import Prompt
+from agent_core.prompt import context_block, joined
 from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
@@ -38,12 +37,11 @@ from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.live.live import Live
+from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer
-from hub_registry.devices.directory import Entry
 from hub_registry.registry import Registry
-from hub_registry.storage.tables import now
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ class Assistant:
     quotas: Quotas
     trail: AuditTrail
     live: Live
+    prompter: Prompter
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         """See `chat.service.ChatService`.
@@ -87,7 +86,7 @@ class Assistant:
         user = caller.user
         await self.registry.search.catch_up()
         matched = self.registry.search.match(
-            request.message, language=self._household(user).language, current=device
+            request.message, language=self.prompter.household(user).language, current=device
         )
         if matched is None:
             if not self.gateway.models.usable:
@@ -197,13 +196,15 @@ class Assistant:
             consent=turn.consent,
             limits=self.settings.turns.tools,
         )
-        household = self._household(asker.user)
+        # "And in the hall?" is about what the message before was about.
+        said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
+        asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
         request = ModelTurn(
             turn=turn.id,
             message=turn.request.message,
-            system=system_prompt(household),
+            system=joined(self.prompter.system(asker.user)),
             history=messages_of(history, reader=None),
-            context=self._context(household, turn),
+            context=context_block(self.prompter.context(asked)),
             device=turn.device,
         )
         events = run_turn(
@@ -214,9 +215,8 @@ class Assistant:
                 self.gateway.models,
                 catalogue,
                 toolset,
-                system=system_prompt(household, "native"),
-                # "And in the hall?" is about what the message before was about.
-                said=(*(exchange.question for exchange in history[-1:]), turn.request.message),
+                system=joined(self.prompter.system(asker.user, "native")),
+                said=said,
             ),
             limits=self.settings.turns.limits,
         )
@@ -237,29 +237,10 @@ class Assistant:
         confirmer = TurnConfirmer(self.questions, turn.user, turn.id, expires_s)
         return Consent(confirmer, on_refused=caller.note_refused)
 
-    def _household(self, user: User) -> Household:
-        household = self.settings.household
-        return replace(
-            household,
-            language=user.language or household.language,
-            time_zone=user.time_zone or household.time_zone,
-        )
-
-    def _context(self, household: Household, turn: Turn) -> Prompt:
-        entries = self.registry.directory.entries()
-        here = next((entry for entry in entries if entry.id == turn.device), None)
-        return context_block(
-            household,
-            now(),
-            current=_presence(here) if here else None,
-            devices=tuple(_presence(entry) for entry in entries if not entry.device.revoked),
-            notes=notes_of(turn.request),
-        )
-
     def _no_model(self, user: User) -> NoModel:
         models = self.gateway.models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self.registry.search.examples(self._household(user).language)
+        examples = self.registry.search.examples(self.prompter.household(user).language)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
 
@@ -284,8 +265,3 @@ def key_of(caller: Bearer) -> str | None:
 
 def _actor(user: User, turn: Turn) -> Actor:
     return Actor(user=user.id, device=turn.device, agent=AGENTS[0], turn=turn.id, read_only=user.read_only)
-
-
-def _presence(entry: Entry) -> Presence:
-    device = entry.device
-    return Presence(key=device.key, name=device.display_name, area=device.area or "", online=entry.connected)

@@ -19,6 +19,7 @@ from hub_agent.chat.assistant import Assistant
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import push_route
 from hub_agent.live.live import Live
+from hub_agent.prompt.http import prompt_route
 from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
@@ -73,6 +74,7 @@ def make_app(services: Services) -> Starlette:
             *direct.routes(),
             *chat.routes(),
             push,
+            prompt_route(assistant.prompter, services.gate),
             *registry,
             *live,
             Route("/api/models", models),

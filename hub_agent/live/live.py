@@ -17,6 +17,7 @@ from hub_agent.live.events import Events
 from hub_agent.live.events.http import event_routes
 from hub_agent.live.events.presence import presence_events
 from hub_agent.own_skills import HubSkill
+from hub_agent.prompt import Contribution
 from hub_agent.settings import HubSettings
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
@@ -31,6 +32,10 @@ class Live:
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
         return []
+
+    def contributions(self) -> dict[str, Contribution]:
+        """Return what the parts add to the prompt, in its order."""
+        return {}
 
     def routes(
         self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]

@@ -15,7 +15,7 @@ from agent_core.conversation import messages_of, notes_of
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, Model, Models
-from agent_core.prompt import Presence, context_block, system_prompt
+from agent_core.prompt import Presence, context_block, context_sections, devices_section, system_prompt
 from agent_core.provenance import Prompt
 from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import SkillToolset
@@ -104,11 +104,13 @@ class LocalAgent:
             system=system_prompt(self._household),
             history=messages_of(history, reader=known.id),
             context=context_block(
-                self._household,
-                datetime.now(UTC),
-                current=own,
-                devices=(own,),
-                notes=notes_of(turn.request) if can_act else _NOTHING_CAN_BE_DONE,
+                context_sections(
+                    self._household,
+                    datetime.now(UTC),
+                    current=own,
+                    more=(devices_section((own,)),),
+                    notes=notes_of(turn.request) if can_act else _NOTHING_CAN_BE_DONE,
+                )
             ),
             device=known.id,
             mode="offline",

@@ -23,6 +23,13 @@ def write(home: Path, text: str) -> Home:
     return Home(home)
 
 
+def test_rules_of_the_home_are_one_line_each(tmp_path: Path) -> None:
+    home = write(tmp_path, '[household]\nrules = ["Never open the garage."]\n')
+    assert read_household(home).rules == ("Never open the garage.",)
+    with pytest.raises(ConfigError, match="household.rules"):
+        read_household(write(tmp_path, '[household]\nrules = ["a\\nb"]\n'))
+
+
 def test_a_household_is_as_the_file_says(tmp_path: Path) -> None:
     home = write(
         tmp_path, '[household]\nlanguage = "de-AT"\ntime_zone = "Europe/Vienna"\nunits = "imperial"\n'

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent_core.history import CHARS_PER_TOKEN
+from agent_core.limits import estimate_tokens
 from agent_core.models.entries import Model
 from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
 from agent_core.search.embeddings import Embeddings, open_embeddings
@@ -181,9 +181,9 @@ class Memory:
             return MemorySection()
         named = await self._matching(seen, question, meaning=0) if question.strip() else []
         ordered = [*named, *(entry for entry in _newest_first(seen) if not entry.untrusted)]
-        room, chosen = tokens * CHARS_PER_TOKEN, set[str]()
+        room, chosen = tokens, set[str]()
         for entry in ordered:
-            size = len(_line(entry)) + len(entry.category) + len("## \n\n")
+            size = estimate_tokens(f"## {entry.category}\n{_line(entry)}\n") + 1
             if entry.id not in chosen and size <= room:
                 room -= size
                 chosen.add(entry.id)

@@ -1,0 +1,64 @@
+"""The prompt as a model would get it, with what each of its parts takes."""
+
+import json
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agent_core.limits import estimate_tokens
+from agent_core.models.entries import ToolMode
+from agent_core.prompt import Section
+from agent_core.tools.toolset import TOOL_SPECS
+from chat.http.requests import answer, read_query
+from contracts.chat import AGENTS, check_agent
+from hub_agent.prompt.prompter import Asked, Prompter
+from hub_registry.access.bearer import Gate
+
+_TOOLS: Final = tuple(
+    (tool.name, estimate_tokens(json.dumps([tool.name, tool.description, tool.parameters])))
+    for tool in TOOL_SPECS
+)
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    agent: str = AGENTS[0]
+    message: Annotated[str, Field(max_length=4_000)] = ""
+    mode: ToolMode = "code"
+
+
+def prompt_route(prompter: Prompter, gate: Gate) -> BaseRoute:
+    """Make the route ``/api/prompt``."""
+    may_chat = gate.require("chat")
+
+    async def show(request: Request) -> Response:
+        bearer, query = await may_chat(request), read_query(request, _Query)
+        check_agent(query.agent)
+        stable = prompter.system(bearer.user, query.mode)
+        # A model without Python gets the methods themselves as tools, by what is asked.
+        tools = _TOOLS if query.mode == "code" else ()
+        changing = prompter.context(Asked(bearer.user, (query.message,), bearer.device))
+        problem = prompter.soul.problem
+        return answer(
+            {
+                "agent": query.agent,
+                "stable": [_shown(section) for section in stable],
+                "tools": [{"name": name, "tokens": tokens} for name, tokens in tools],
+                "changing": [_shown(section) for section in changing],
+                "tokens": {
+                    "stable": sum(section.tokens for section in stable) + sum(size for _, size in tools),
+                    "changing": sum(section.tokens for section in changing),
+                },
+                "problems": [problem.message] if problem is not None else [],
+            }
+        )
+
+    return Route("/api/prompt", show)
+
+
+def _shown(section: Section) -> dict[str, Any]:
+    return {"name": section.name, "tokens": section.tokens, "text": section.text}

@@ -1,0 +1,100 @@
+"""The hub's prompt: what is the same from turn to turn, and what is known of the home right now."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from agent_core.models.entries import ToolMode
+from agent_core.prompt import (
+    Household,
+    Presence,
+    Section,
+    context_sections,
+    devices_section,
+    system_sections,
+)
+from agent_core.provenance import Prompt, Text, render
+from hub_agent.live.files import EditedFile
+from hub_registry.access.accounts import User
+from hub_registry.devices.directory import Directory, Entry
+from hub_registry.storage.tables import now
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A message, as far as the prompt depends on it.
+
+    Attributes:
+        said: What the person said, the newest last.
+        device: Id of the current device.
+        notes: What a client program tells the model.
+    """
+
+    user: User
+    said: tuple[str, ...] = ()
+    device: str | None = None
+    notes: Text | None = None
+
+
+Contribution: TypeAlias = Callable[[Asked], Text | Prompt | None]
+"""Returns what a part of the live home adds to the changing part of a prompt; None for nothing."""
+
+
+class Prompter:
+    """Makes the prompts of one hub.
+
+    Args:
+        soul: See `hub_agent.prompt.soul`.
+        contributions: By the names of their sections, in the order of the prompt.
+    """
+
+    def __init__(
+        self,
+        household: Household,
+        directory: Directory,
+        *,
+        soul: EditedFile[str],
+        contributions: Mapping[str, Contribution],
+    ) -> None:
+        self._household = household
+        self._directory = directory
+        self.soul = soul
+        self._contributions = contributions
+
+    def household(self, user: User) -> Household:
+        """Return the household as a user has it: with their language and time zone."""
+        household = self._household
+        return replace(
+            household,
+            language=user.language or household.language,
+            time_zone=user.time_zone or household.time_zone,
+        )
+
+    def system(self, user: User, mode: ToolMode = "code", *, soul: str | None = None) -> tuple[Section, ...]:
+        """Return the system prompt of a user; it changes only with settings and ``SOUL.md``.
+
+        Args:
+            soul: In place of ``SOUL.md``, for an agent with instructions of its own.
+        """
+        return system_sections(self.household(user), mode, soul=self.soul.value if soul is None else soul)
+
+    def context(self, asked: Asked) -> tuple[Section, ...]:
+        """Return what changes from turn to turn."""
+        entries = [entry for entry in self._directory.entries() if not entry.revoked]
+        here = next((entry for entry in entries if entry.id == asked.device), None)
+        more = [devices_section([_presence(entry) for entry in entries])] if entries else []
+        for name, contribute in self._contributions.items():
+            if (told := contribute(asked)) is not None:
+                more.append(Section(name, render(told)))
+        return context_sections(
+            self.household(asked.user),
+            now(),
+            current=_presence(here) if here else None,
+            more=more,
+            notes=asked.notes,
+        )
+
+
+def _presence(entry: Entry) -> Presence:
+    device = entry.device
+    return Presence(key=device.key, name=device.display_name, area=device.area or "", online=entry.connected)
