@@ -1,4 +1,4 @@
-"""The prompt in sections: a system part that is the same from turn to turn, and a context block that changes."""
+"""The prompt in sections: a system part that stays the same, and a context block that changes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

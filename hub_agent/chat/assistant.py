@@ -198,13 +198,14 @@ class Assistant:
         )
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
-        asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
+        context = await self.prompter.context(Asked(asker.user, said, turn.device, notes_of(turn.request)))
+        turn.consent.untrusted |= context.untrusted
         request = ModelTurn(
             turn=turn.id,
             message=turn.request.message,
             system=joined(self.prompter.system(asker.user)),
             history=messages_of(history, reader=None),
-            context=context_block(self.prompter.context(asked)),
+            context=context_block(context.sections),
             device=turn.device,
         )
         events = run_turn(

@@ -41,17 +41,17 @@ def prompt_route(prompter: Prompter, gate: Gate) -> BaseRoute:
         stable = prompter.system(bearer.user, query.mode)
         # A model without Python gets the methods themselves as tools, by what is asked.
         tools = _TOOLS if query.mode == "code" else ()
-        changing = prompter.context(Asked(bearer.user, (query.message,), bearer.device))
+        context = await prompter.context(Asked(bearer.user, (query.message,), bearer.device))
         problem = prompter.soul.problem
         return answer(
             {
                 "agent": query.agent,
                 "stable": [_shown(section) for section in stable],
                 "tools": [{"name": name, "tokens": tokens} for name, tokens in tools],
-                "changing": [_shown(section) for section in changing],
+                "changing": [_shown(section) for section in context.sections],
                 "tokens": {
                     "stable": sum(section.tokens for section in stable) + sum(size for _, size in tools),
-                    "changing": sum(section.tokens for section in changing),
+                    "changing": sum(section.tokens for section in context.sections),
                 },
                 "problems": [problem.message] if problem is not None else [],
             }

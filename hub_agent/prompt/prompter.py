@@ -1,6 +1,6 @@
 """The hub's prompt: what is the same from turn to turn, and what is known of the home right now."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from agent_core.prompt import (
     devices_section,
     system_sections,
 )
-from agent_core.provenance import Prompt, Text, render
+from agent_core.provenance import Prompt, Text
 from hub_agent.live.files import EditedFile
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
@@ -36,8 +36,29 @@ class Asked:
     notes: Text | None = None
 
 
-Contribution: TypeAlias = Callable[[Asked], Text | Prompt | None]
-"""Returns what a part of the live home adds to the changing part of a prompt; None for nothing."""
+@dataclass(frozen=True)
+class Told:
+    """What a part of the live home adds to the changing part of a prompt.
+
+    Attributes:
+        untrusted: Whether strangers may have written some of it, so that calls which destroy something
+            need a confirmation in this turn.
+    """
+
+    text: Prompt
+    untrusted: bool = False
+
+
+Contribution: TypeAlias = Callable[[Asked], Awaitable[Told | None]]
+"""Returns what there is to tell for a message; None for nothing."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What changes from turn to turn; see `Told`."""
+
+    sections: tuple[Section, ...]
+    untrusted: bool = False
 
 
 class Prompter:
@@ -78,21 +99,24 @@ class Prompter:
         """
         return system_sections(self.household(user), mode, soul=self.soul.value if soul is None else soul)
 
-    def context(self, asked: Asked) -> tuple[Section, ...]:
+    async def context(self, asked: Asked) -> Context:
         """Return what changes from turn to turn."""
         entries = [entry for entry in self._directory.entries() if not entry.revoked]
         here = next((entry for entry in entries if entry.id == asked.device), None)
         more = [devices_section([_presence(entry) for entry in entries])] if entries else []
+        untrusted = False
         for name, contribute in self._contributions.items():
-            if (told := contribute(asked)) is not None:
-                more.append(Section(name, render(told)))
-        return context_sections(
+            if (told := await contribute(asked)) is not None:
+                more.append(Section(name, told.text))
+                untrusted |= told.untrusted
+        sections = context_sections(
             self.household(asked.user),
             now(),
             current=_presence(here) if here else None,
             more=more,
             notes=asked.notes,
         )
+        return Context(sections, untrusted)
 
 
 def _presence(entry: Entry) -> Presence:

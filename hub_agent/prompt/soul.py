@@ -46,11 +46,17 @@ def parse_soul(text: str) -> str:
     # Each comment leaves its line ends, so that lines keep their numbers.
     kept = _COMMENT.sub(lambda comment: "\n" * comment.group().count("\n"), text)
     if _OPEN in kept:
-        line = kept.count("\n", 0, kept.index(_OPEN)) + 1
-        raise FileProblem("the comment does not end", line=line, hint="Close it with -->.")
+        raise FileProblem(
+            "the comment does not end", line=_line(kept, kept.index(_OPEN)), hint="Close it with -->."
+        )
     soul = kept.strip()
     if len(soul) > MAX_SOUL:
         begin = len(kept) - len(kept.lstrip())
-        line = kept.count("\n", 0, begin + MAX_SOUL) + 1
-        raise FileProblem(f"is longer than {MAX_SOUL:,} characters from here on", line=line)
+        raise FileProblem(
+            f"is longer than {MAX_SOUL:,} characters from here on", line=_line(kept, begin + MAX_SOUL)
+        )
     return re.sub(r"\n{3,}", "\n\n", soul)
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1

@@ -26,7 +26,7 @@ def write(home: Path, text: str) -> Home:
 def test_rules_of_the_home_are_one_line_each(tmp_path: Path) -> None:
     home = write(tmp_path, '[household]\nrules = ["Never open the garage."]\n')
     assert read_household(home).rules == ("Never open the garage.",)
-    with pytest.raises(ConfigError, match="household.rules"):
+    with pytest.raises(ConfigError, match=r"household\.rules"):
         read_household(write(tmp_path, '[household]\nrules = ["a\\nb"]\n'))
 
 
