@@ -65,6 +65,8 @@ async def noting(home: Home) -> AsyncIterator[DeviceSkill]:
 async def test_it_is_found_described_and_called_like_the_skill_of_a_device(
     home: Home, noting: DeviceSkill
 ) -> None:
+    # Under load the index may be later than the first search.
+    await eventually(lambda: home.hub.registry.search.sync() is None)
     async with home.client() as client:
         found = (await client.get("/api/skills/search", params={"q": "notes about a device"})).json()
         [added] = [each for each in found["results"] if each["path"].endswith(".add_note")]

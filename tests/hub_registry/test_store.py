@@ -19,6 +19,7 @@ from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage import migrations
 from hub_registry.storage.migrations.versions import v0001_initial as initial
+from hub_registry.storage.migrations.versions import v0002_device_trust as second
 from hub_registry.storage.store import HEAD, open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
@@ -44,7 +45,8 @@ async def test_migrations_lead_from_an_empty_database_to_the_head(tmp_path: Path
         assert await Accounts(store).users() == []
 
 
-async def test_a_home_of_the_first_revision_is_migrated_when_it_is_opened(database: Path):
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+async def test_a_home_of_an_earlier_revision_is_migrated_when_it_is_opened(database: Path, revision: str):
     database.parent.mkdir()
     engine = create_engine(f"sqlite:///{database}")
     with engine.begin() as connection:
@@ -62,6 +64,10 @@ async def test_a_home_of_the_first_revision_is_migrated_when_it_is_opened(databa
                 " VALUES ('ann', ?, '', '', '[]', 0, 'finished', ?, '2026-01-01T00:00:00.000Z')",
                 (turn, instance),
             )
+        if revision == "0002":
+            for statement in second.STATEMENTS:
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
     engine.dispose()
     async with open_store(database) as store:
         assert [user.id for user in await Accounts(store).users()] == ["ann"]

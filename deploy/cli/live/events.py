@@ -37,6 +37,8 @@ def events(options: argparse.Namespace) -> None:
                 raise
             note(f"{error.message}; trying again")
         if not options.follow:
+            if not resumed:
+                note("Nothing has happened yet.")
             return
         time.sleep(_AGAIN_S)
 
