@@ -9,6 +9,7 @@
     ├── StorageError            a database cannot be read or written
     ├── InvalidMessage          a message that does not keep to the contracts
     │   ├── InvalidTopic
+    │   ├── PredicateError      a watcher's predicate that cannot be read; carries its column
     │   └── BadSignature
     ├── LinkError               the bus, or the way to the hub
     │   ├── Disconnected
@@ -102,6 +103,18 @@ class InvalidMessage(StrawberryError):
 
 class InvalidTopic(InvalidMessage):
     """A topic that is in no row of the topics table, or a name that cannot stand in one."""
+
+
+class PredicateError(InvalidMessage):
+    """A predicate of a watcher that cannot be read.
+
+    Attributes:
+        position: Column of the mistake, from 1; the message names it.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", position: int) -> None:
+        super().__init__(message, hint=hint)
+        self.position = position
 
 
 class BadSignature(InvalidMessage):

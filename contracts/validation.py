@@ -108,8 +108,9 @@ def location(steps: Iterable[str | int]) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name nearest to a wrong one, empty where none is near."""
-    near = difflib.get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""Watchers: what a person wants an eye kept on, and what may be done about it."""

@@ -1,0 +1,190 @@
+"""The values of a name: the latest one, and those of the last minutes or days, in bounded memory."""
+
+import math
+from typing import Final
+
+from contracts.wire import Json
+
+MAX_ENTRIES: Final = 1_000
+"""Values of a window that are kept one by one.
+
+While there are more, those that arrive within 1/500 of the window's length become one entry, which leaves
+when the newest of them is too old. A window so has at most 1,500 entries, exact to 0.2 % of its length.
+"""
+
+
+class Unknown:
+    """What a part of a predicate gives when its value is not known.
+
+    Attributes:
+        reason: Why, in words.
+        low: The number is at least this.
+        high: The number is at most this.
+    """
+
+    __slots__ = ("high", "low", "reason")
+
+    def __init__(self, reason: str, low: float = -math.inf, high: float = math.inf) -> None:
+        self.reason = reason
+        self.low = low
+        self.high = high
+
+
+Value = float | str | bool | Unknown
+"""A finite number, a text, true or false, or nothing that can be used."""
+
+
+def _value(name: str, raw: Json) -> Value:
+    kind = type(raw)
+    if kind is float or kind is int:
+        try:
+            number = float(raw)
+        except OverflowError:
+            number = math.inf
+        return number if math.isfinite(number) else Unknown(f"{name} is not a finite number")
+    if kind is str or kind is bool:
+        return raw  # type: ignore[no-any-return]
+    return Unknown(f"{name} is {'null' if raw is None else 'not a single value'}")
+
+
+def number(text: str, value: Value) -> float | Unknown:
+    """Return a value if it is a number, else the reason why it cannot be used as one.
+
+    Args:
+        text: What has the value.
+    """
+    if isinstance(value, float | Unknown):
+        return value
+    return Unknown(f"{text} is {'text' if isinstance(value, str) else 'true or false'}, not a number")
+
+
+class Window:
+    """The values of the last seconds: how many, their sum, the lowest, the highest and the oldest.
+
+    A queue of two stacks. Sums are only added to and never subtracted from, so they do not drift, however
+    long it runs and however large a value was that has left. An entry is ``(at, value, count, sum, lowest,
+    highest)``; on the stack of the older ones the last four are those of all entries up to the newest there.
+
+    Attributes:
+        length_s: A value leaves after this many seconds.
+        bad: Why the last value that is no number cannot be used.
+        bad_at: When that arrived.
+        before: Time and value of the last entry that has left.
+    """
+
+    def __init__(self, length_s: float) -> None:
+        self.length_s = length_s
+        self.bad = Unknown("")
+        self.bad_at = -math.inf
+        self.before: tuple[float, float] | None = None
+        self._grain_s = 2 * length_s / MAX_ENTRIES
+        self._entry_from = -math.inf
+        self._older: list[tuple[float, float, int, float, float, float]] = []
+        self._newer: list[tuple[float, float, int, float, float, float]] = []
+        self._sums = _NOTHING
+
+    def put(self, at: float, value: float | Unknown) -> None:
+        """Add a value that is no older than any before."""
+        if isinstance(value, Unknown):
+            self.bad, self.bad_at = value, at
+            new = (1, 0.0, math.inf, -math.inf)
+            value = 0.0
+        else:
+            new = (1, value, value, value)
+        self._sums = _together(self._sums, new)
+        newer = self._newer
+        if newer and len(newer) + len(self._older) >= MAX_ENTRIES:
+            self.drop(at)
+            if newer and at - self._entry_from < self._grain_s:
+                newer[-1] = (at, value, *_together(newer[-1][2:], new))
+                return
+        self._entry_from = at
+        newer.append((at, value, *new))
+
+    def drop(self, now: float) -> None:
+        """Remove the values that are too old."""
+        older, newer, length_s = self._older, self._newer, self.length_s
+        while older and older[-1][0] + length_s <= now:
+            self.before = older.pop()[:2]
+        if older or not newer or newer[0][0] + length_s > now:
+            return
+        sums = _NOTHING
+        for entry in reversed(newer):
+            if entry[0] + length_s <= now:
+                self.before = entry[:2]
+                break
+            sums = _together(sums, entry[2:])
+            older.append((entry[0], entry[1], *sums))
+        newer.clear()
+        self._sums = _NOTHING
+
+    def sums(self, now: float) -> tuple[int, float, float, float]:
+        """Return count, sum, lowest and highest of the values that are in the window now."""
+        self.drop(now)
+        return _together(self._older[-1][2:], self._sums) if self._older else self._sums
+
+    @property
+    def oldest(self) -> tuple[float, float] | None:
+        """Time and value of the oldest entry."""
+        entry = self._older[-1] if self._older else self._newer[0] if self._newer else None
+        return entry[:2] if entry else None
+
+
+_Sums = tuple[int, float, float, float]
+_NOTHING: Final[_Sums] = (0, 0.0, math.inf, -math.inf)
+
+
+def _together(one: _Sums, other: _Sums) -> _Sums:
+    return (
+        one[0] + other[0],
+        one[1] + other[1],
+        min(one[2], other[2]),
+        max(one[3], other[3]),
+    )
+
+
+class Series:
+    """What is kept of one name.
+
+    Attributes:
+        raw: The latest value as it came.
+        value: The same as predicates see it.
+        at: When it arrived; None before the first one.
+        is_retained: Whether it was retained, so that it is not known when it was sent.
+        has_changed: Whether it changed since this was last set to False.
+        changed_at: When it last changed.
+        gap_since: When the last gap began.
+        gap_until: When the last gap ended; infinite while it lasts.
+        windows: By their length in seconds.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.raw: Json = None
+        self.value: Value = Unknown(f"there is no value of {name} yet")
+        self.at: float | None = None
+        self.is_retained = False
+        self.has_changed = False
+        self.changed_at = -math.inf
+        self.gap_until = -math.inf
+        self.windows: dict[float, Window] = {}
+
+    def put(self, at: float, raw: Json, *, retained: bool) -> None:
+        """Take a new value."""
+        value = _value(self.name, raw)
+        if self.at is not None and not _same(self.raw, raw, self.value, value):
+            self.has_changed, self.changed_at = True, at
+        elif retained and self.at is not None:
+            return  # Delivered again after a reconnect; nothing is new.
+        self.raw, self.value, self.at, self.is_retained = raw, value, at, retained
+        for window in self.windows.values():
+            window.put(at, number(self.name, value))
+
+
+def _same(raw: Json, new_raw: Json, value: Value, new_value: Value) -> bool:
+    if isinstance(value, Unknown) and isinstance(new_value, Unknown):
+        try:
+            return bool(raw == new_raw)
+        except RecursionError:
+            return False
+    return type(value) is type(new_value) and value == new_value
