@@ -169,6 +169,26 @@ class SandboxSettings(_Settings):
     idle_seconds: Annotated[float, Field(gt=0)] = 600
 
 
+class CaptureSettings(_Settings):
+    """Where captures may write, and how much they may keep.
+
+    Attributes:
+        folders: Allowed folders; paths count from the first.
+        total_bytes: Of all captures together; the oldest files go first.
+        folder_bytes: Of one folder; None for no other limit than that of all.
+        folder_files: Likewise.
+        keep_days: Older files are removed; None to keep them.
+        free_bytes: What stays free on the disk, for the rest of the home.
+    """
+
+    folders: Annotated[tuple[Path, ...], Field(min_length=1)]
+    total_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
+    folder_bytes: Annotated[int, Field(gt=0)] | None = None
+    folder_files: Annotated[int, Field(gt=0)] = 10_000
+    keep_days: Annotated[float, Field(gt=0)] | None = None
+    free_bytes: Annotated[int, Field(ge=0)] = 256 * 1024**2
+
+
 class HubSettings(_Settings):
     """Settings of one hub process.
 

@@ -1,0 +1,1 @@
+"""Captures: what arrives on topics, recorded in files."""

@@ -1,0 +1,151 @@
+"""Budgets of captures: what each one, each folder and all together may keep, and what is removed for it."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import Forbidden
+from hub_agent.live.captures.series import Series
+from hub_agent.settings import CaptureSettings
+
+_log = logging.getLogger(__name__)
+
+_DAY_S: Final = 24 * 60 * 60
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one capture keeps.
+
+    Attributes:
+        active: Whether it writes: its last file stays then.
+        max_files: None for any number.
+        keep_days: None for what the settings say.
+    """
+
+    series: Series
+    active: bool
+    max_files: int | None = None
+    keep_days: float | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a capture has on the disk."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """What is there after a clean-up.
+
+    Attributes:
+        usage: By capture.
+        full: The folders with more than they may keep, although nothing more can be removed.
+    """
+
+    usage: Mapping[str, Usage]
+    full: frozenset[Path]
+
+
+@dataclass(frozen=True)
+class _File:
+    capture: str
+    name: str
+    size: int
+    changed: float
+    removable: bool
+
+
+def clean_up(captures: Mapping[str, Kept], settings: CaptureSettings, *, now: float) -> CleanUp:
+    """Remove the oldest files of captures until all limits are kept; blocks.
+
+    Only files of these captures are touched, and never the one that is written.
+
+    Args:
+        captures: All there are, by id.
+        now: Unix seconds.
+    """
+    files: list[_File] = []
+    for capture, kept in captures.items():
+        days = settings.keep_days if kept.keep_days is None else kept.keep_days
+        oldest = None if days is None else now - days * _DAY_S
+        files += _shrink(captures, _files(capture, kept), max_files=kept.max_files, oldest=oldest)
+    full = set()
+    for root in {kept.series.root for kept in captures.values()}:
+        own = [file for file in files if captures[file.capture].series.root == root]
+        left = _shrink(captures, own, max_bytes=settings.folder_bytes, max_files=settings.folder_files)
+        if settings.folder_bytes is not None and _size(left) > settings.folder_bytes:
+            full.add(root)
+        gone = {*own} - {*left}
+        files = [file for file in files if file not in gone]
+    files = _shrink(captures, files, max_bytes=settings.total_bytes)
+    if _size(files) > settings.total_bytes:
+        full.update(kept.series.root for kept in captures.values())
+    usage = {capture: _usage(file for file in files if file.capture == capture) for capture in captures}
+    return CleanUp(usage, frozenset(full))
+
+
+def _files(capture: str, kept: Kept) -> list[_File]:
+    try:
+        with kept.series.directory() as directory:
+            found = directory.files()
+    except (Forbidden, OSError):
+        # Not made yet, or away for now.
+        return []
+    names = kept.series.numbers(found)
+    last = max(names, default=0)
+    return [
+        _File(capture, name, found[name].st_size, found[name].st_mtime, not (kept.active and number == last))
+        for number, name in names.items()
+    ]
+
+
+def _shrink(
+    captures: Mapping[str, Kept],
+    files: Iterable[_File],
+    *,
+    max_bytes: int | None = None,
+    max_files: int | None = None,
+    oldest: float | None = None,
+) -> list[_File]:
+    """Remove the oldest files until the limits are kept; return those that are left, oldest first."""
+    files = sorted(files, key=lambda file: file.changed)
+    size, count = _size(files), len(files)
+    left = []
+    for file in files:
+        exceeds = (
+            (max_bytes is not None and size > max_bytes)
+            or (max_files is not None and count > max_files)
+            or (oldest is not None and file.changed < oldest)
+        )
+        if exceeds and file.removable and _remove(captures[file.capture].series, file.name):
+            size -= file.size
+            count -= 1
+        else:
+            left.append(file)
+    return left
+
+
+def _remove(series: Series, name: str) -> bool:
+    try:
+        with series.directory() as directory:
+            directory.remove(name)
+    except (Forbidden, OSError) as error:
+        _log.warning("%s cannot be removed: %s", series.path.with_name(name), error)
+        return False
+    _log.info("removed the old capture %s", series.path.with_name(name))
+    return True
+
+
+def _size(files: Iterable[_File]) -> int:
+    return sum(file.size for file in files)
+
+
+def _usage(files: Iterable[_File]) -> Usage:
+    sizes = [file.size for file in files]
+    return Usage(len(sizes), sum(sizes))

@@ -1,0 +1,134 @@
+"""Reading captures back: for back-tests, and as numbers for plots."""
+
+import base64
+import csv
+import json
+import logging
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import zstandard
+from pydantic_core import to_json
+
+from contracts.errors import NotFound
+from contracts.wire import Json
+from hub_agent.live.captures.formats import flatten
+from hub_agent.live.captures.series import Series, read_lines
+from hub_agent.live.topics.samples import Gap, Sample
+
+_log = logging.getLogger(__name__)
+
+_SUFFIX: Final = ".zst"
+
+
+def read_capture(path: Path, *, since: float | None = None) -> Iterator[Sample | Gap]:
+    """Read what a jsonl capture has recorded, oldest first.
+
+    Lines that are no whole record are skipped: a crash may have torn the last one.
+
+    Args:
+        path: The capture, whose files are read in their order, or one of its rolled files.
+        since: Unix seconds; files that were completed earlier are not opened. None for all.
+
+    Raises:
+        NotFound: If there is no such file.
+    """
+    for line in _lines(path, since):
+        try:
+            record = json.loads(line)
+            yield _gap(record["gap"]) if "gap" in record else _sample(record)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            _log.debug("skipped a line of %s that is no record", path)
+
+
+def read_numbers(path: Path, *, fields: tuple[str, ...] = ()) -> dict[str, list[tuple[float, float]]]:
+    """Read the numbers of a jsonl or csv capture, as times and values by ``topic field``.
+
+    Args:
+        fields: Paths in the payload, as `flatten` gives them; all numbers where none.
+
+    Raises:
+        NotFound: If there is no such file.
+    """
+    numbers: dict[str, list[tuple[float, float]]] = {}
+    for at, topic, values in _rows(path) if ".csv" in path.suffixes else _values(path):
+        for name, value in values.items():
+            number = _number(value)
+            if number is not None and (not fields or name in fields):
+                numbers.setdefault(f"{topic} {name}", []).append((at, number))
+    return numbers
+
+
+def _values(path: Path) -> Iterator[tuple[float, str, dict[str, Json]]]:
+    for item in read_capture(path):
+        if isinstance(item, Sample):
+            yield item.at, item.topic, flatten(item.value)
+
+
+def _rows(path: Path) -> Iterator[tuple[float, str, dict[str, Json]]]:
+    columns: list[str] = []
+    for cells in csv.reader(line.decode(errors="replace") for line in _lines(path, None)):
+        if cells[:3] == ["at", "topic", "link"]:
+            columns = cells
+        elif len(cells) == len(columns):
+            row = dict(zip(columns, cells, strict=True))
+            yield _seconds(row["at"]), row["topic"], {name: row[name] for name in columns[3:]}
+
+
+def _lines(path: Path, since: float | None) -> Iterator[bytes]:
+    for file in _files(path):
+        if since is not None and file.stat().st_mtime < since:
+            continue
+        with file.open("rb") as opened:
+            try:
+                yield from read_lines(opened, zstd=file.suffix == _SUFFIX)
+            except zstandard.ZstdError as error:
+                _log.warning("the rest of %s cannot be read: %s", file, error)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files of a capture, oldest first, or the one rolled file that is named."""
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        names = []
+    name = path.name.removesuffix(_SUFFIX)
+    for zstd in (False, True):
+        found = Series(path.parent, (name,), zstd).numbers(names)
+        if found:
+            return [path.with_name(each) for each in found.values()]
+    raise NotFound(
+        f"there is no capture {path}", hint="'strawberry captures list' shows those that there are."
+    )
+
+
+def _sample(record: dict[str, Json]) -> Sample:
+    if "payload_base64" in record:
+        payload = base64.b64decode(record["payload_base64"])
+    else:
+        payload = to_json(record["payload"])
+    return Sample(
+        record["link"], record["topic"], _seconds(record["at"]), payload, bool(record.get("retained"))
+    )
+
+
+def _gap(gap: dict[str, Json]) -> Gap:
+    return Gap(gap["link"], _seconds(gap["since"]), _seconds(gap["until"]))
+
+
+def _seconds(at: str | float) -> float:
+    return datetime.fromisoformat(at).astimezone(UTC).timestamp() if isinstance(at, str) else float(at)
+
+
+def _number(value: Json) -> float | None:
+    """Return the number that a value is, or that a cell of a table holds."""
+    if isinstance(value, str) and value in ("true", "false"):
+        return float(value == "true")
+    try:
+        number = float(value) if isinstance(value, bool | int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,172 @@
+"""The files of one capture: ``motion.jsonl``, then ``motion.000002.jsonl``, and so on as they are rolled."""
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Final, Self
+
+import zstandard
+
+from contracts.errors import Forbidden
+from identity.confined import Directory, open_below, parts_of
+
+_SUFFIX: Final = ".zst"
+_CHUNK: Final = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Series:
+    """Where the files of a capture are, and what they are called.
+
+    Attributes:
+        root: The allowed folder.
+        parts: The path in it, without what rolling and compression add.
+        zstd: Whether the files are compressed.
+    """
+
+    root: Path
+    parts: tuple[str, ...]
+    zstd: bool = False
+
+    @classmethod
+    def within(cls, roots: Iterable[Path], path: str, *, zstd: bool = False) -> Self:
+        """Return the series of a path: relative to the first allowed folder, or absolute and in one of them.
+
+        Raises:
+            Forbidden: If it is anywhere else.
+        """
+        root, *others = roots
+        zstd = zstd or path.endswith(_SUFFIX)
+        inner = path.removesuffix(_SUFFIX)
+        for each in (root, *others):
+            if inner.startswith(f"{each.as_posix()}/"):
+                return cls(each, parts_of(inner.removeprefix(f"{each.as_posix()}/")), zstd)
+        if Path(inner).is_absolute():
+            allowed = ", ".join(map(str, (root, *others)))
+            raise Forbidden(
+                f"{path[:200]!r} is in no folder for captures",
+                hint=f"Allowed are: {allowed}. [captures] folders in strawberry.toml adds others.",
+            )
+        return cls(root, parts_of(inner), zstd)
+
+    @property
+    def path(self) -> Path:
+        """The first file."""
+        return self.root.joinpath(*self.parts[:-1], self.file(1))
+
+    def file(self, number: int) -> str:
+        """Return the name of a file, counted from 1."""
+        stem, dot, suffix = self.parts[-1].rpartition(".")
+        if not stem:
+            stem, dot, suffix = self.parts[-1], "", ""
+        counted = "" if number == 1 else f".{number:06}"
+        return f"{stem}{counted}{dot}{suffix}{_SUFFIX if self.zstd else ''}"
+
+    @property
+    def gaps_file(self) -> str:
+        """The name of the file with the gaps, for formats that have no place for them."""
+        return f"{self.parts[-1]}.gaps.jsonl"
+
+    def numbers(self, names: Iterable[str]) -> dict[int, str]:
+        """Return which of these files are of this series, oldest first."""
+        found = {}
+        for name in names:
+            match = self._pattern.fullmatch(name)
+            if match is not None:
+                found[int(match[1] or 1)] = name
+        return dict(sorted(found.items()))
+
+    @contextmanager
+    def directory(self, *, create: bool = False) -> Iterator[Directory]:
+        """Open the directory of the files; see `identity.confined.open_below`."""
+        with open_below(self.root, self.parts[:-1], create=create) as directory:
+            yield directory
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        before, after = self.file(2).split(".000002", 1)
+        return re.compile(rf"{re.escape(before)}(?:\.(\d{{6,9}}))?{re.escape(after)}")
+
+
+def read_lines(file: IO[bytes], *, zstd: bool) -> Iterator[bytes]:
+    """Read the lines of a file that may be written to meanwhile, or whose end was lost in a crash.
+
+    Raises:
+        zstandard.ZstdError: If it is damaged in the middle; the lines before that were returned.
+    """
+    if zstd:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        yield from io.BufferedReader(decompressor.stream_reader(file, read_across_frames=True), _CHUNK)
+    else:
+        yield from file
+
+
+def repair(handle: int, *, zstd: bool, lines: bool) -> None:
+    """Cut off what a crash left incomplete at the end of a file, so that it can be continued.
+
+    A compressed file is cut after its last whole block, and its last frame is ended there.
+
+    Args:
+        handle: Opened to read and to append.
+    """
+    size = os.fstat(handle).st_size
+    with os.fdopen(os.dup(handle), "rb") as file:
+        if zstd:
+            end, is_open = _last_block(file, size)
+        else:
+            end, is_open = (_last_line_end(file, size) if lines else size), False
+    if end != size:
+        os.ftruncate(handle, end)
+    if is_open:
+        os.write(handle, _LAST_BLOCK)
+
+
+_LAST_BLOCK: Final = b"\x01\0\0"
+"""An empty raw block with the flag of the last one of its frame (RFC 8878, section 3.1.1.2)."""
+
+
+def _last_block(file: IO[bytes], size: int) -> tuple[int, bool]:
+    """Return where the last whole block ends, and whether its frame goes on (RFC 8878, section 3.1.1)."""
+    place = 0
+    while place < size:
+        whole, end = place, 0
+        file.seek(place)
+        head = file.read(18)
+        try:
+            place += zstandard.frame_header_size(head)
+            checksum = 4 * zstandard.get_frame_parameters(head).has_checksum
+        except zstandard.ZstdError:
+            return whole, False
+        last = False
+        while not last:
+            file.seek(place)
+            header = int.from_bytes(file.read(3), "little")
+            last, kind, length = bool(header & 1), header >> 1 & 3, header >> 3
+            # A run-length block holds the one byte that it repeats.
+            place += 3 + (1 if kind == _RUN_LENGTH else length)
+            # Zeros are what a power cut leaves where nothing was written yet.
+            if place > size or header == 0:
+                return (end, True) if end else (whole, False)
+            end = place
+        place += checksum
+    return size, False
+
+
+_RUN_LENGTH: Final = 1
+
+
+def _last_line_end(file: IO[bytes], size: int) -> int:
+    place = size
+    while place:
+        begin = max(0, place - _CHUNK)
+        file.seek(begin)
+        found = file.read(place - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        place = begin
+    return 0
