@@ -20,7 +20,7 @@ from contracts.errors import NotFound
 from contracts.topics import check_filter, check_topic
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
-from hub_agent.live.topics.decoding import decode, encode
+from hub_agent.live.topics.decoding import Decoding, encode
 from hub_agent.live.topics.samples import Gap, LinkName, Memory, Sample
 from hub_agent.live.topics.source import Follower, Listener, Source
 
@@ -205,9 +205,14 @@ class Feed:
 
 @asynccontextmanager
 async def open_feed(
-    bus: Link, home: HomeLink | None, *, decode: Callable[[str, bytes], Json] = decode
+    bus: Link, home: HomeLink | None, *, decoding: Decoding | None = None
 ) -> AsyncIterator[Feed]:
-    """Hear the bus and the home broker for as long as the context is open."""
+    """Hear the bus and the home broker for as long as the context is open.
+
+    Args:
+        decoding: Makes values of payloads; by default without patterns of topics.
+    """
+    decode = decoding or Decoding()
     memory = Memory(MEMORY_BYTES)
     links: dict[LinkName, Link] = {"bus": bus}
     if home is not None:

@@ -4,15 +4,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as _field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from contracts.wire import Json
-from hub_agent.live.topics.decoding import decode
+from hub_agent.live.topics.decoding import Decoding
 
 LinkName = Literal["bus", "home"]
 """The home's own bus, or the broker of the house that is used beside it."""
 
-_UNDECODED: Final[Any] = object()
+_PLAIN: Final = Decoding()
 
 
 # Not frozen: that takes a microsecond more for each of ten thousand messages a second.
@@ -32,15 +32,15 @@ class Sample:
     at: float
     payload: bytes
     retained: bool = False
-    decode: Callable[[str, bytes], Json] = _field(default=decode, repr=False, compare=False)
-    _value: Json = _field(default=_UNDECODED, init=False, repr=False, compare=False)
+    decode: Callable[[str, bytes], Json] = _field(default=_PLAIN, repr=False, compare=False)
 
     @property
     def value(self) -> Json:
-        """The decoded payload: a JSON value, or ``{"blob": media type, "bytes": length}``."""
-        if self._value is _UNDECODED:
-            self._value = self.decode(self.topic, self.payload)
-        return self._value
+        """The decoded payload: a JSON value, or ``{"blob": media type, "bytes": length}``.
+
+        It is decoded once while a message is handed to its followers, and again whenever it is read later.
+        """
+        return self.decode(self.topic, self.payload)
 
 
 @dataclass(frozen=True, slots=True)
