@@ -116,11 +116,25 @@ class HomeLinkSettings(_Settings):
     Attributes:
         login: Its ordinary login; None where it asks for none.
         ca: As in `BusSettings`.
+        publish: Topic filters that the assistant may publish on without a confirmation.
     """
 
     url: str
     login: Login | None = None
     ca: str | None = None
+    publish: tuple[str, ...] = ()
+
+
+class ProtobufSettings(_Settings):
+    """Payloads in protocol buffers.
+
+    Attributes:
+        descriptors: Descriptor sets of protoc.
+        topics: By topic filter, the full name of the message type.
+    """
+
+    descriptors: tuple[Path, ...]
+    topics: dict[str, str]
 
 
 class TurnSettings(_Settings):
@@ -199,6 +213,7 @@ class HubSettings(_Settings):
         embeddings: The model by which skills are also searched by meaning; None for words alone.
         gateway: How models are asked.
         home_link: The broker of others that the hub uses beside the bus, if any.
+        protobuf: How payloads in protocol buffers are decoded, if any are.
         ca: PEM of the certificate authorities that devices pin when they join: of this home, and of its
             broker if that has another one.
     """
@@ -206,6 +221,7 @@ class HubSettings(_Settings):
     home: Path
     bus: BusSettings
     home_link: HomeLinkSettings | None = None
+    protobuf: ProtobufSettings | None = None
     ca: str | None = None
     instance: InstanceName = "main"
     http: HttpSettings = HttpSettings()

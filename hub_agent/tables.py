@@ -54,6 +54,16 @@ class HomeTopicRow(Table, table=True):
     topic: str = Field(primary_key=True)
 
 
+class HeardRow(Table, table=True):
+    """When a hub process last had a connection to a link, Unix seconds; see `hub_agent.live.topics.heard`."""
+
+    __tablename__ = "heard"
+
+    instance: str = Field(primary_key=True)
+    link: str = Field(primary_key=True)
+    at: float
+
+
 class EventRow(Table, table=True):
     """Something that happened, for one person; see `hub_agent.live.events`."""
 

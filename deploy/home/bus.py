@@ -11,7 +11,7 @@ from contracts.errors import ConfigError
 from contracts.joining import Login
 from deploy.home.broker_registry import OurBroker, by_number, find_ours, is_local, refuse_readable
 from deploy.home.directory import Home
-from deploy.settings.settings import HomeBrokerTable, read_broker, read_home_broker, read_variable
+from deploy.settings.settings import LoginTable, read_broker, read_home_broker, read_variable
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
@@ -75,7 +75,9 @@ def choose_home_link(home: Home) -> HomeLinkSettings | None:
     table = read_home_broker(home)
     if table is None:
         return None
-    return HomeLinkSettings(url=table.url, login=_login(home, table), ca=_authority(home, table))
+    return HomeLinkSettings(
+        url=table.url, login=_login(home, table), ca=_authority(home, table), publish=table.publish
+    )
 
 
 def own_bus(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...] = ()) -> BusSettings:
@@ -115,14 +117,14 @@ async def _listens(url: str) -> bool:
     return True
 
 
-def _login(home: Home, table: HomeBrokerTable) -> Login | None:
+def _login(home: Home, table: LoginTable) -> Login | None:
     if table.username is None and table.password_env is None:
         return None
     password = read_variable(home, table.password_env) if table.password_env is not None else None
     return Login(username=table.username, password=password)
 
 
-def _authority(home: Home, table: HomeBrokerTable) -> str | None:
+def _authority(home: Home, table: LoginTable) -> str | None:
     return None if table.ca is None else read_authority(home.directory / table.ca)
 
 

@@ -12,9 +12,23 @@ from deploy.home.model_reload import reloaded_models
 from deploy.home.running import Reporter, forever
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
-from deploy.settings.settings import read_embeddings, read_gateway, read_household, read_limits, read_models
+from deploy.settings.settings import (
+    read_embeddings,
+    read_gateway,
+    read_household,
+    read_limits,
+    read_models,
+    read_protobuf,
+)
 from hub_agent.service import Hub, open_hub
-from hub_agent.settings import BusSettings, HttpSettings, HubSettings, LanSettings, TurnSettings
+from hub_agent.settings import (
+    BusSettings,
+    HttpSettings,
+    HubSettings,
+    LanSettings,
+    ProtobufSettings,
+    TurnSettings,
+)
 
 
 async def run_hub(home: Home, *, options: HubOptions, report: Reporter) -> None:
@@ -48,6 +62,7 @@ async def enter_hub(
         home=home.directory,
         bus=bus,
         home_link=choose_home_link(home),
+        protobuf=_protobuf(home),
         http=HttpSettings(port=options.http_port, lan=_lan_settings(home, lan, options)),
         ca=_authorities(lan, bus),
         models=models,
@@ -74,6 +89,14 @@ async def enter_hub(
     )
     await stack.enter_async_context(reloaded_models(home, hub, report))
     return hub
+
+
+def _protobuf(home: Home) -> ProtobufSettings | None:
+    table = read_protobuf(home)
+    if table is None:
+        return None
+    files = tuple(home.directory / file for file in table.descriptors)
+    return ProtobufSettings(descriptors=files, topics=table.topics)
 
 
 async def await_broker(hub: Hub, *, report: Reporter) -> None:

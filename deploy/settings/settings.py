@@ -22,6 +22,7 @@ from agent_core.models.entries import (
 )
 from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
+from contracts.topics import is_filter
 from contracts.validation import did_you_mean, explain
 from deploy.home.directory import Home
 
@@ -81,8 +82,8 @@ class EmbeddingsTable(_SettingsTable):
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
 
 
-class HomeBrokerTable(_SettingsTable):
-    """``[home_broker]``: a broker that is in the house already.
+class LoginTable(_SettingsTable):
+    """A broker, and the login on it.
 
     Attributes:
         password_env: Name of the variable, in ``.env`` or the environment, that holds the password.
@@ -95,7 +96,37 @@ class HomeBrokerTable(_SettingsTable):
     ca: str | None = None
 
 
-class BrokerTable(HomeBrokerTable):
+class HomeBrokerTable(LoginTable):
+    """``[home_broker]``: a broker that is in the house already.
+
+    Attributes:
+        publish: Topic filters that the assistant may publish on without asking.
+    """
+
+    publish: tuple[str, ...] = ()
+
+    @field_validator("publish")
+    @classmethod
+    def _filters(cls, filters: tuple[str, ...]) -> tuple[str, ...]:
+        for each in filters:
+            if not is_filter(each):
+                raise ValueError(f"{each!r} is not a topic filter; one is zigbee2mqtt/+/set")
+        return filters
+
+
+class ProtobufTable(_SettingsTable):
+    """``[protobuf]``: payloads in protocol buffers.
+
+    Attributes:
+        descriptors: Descriptor sets of protoc, seen from the data directory.
+        topics: By topic filter, the full name of the message type.
+    """
+
+    descriptors: tuple[Annotated[str, Field(min_length=1)], ...]
+    topics: dict[str, str]
+
+
+class BrokerTable(LoginTable):
     """``[broker]``: the bus, where it is not the embedded broker.
 
     Attributes:
@@ -107,7 +138,7 @@ class BrokerTable(HomeBrokerTable):
     addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
 
 
-_TABLES: Final = ("household", "turns", "gateway", "embeddings", "broker", "home_broker")
+_TABLES: Final = ("household", "turns", "gateway", "embeddings", "broker", "home_broker", "protobuf")
 
 
 def read_models(home: Home) -> Models:
@@ -181,6 +212,15 @@ def read_home_broker(home: Home) -> HomeBrokerTable | None:
     return _read(home, "home_broker", HomeBrokerTable)
 
 
+def read_protobuf(home: Home) -> ProtobufTable | None:
+    """Read ``[protobuf]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    return _read(home, "protobuf", ProtobufTable)
+
+
 def check_settings(home: Home, *, hub: bool = True) -> None:
     """Read all settings that a start needs.
 
@@ -191,7 +231,7 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
         ConfigError: If one of them cannot be used.
     """
     readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
-    for read in [*readers, *([read_embeddings, read_broker, read_home_broker] if hub else [])]:
+    for read in [*readers, *([read_embeddings, read_broker, read_home_broker, read_protobuf] if hub else [])]:
         read(home)
 
 

@@ -16,9 +16,10 @@ from hub_agent.chat.record import ConversationRecord
 from hub_agent.live.events import Events
 from hub_agent.live.events.http import event_routes
 from hub_agent.live.events.presence import presence_events
+from hub_agent.live.topics import Decoding, Feed, LastHeard, open_feed
 from hub_agent.own_skills import HubSkill
 from hub_agent.prompt import Contribution
-from hub_agent.settings import HubSettings
+from hub_agent.settings import HubSettings, ProtobufSettings
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
 
@@ -27,6 +28,7 @@ from hub_registry.registry import Registry
 class Live:
     """The live home."""
 
+    feed: Feed
     events: Events
 
     def skills(self) -> list[HubSkill]:
@@ -70,7 +72,19 @@ async def open_live(
         tasks: Owns what runs as long as the hub.
     """
     async with AsyncExitStack() as stack:
+        heard = LastHeard(registry.store, instance=settings.instance)
+        decoding = _decoding(settings.protobuf)
+        feed = await stack.enter_async_context(open_feed(bus.link, home, heard, decoding=decoding))
         events = Events(registry.store, bus.link)
         presence = presence_events(events, registry.directory, bus.service, tasks=tasks)
         await stack.enter_async_context(presence)
-        yield Live(events=events)
+        yield Live(feed=feed, events=events)
+
+
+def _decoding(settings: ProtobufSettings | None) -> Decoding:
+    if settings is None:
+        return Decoding()
+    # Imported where it is used: protobuf takes 40 ms.
+    from hub_agent.live.topics.protobuf import load_patterns
+
+    return Decoding(load_patterns(settings.descriptors, settings.topics))

@@ -21,6 +21,7 @@ from contracts.topics import check_filter, check_topic
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.live.topics.decoding import Decoding, encode
+from hub_agent.live.topics.heard import LastHeard
 from hub_agent.live.topics.samples import Gap, LinkName, Memory, Sample
 from hub_agent.live.topics.source import Follower, Listener, Source
 
@@ -205,11 +206,12 @@ class Feed:
 
 @asynccontextmanager
 async def open_feed(
-    bus: Link, home: HomeLink | None, *, decoding: Decoding | None = None
+    bus: Link, home: HomeLink | None, heard: LastHeard, *, decoding: Decoding | None = None
 ) -> AsyncIterator[Feed]:
     """Hear the bus and the home broker for as long as the context is open.
 
     Args:
+        heard: Until when the run before this one heard the links.
         decoding: Makes values of payloads; by default without patterns of topics.
     """
     decode = decoding or Decoding()
@@ -217,18 +219,30 @@ async def open_feed(
     links: dict[LinkName, Link] = {"bus": bus}
     if home is not None:
         links["home"] = home.link
+    before = await heard.read()
     sources = {name: Source(name, link, memory=memory, decode=decode) for name, link in links.items()}
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())
         for name, source in sources.items():
             stack.callback(source.link.on_disconnected(source.lost))
             stack.callback(source.link.on_connected(source.found))
-            if not source.link.connected:
-                source.begin_gap(time.time())
+            now = time.time()
+            if name in before or not source.link.connected:
+                source.begin_gap(min(before.get(name, now), now))
+            if source.link.connected:
+                await source.found()
             tasks.create_task(source.run(), name=f"topics of {name}")
+
+        def connected() -> list[LinkName]:
+            return [name for name, link in links.items() if link.connected]
+
+        tasks.create_task(heard.run(connected), name="last heard")
         feed = Feed(sources, memory=memory, home=home)
         stack.callback(feed.stop_asking)
-        yield feed
+        try:
+            yield feed
+        finally:
+            await asyncio.shield(heard.write(connected()))
 
 
 def _ignore(_: Sample) -> None:

@@ -1,16 +1,19 @@
 """What is heard on the bus and on the home broker."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from bus.link import Link, LinkSettings, open_link
 from contracts.access import Principal
 from contracts.errors import InvalidTopic, NotFound
-from hub_agent.live.topics import Feed, Gap, Sample, field, open_feed
+from hub_agent.live.topics import Feed, Gap, LastHeard, Sample, field, open_feed
 from hub_agent.live.topics.samples import Memory
+from hub_registry.storage.store import open_store
 from tests.brokers import Bus
 from tests.hub_agent.home import linked, wait_for
 from tests.hub_registry.spokes import eventually
@@ -35,8 +38,14 @@ async def nas(any_bus: Bus) -> AsyncIterator[Link]:
 
 
 @pytest.fixture
-async def feed(hub: Link) -> AsyncIterator[Feed]:
-    async with open_feed(hub, None) as opened:
+async def heard(tmp_path: Path) -> AsyncIterator[LastHeard]:
+    async with open_store(tmp_path / "hub.db") as store:
+        yield LastHeard(store, instance="main")
+
+
+@pytest.fixture
+async def feed(hub: Link, heard: LastHeard) -> AsyncIterator[Feed]:
+    async with open_feed(hub, None, heard) as opened:
         yield opened
 
 
@@ -123,14 +132,14 @@ async def test_a_follower_that_fails_keeps_nothing_from_the_others(feed: Feed, n
 
 
 async def test_a_lost_connection_is_a_gap_that_is_reported_when_it_begins_and_when_it_ends(
-    mosquitto: Mosquitto,
+    mosquitto: Mosquitto, heard: LastHeard
 ) -> None:
     gaps: list[Gap] = []
-    heard: list[Sample] = []
+    samples: list[Sample] = []
     settings = LinkSettings(urls=(mosquitto.url,), client_id="hub", backoff_s=0.02, backoff_max_s=0.1)
-    async with linked(settings) as link, open_feed(link, None) as feed:
+    async with linked(settings) as link, open_feed(link, None, heard) as feed:
         feed.on_gap(gaps.append)
-        with feed.follow("devices/#", heard.append):
+        with feed.follow("devices/#", samples.append):
             await feed.settled()
             mosquitto.stop()
             await eventually(lambda: gaps)
@@ -139,7 +148,7 @@ async def test_a_lost_connection_is_a_gap_that_is_reported_when_it_begins_and_wh
             mosquitto.start()
             await eventually(lambda: len(gaps) == 2)
             await link.publish(DISK, b"1")
-            await eventually(lambda: heard)
+            await eventually(lambda: samples)
     assert gaps[1].since == gaps[0].since
     assert gaps[1].until is not None
     assert gaps[1].until > gaps[1].since
@@ -147,10 +156,28 @@ async def test_a_lost_connection_is_a_gap_that_is_reported_when_it_begins_and_wh
     assert feed.gaps(since=gaps[1].until + 1) == []
 
 
-async def test_a_feed_without_a_connection_begins_with_a_gap(mosquitto: Mosquitto) -> None:
+async def test_the_time_in_which_the_hub_did_not_run_is_a_gap(mosquitto: Mosquitto, heard: LastHeard) -> None:
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="hub")
+    begin = time.time()
+    async with linked(settings) as link, open_feed(link, None, heard) as feed:
+        assert feed.gaps() == []
+    end = time.time()
+    async with linked(settings) as link, open_feed(link, None, heard) as feed:
+        (gap,) = feed.gaps()
+        assert begin <= gap.since <= end
+        assert gap.until is not None
+        assert gap.until >= end
+    mosquitto.stop()
+    async with open_link(settings, wait_s=0) as link, open_feed(link, None, heard) as feed:
+        (gap,) = feed.gaps()
+        assert gap.since >= end
+        assert gap.until is None
+
+
+async def test_a_feed_without_a_connection_begins_with_a_gap(mosquitto: Mosquitto, heard: LastHeard) -> None:
     mosquitto.stop()
     settings = LinkSettings(urls=(mosquitto.url,), client_id="hub")
-    async with open_link(settings, wait_s=0) as link, open_feed(link, None) as feed:
+    async with open_link(settings, wait_s=0) as link, open_feed(link, None, heard) as feed:
         assert [gap.until for gap in feed.gaps()] == [None]
 
 

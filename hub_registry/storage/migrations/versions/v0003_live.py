@@ -18,6 +18,15 @@ STATEMENTS = (
     )
     """,
     "CREATE INDEX ix_event_kept ON event (user, kind, id)",
+    # Topics: until when each link was heard.
+    """
+    CREATE TABLE heard (
+        instance VARCHAR NOT NULL,
+        link VARCHAR NOT NULL,
+        at FLOAT NOT NULL,
+        PRIMARY KEY (instance, link)
+    )
+    """,
 )
 
 
