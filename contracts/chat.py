@@ -100,11 +100,13 @@ class ConversationSummary(Part):
 
     Attributes:
         asked: The first question.
+        title: What a person called it; None where they did not.
         at: When something was last said in it.
     """
 
     id: Token
     asked: str
+    title: str | None = None
     at: Moment
 
 

@@ -97,14 +97,12 @@ class Assistant:
             request = request.model_copy(update={"history": (), "notes": ""})
         if not person:
             request = request.model_copy(update={"can_confirm": False})
-        key, conversation = key_of(caller), None
-        if key is not None and request.conversation is not None:
-            conversation = await self.record.recorded_as(user.id, request.conversation, through=key)
+        conversation = request.conversation and await self._recorded_as(request.conversation, caller)
         turn = Turn(
             request,
             user=user.id,
             device=device,
-            through=key,
+            through=key_of(caller),
             conversation=conversation,
             token=caller.claims.jti,
             holder=caller.claims.holder,
@@ -146,17 +144,34 @@ class Assistant:
         """See `chat.service.ChatService`; a device sees those that it began."""
         return await self.record.conversations(caller.user.id, limit=limit, through=key_of(caller))
 
-    async def turns(self, conversation: str, caller: Bearer, *, limit: int) -> Sequence[TurnRecord]:
+    async def turns(
+        self, conversation: str, caller: Bearer, *, limit: int, before: str | None = None
+    ) -> Sequence[TurnRecord]:
         """See `chat.service.ChatService`."""
-        return await self.record.turns(caller.user.id, conversation, limit=limit, through=key_of(caller))
+        user, key = caller.user.id, key_of(caller)
+        return await self.record.turns(user, conversation, limit=limit, before=before, through=key)
+
+    async def title(self, conversation: str, caller: Bearer) -> str | None:
+        """See `chat.service.ChatService`."""
+        return await self.record.title(caller.user.id, await self._recorded_as(conversation, caller))
+
+    async def rename(self, conversation: str, title: str | None, caller: Bearer) -> None:
+        """See `chat.service.ChatService`."""
+        name = await self._recorded_as(conversation, caller)
+        await self.record.rename(caller.user.id, name, title, through=key_of(caller))
 
     async def delete(self, conversation: str, caller: Bearer) -> None:
         """See `chat.service.ChatService`."""
-        user, key = caller.user.id, key_of(caller)
-        if key is not None:
-            conversation = await self.record.recorded_as(user, conversation, through=key)
-        await self.record.delete(user, conversation, through=key)
-        self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, conversation))
+        user, name = caller.user.id, await self._recorded_as(conversation, caller)
+        await self.record.delete(user, name, through=key_of(caller))
+        self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, name))
+        self.sandbox.forget(user, name)
+
+    async def _recorded_as(self, conversation: str, caller: Bearer) -> str:
+        key = key_of(caller)
+        if key is None:
+            return conversation
+        return await self.record.recorded_as(caller.user.id, conversation, through=key)
 
     def catalogue(self, device: str | None) -> DirectoryCatalogue:
         """Return the skills as they are seen from a device."""

@@ -142,12 +142,30 @@ class Agent:
         except StrawberryError:
             return await self._record.conversations(limit=limit)
 
-    async def turns(self, conversation: str, caller: None, *, limit: int) -> Sequence[TurnRecord]:
+    async def turns(
+        self, conversation: str, caller: None, *, limit: int, before: str | None = None
+    ) -> Sequence[TurnRecord]:
         """See `chat.service.ChatService`; without the hub, those of the cache."""
         try:
-            return await self._at_hub(partial(self._sync.turns, conversation, limit=limit))
+            return await self._at_hub(partial(self._sync.turns, conversation, limit=limit, before=before))
         except StrawberryError:
-            return await self._record.turns(conversation, limit=limit)
+            return await self._record.turns(conversation, limit=limit, before=before)
+
+    async def title(self, conversation: str, caller: None) -> str | None:
+        """See `chat.service.ChatService`; without the hub, no title is known."""
+        try:
+            return await self._at_hub(partial(self._sync.title, conversation))
+        except StrawberryError:
+            return None
+
+    async def rename(self, conversation: str, title: str | None, caller: None) -> None:
+        """See `chat.service.ChatService`.
+
+        Raises:
+            HubUnreachable: If the hub cannot be asked: the record is there.
+        """
+        await self._sync.push()
+        await self._sync.rename(conversation, title)
 
     async def delete(self, conversation: str, caller: None) -> None:
         """See `chat.service.ChatService`.
@@ -164,6 +182,8 @@ class Agent:
             if not is_cached:
                 raise unknown_conversation(conversation) from None
         await self._record.forget(conversation)
+        if self._local is not None:
+            self._local.forget(conversation)
 
     async def _at_hub(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read from the hub's record, with what was said here in it.
