@@ -37,6 +37,10 @@ class ChatService(Protocol[Caller]):
         """
         ...
 
+    async def agent_names(self, caller: Caller) -> Sequence[str]:
+        """Return the names of the agents that can be asked."""
+        ...
+
     async def conversations(self, caller: Caller, *, limit: int) -> Sequence[ConversationSummary]:
         """Return the caller's conversations, newest first."""
         ...

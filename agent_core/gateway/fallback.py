@@ -113,10 +113,11 @@ class FallbackGateway:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
-        if not self._models.usable:
-            said = f": {'; '.join(self._models.problems)}" if self._models.problems else ""
-            raise NoModel(f"no model can be asked{said}", hint=self._models.hint)
-        asked, failures = self._breaker.ordered(self._models.usable), list[Failure]()
+        models = self._models.only(request.models)
+        if not models.usable:
+            said = f": {'; '.join(models.problems)}" if models.problems else ""
+            raise NoModel(f"no model can be asked{said}", hint=models.hint)
+        asked, failures = self._breaker.ordered(models.usable), list[Failure]()
         backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
         for round_ in range(self._retry.retries + 1):
             if round_:

@@ -86,12 +86,14 @@ class ModelRequest:
         system: The system prompt: text of ours only.
         tools: Empty for an answer without tools: then none are sent.
         native: What entries with ``tools = "native"`` get in place of the two; None: the same.
+        models: Names of the entries to ask, in this order; empty for all, in their own.
     """
 
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     native: Offer | None = None
+    models: tuple[str, ...] = ()
 
     @property
     def all_tools(self) -> tuple[ToolSpec, ...]:

@@ -98,8 +98,8 @@ class ChatRoutes(Generic[Caller]):
         ]
 
     async def _models(self, request: Request) -> Response:
-        await self._authenticate(request)
-        return JSONResponse(model_list())
+        caller = await self._authenticate(request)
+        return JSONResponse(model_list(await (await self._service()).agent_names(caller)))
 
     async def _complete(self, request: Request) -> Response:
         caller = await self._authenticate(request)

@@ -29,7 +29,6 @@ from contracts.chat import (
     TurnEvent,
     TurnRecord,
     TurnState,
-    check_agent,
 )
 from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
@@ -101,10 +100,12 @@ class Agent:
                 f"here {device} is the current device, not {request.device}",
                 hint="Name the other device in the message, or ask the hub.",
             )
-        check_agent(request.agent)
-        self._skills.refresh()
-        language = self._settings.household.language
-        matched = self._skills.finder.match(request.message, language=language, current=device)
+        matched = None
+        # Every other agent is the hub's, and so are its rights and files.
+        if request.agent in AGENTS:
+            self._skills.refresh()
+            language = self._settings.household.language
+            matched = self._skills.finder.match(request.message, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
@@ -134,6 +135,13 @@ class Agent:
             await self._hub.confirm(turn, question, approve=approve)
         else:
             self._questions.answer(_OWNER, turn, question, approve=approve)
+
+    async def agent_names(self, caller: None) -> Sequence[str]:
+        """See `chat.service.ChatService`; without the hub, those of the assistant."""
+        try:
+            return await self._at_hub(self._sync.agent_names)
+        except StrawberryError:
+            return AGENTS
 
     async def conversations(self, caller: None, *, limit: int) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; without the hub, those of the cache."""
@@ -229,11 +237,17 @@ class Agent:
         try:
             await self._hub.run(turn, emit, began=began)
         except NotServed as refusal:
+            if turn.request.agent not in AGENTS:
+                emit(TurnError(code="refused", message=refusal.message, hint=refusal.hint))
+                return
             if not was_offline and self._settings.models.usable:
                 emit(Notice(text=f"Working offline: {refusal}."))
                 await self._record.set_offline(turn.conversation, offline=True)
             await self._answer_here(turn, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
+            if turn.request.agent not in AGENTS:
+                emit(_UNKNOWN)
+                return
             emit(Notice(text=f"Nothing was done here, because the hub may be working on it: {doubt}."))
             await self._answer_here(turn, emit, reason=str(doubt), can_act=False)
 

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _TURNS: Final = "/api/turns"
+_AGENTS: Final = "/v1/models"
 _CONVERSATIONS: Final = "/api/conversations"
 _TURNS_CACHED: Final = 100
 """Of each conversation; as many as an answer without the hub has as its context."""
@@ -32,6 +33,7 @@ _NOT_TAKEN: Final = (413, 422)
 """Statuses of a hub that does not take what was pushed, however often it is sent."""
 
 _RECORDED: Final = TypeAdapter(dict[str, list[str]])
+_LISTED: Final = TypeAdapter(list[dict[str, Json]])
 _SUMMARIES: Final = TypeAdapter(list[ConversationSummary])
 _EXCHANGES: Final = TypeAdapter(list[TurnRecord])
 
@@ -117,6 +119,18 @@ class Sync:
             if before.latest.get(each.id) != each.at:
                 await self._record.cache(await self.turns(each.id, limit=_TURNS_CACHED))
         await self._record.evict(before, known=[each.id for each in known])
+
+    async def agent_names(self) -> list[str]:
+        """Return the names of the hub's agents.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        hub, answer = await self._ask("GET", _AGENTS)
+        if answer.status != 200:
+            raise refusal_of(hub, answer)
+        data = answer.body.get("data") if isinstance(answer.body, dict) else None
+        return [each["id"] for each in _parsed(_LISTED, hub, data)]
 
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations that the hub has of this device.
