@@ -21,12 +21,16 @@ class Household:
         language: BCP 47.
         time_zone: IANA name.
         rules: What the assistant must never do, or always, in the words of the owner.
+        latitude: In degrees, for the times of the sun; not in the prompt.
+        longitude: Likewise.
     """
 
     language: str = "en"
     time_zone: str = "UTC"
     units: Units = "metric"
     rules: tuple[str, ...] = ()
+    latitude: float | None = None
+    longitude: float | None = None
 
 
 @dataclass(frozen=True)

@@ -105,12 +105,19 @@ class UserEvent(Wire):
 
 
 class WatcherState(Wire):
-    """Hub → all: what a watcher is doing."""
+    """Hub → all: what a watcher is doing. What it saw and why it decided so is in its owner's events.
+
+    Attributes:
+        fired: How often its condition came about and something was decided.
+        last_decision: ``nothing``, ``notify``, ``act`` or ``failed``; empty before the first.
+    """
 
     kind: Literal["watcher"] = "watcher"
     name: str
-    state: Literal["active", "paused", "failed"]
+    state: Literal["draft", "active", "paused", "failed"]
     at: Timestamp
+    dry_run: bool = False
+    fired: Counter = 0
     last_decision: str = ""
 
 

@@ -175,6 +175,26 @@ class QuotaSettings(_Settings):
     waiting: Annotated[int, Field(gt=0)] = 256
 
 
+class WatcherSettings(_Settings):
+    """``[watchers]``: what watchers may use.
+
+    Attributes:
+        model: Name of the entry of ``[[models]]`` that evaluates them; None for all in their order.
+        evaluations_per_minute: Of all watchers, by a model.
+        tokens_per_day: Of all watchers, questions and answers together.
+        actions_per_hour: Of each watcher that sets no other number.
+        record_days: How long the values that watchers see are kept for later tests.
+        record_mb: How much of them is kept.
+    """
+
+    model: str | None = None
+    evaluations_per_minute: Annotated[int, Field(ge=1, le=600)] = 10
+    tokens_per_day: Annotated[int, Field(ge=1_000)] = 500_000
+    actions_per_hour: Annotated[int, Field(ge=1, le=1_000)] = 10
+    record_days: Annotated[float, Field(ge=0, le=366)] = 7
+    record_mb: Annotated[int, Field(ge=1)] = 256
+
+
 class SandboxSettings(_Settings):
     """The sandbox processes; see ``sandbox_host.pool.PoolSettings``."""
 
@@ -232,6 +252,7 @@ class HubSettings(_Settings):
     quotas: QuotaSettings = QuotaSettings()
     sandbox: SandboxSettings = SandboxSettings()
     household: Household = Household()
+    watchers: WatcherSettings = WatcherSettings()
 
     @property
     def directory(self) -> Path:

@@ -19,6 +19,7 @@ from deploy.settings.settings import (
     read_limits,
     read_models,
     read_protobuf,
+    read_watchers,
 )
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import (
@@ -28,6 +29,7 @@ from hub_agent.settings import (
     LanSettings,
     ProtobufSettings,
     TurnSettings,
+    WatcherSettings,
 )
 
 
@@ -70,6 +72,7 @@ async def enter_hub(
         gateway=read_gateway(home),
         turns=TurnSettings(limits=read_limits(home)),
         household=read_household(home),
+        watchers=read_watchers(home) or WatcherSettings(),
     )
     await prepare_sandbox(home, report=report, without="sentences and 'strawberry call' work without it")
     with chosen_by("--http-port or --https-port"):

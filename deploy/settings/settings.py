@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 import tzlocal
@@ -26,7 +26,10 @@ from contracts.topics import is_filter
 from contracts.validation import did_you_mean, explain
 from deploy.home.directory import Home
 
-_Table = TypeVar("_Table", bound="_SettingsTable")
+if TYPE_CHECKING:
+    from hub_agent.settings import WatcherSettings
+
+_Table = TypeVar("_Table", bound=BaseModel)
 
 
 class _SettingsTable(BaseModel):
@@ -43,6 +46,8 @@ class _HouseholdTable(_SettingsTable):
     rules: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[^\r\n]{1,300}$")], ...], Field(max_length=20)
     ] = ()
+    latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
+    longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
 
     @field_validator("time_zone")
     @classmethod
@@ -138,7 +143,16 @@ class BrokerTable(LoginTable):
     addresses: tuple[Annotated[str, Field(pattern=r"^mqtts?://")], ...] = ()
 
 
-_TABLES: Final = ("household", "turns", "gateway", "embeddings", "broker", "home_broker", "protobuf")
+_TABLES: Final = (
+    "household",
+    "turns",
+    "gateway",
+    "embeddings",
+    "broker",
+    "home_broker",
+    "protobuf",
+    "watchers",
+)
 
 
 def read_models(home: Home) -> Models:
@@ -221,6 +235,22 @@ def read_protobuf(home: Home) -> ProtobufTable | None:
     return _read(home, "protobuf", ProtobufTable)
 
 
+def read_watchers(home: Home) -> "WatcherSettings | None":
+    """Read ``[watchers]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if "watchers" not in _known_tables(home):
+        return None
+    from hub_agent.settings import WatcherSettings  # what a command that only asks a hub does not load
+
+    return _read(home, "watchers", WatcherSettings)
+
+
+_OF_A_HUB: Final = (read_embeddings, read_broker, read_home_broker, read_protobuf, read_watchers)
+
+
 def check_settings(home: Home, *, hub: bool = True) -> None:
     """Read all settings that a start needs.
 
@@ -231,7 +261,7 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
         ConfigError: If one of them cannot be used.
     """
     readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
-    for read in [*readers, *([read_embeddings, read_broker, read_home_broker, read_protobuf] if hub else [])]:
+    for read in [*readers, *(_OF_A_HUB if hub else ())]:
         read(home)
 
 

@@ -74,7 +74,7 @@ def make_app(services: Services) -> Starlette:
             *direct.routes(),
             *chat.routes(),
             push,
-            prompt_route(assistant.prompter, assistant.agents, services.gate),
+            prompt_route(assistant.prompter, services.gate),
             *registry,
             *live,
             Route("/api/models", models),

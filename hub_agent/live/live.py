@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.routing import BaseRoute
 
 from agent_core.gateway.opening import LiveGateway
+from agent_core.prompt import Household
 from chat.http.streams import Connections
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
@@ -17,6 +18,10 @@ from hub_agent.live.events import Events
 from hub_agent.live.events.http import event_routes
 from hub_agent.live.events.presence import presence_events
 from hub_agent.live.topics import Decoding, Feed, LastHeard, open_feed
+from hub_agent.live.watchers.http import watcher_routes
+from hub_agent.live.watchers.skill import WatcherSkill
+from hub_agent.live.watchers.timers import Timers, open_timers
+from hub_agent.live.watchers.watchers import Watchers, open_watchers
 from hub_agent.own_skills import HubSkill
 from hub_agent.prompt import Contribution
 from hub_agent.settings import HubSettings, ProtobufSettings
@@ -30,10 +35,13 @@ class Live:
 
     feed: Feed
     events: Events
+    watchers: Watchers
+    timers: Timers
+    household: Household
 
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
-        return []
+        return [WatcherSkill(self.watchers, self.timers, household=self.household)]
 
     def contributions(self) -> dict[str, Contribution]:
         """Return what the parts add to the prompt, in its order."""
@@ -48,7 +56,10 @@ class Live:
             connections: The clients that wait.
             may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
         """
-        return [*event_routes(self.events, gate, connections=connections)]
+        return [
+            *event_routes(self.events, gate, connections=connections),
+            *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
+        ]
 
 
 @asynccontextmanager
@@ -78,7 +89,21 @@ async def open_live(
         events = Events(registry.store, bus.link)
         presence = presence_events(events, registry.directory, bus.service, tasks=tasks)
         await stack.enter_async_context(presence)
-        yield Live(feed=feed, events=events)
+        watchers = await stack.enter_async_context(
+            open_watchers(
+                settings,
+                registry,
+                link=bus.link,
+                feed=feed,
+                events=events,
+                manager=manager,
+                gateway=gateway,
+            )
+        )
+        timers = await stack.enter_async_context(
+            open_timers(registry.store, events, household=settings.household)
+        )
+        yield Live(feed=feed, events=events, watchers=watchers, timers=timers, household=settings.household)
 
 
 def _decoding(settings: ProtobufSettings | None) -> Decoding:

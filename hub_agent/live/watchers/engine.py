@@ -1,0 +1,435 @@
+"""The engine: one task for all watchers, driven by new values and by when a verdict can change."""
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from agent_core.prompt import Household
+from contracts.errors import StorageError, StrawberryError
+from contracts.rates import Backoff
+from hub_agent.live.topics import Feed, Gap, Sample
+from hub_agent.live.topics import field as field_of
+from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
+from hub_agent.live.watchers.evaluation import NOTIFY, Evaluations
+from hub_agent.live.watchers.model import Seen
+from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
+from hub_agent.live.watchers.schedule import Schedule
+from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_SLEEP_S: Final = 60.0
+"""The clock of the machine may be set meanwhile."""
+_UNKNOWN_S: Final = 60.0
+"""How long a predicate must be unknown before the model is asked: values come in one by one after a start."""
+_RECHECK_S: Final = 60.0
+_LONGEST_RECHECK_S: Final = 900.0
+"""While a predicate stays true and there is something left to do, the model is asked again about new values,
+less and less often."""
+_LATE_S: Final = 60.0
+"""A scheduled time that is later than this was missed."""
+_LEAST_WAKE_S: Final = 0.05
+_SHORT_GAP_S: Final = 1.0
+_MOST_VALUES: Final = 1_000
+_RECENT: Final = 5
+"""Earlier values that the model is shown of each name."""
+
+
+@dataclass
+class Watched:
+    """A watcher that is active.
+
+    Attributes:
+        verdict: What the predicate last said.
+        wake: When that can change without a new value.
+        ask_at: When the model is asked next; None while it need not be.
+        rose: Whether that is because the predicate became true: it is then asked also where the predicate is
+            false again by that time, as a door that opened and closed.
+        gaps: Times in which data was missed, as text, since the last evaluation.
+        asked_with: The values of the last evaluation, which is not repeated on the same.
+        last: The last decision.
+    """
+
+    row: WatcherRow
+    sources: Mapping[str, Source]
+    evaluator: Evaluator | None
+    schedule: Schedule | None
+    follows: ExitStack = field(default_factory=ExitStack)
+    heard: set[str] = field(default_factory=set)
+    verdict: Verdict | None = None
+    wake: float | None = None
+    ask_at: float | None = None
+    asked_at: float = -math.inf
+    occasion: str = ""
+    rose: bool = False
+    has_new: bool = False
+    busy: bool = False
+    failures: int = 0
+    gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    asked_with: Mapping[str, object] | None = None
+    last: DecisionRow | None = None
+    recheck: Backoff = field(default_factory=lambda: Backoff(_RECHECK_S, _LONGEST_RECHECK_S, jitter=0.0))
+
+    @property
+    def settled(self) -> bool:
+        """Whether all was done that can be before the predicate is false again."""
+        done = self.row.done
+        return bool(done) and (not self.row.allow or any(not key.startswith(NOTIFY) for key in done))
+
+    @property
+    def due(self) -> float:
+        """When something is to be done for it next, unless a value comes first."""
+        if self.row.snoozed_until is not None:
+            return _unix(self.row.snoozed_until)
+        times = [self.wake, None if self.busy else self.ask_at]
+        times += [_unix(self.row.next_at)] if self.row.next_at is not None else []
+        return min((each for each in times if each is not None), default=math.inf)
+
+    def pause_s(self) -> float:
+        """Return how long the model is not asked again about new values."""
+        return max(self.row.every_s or LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
+
+
+class Engine:
+    """Evaluates the active watchers.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        evaluations: Evaluations,
+        *,
+        household: Household,
+        tasks: asyncio.TaskGroup,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._feed = feed
+        self._evaluations = evaluations
+        self._household = household
+        self._tasks = tasks
+        self._clock = clock
+        self._watched: dict[str, Watched] = {}
+        self._kick = asyncio.Event()
+        self._until = math.inf
+
+    def get(self, name: str) -> Watched | None:
+        """Return an active watcher."""
+        return self._watched.get(name)
+
+    async def start(self, row: WatcherRow, *, last: DecisionRow | None = None) -> None:
+        """Watch from now on.
+
+        Args:
+            last: The newest decision in its history.
+
+        Raises:
+            StrawberryError: If it cannot: it is then as it was before.
+        """
+        self.stop(row.name)
+        sources = sources_of(row)
+        evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
+        schedule = Schedule.parse(row.schedule) if row.schedule else None
+        watched = Watched(row, sources, evaluator, schedule, last=last)
+        if last is not None and last.seen:
+            watched.asked_with = last.seen
+        if schedule is not None:
+            await self._plan(watched)
+        with ExitStack() as stack:
+            for name, source in sources.items():
+
+                def take(sample: Sample, name: str = name) -> None:
+                    self._take(watched, name, sample)
+
+                stack.enter_context(self._feed.follow(source.topic, take, link=source.link))
+                self._prime(watched, name, source)
+            watched.follows = stack.pop_all()
+        self._watched[row.name] = watched
+        for link in {source.link for source in sources.values()}:
+            for gap in self._feed.gaps(link):
+                self._miss(watched, gap)
+        if watched.heard:
+            self._new_value(watched, self._clock())
+        self._kick.set()
+
+    def stop(self, name: str) -> None:
+        """Watch no more; an evaluation that runs does nothing any more."""
+        if (watched := self._watched.pop(name, None)) is not None:
+            watched.follows.close()
+
+    def wake(self) -> None:
+        """Look again at what is due."""
+        self._kick.set()
+
+    def gaps(self) -> list[Gap]:
+        """Return the gaps of the links that watchers see."""
+        links = {source.link for each in self._watched.values() for source in each.sources.values()}
+        return [gap for link in links for gap in self._feed.gaps(link)]
+
+    def gap(self, gap: Gap) -> None:
+        """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
+        missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
+        if missed and gap.until is not None and gap.until - gap.since > _SHORT_GAP_S:
+            text = f"{_moment(gap.since):%Y-%m-%d %H:%M:%S} to {_moment(gap.until):%Y-%m-%d %H:%M:%S} UTC"
+            for watched in missed:
+                watched.gaps.append(text)
+            self._tasks.create_task(self._tell_gap(missed, gap, text), name="gap of watchers")
+
+    async def run(self) -> None:
+        """Do what is due, until cancelled."""
+        while True:
+            self._kick.clear()
+            now = self._clock()
+            for watched in list(self._watched.values()):
+                if watched.due <= now:
+                    try:
+                        await self._step(watched, now)
+                    except StorageError as error:
+                        _log.error("%s: %s", watched.row.name, error)
+            first = min((watched.due for watched in self._watched.values()), default=math.inf)
+            self._until = min(first, now + _LONGEST_SLEEP_S)
+            try:
+                async with asyncio.timeout(max(_LEAST_WAKE_S, self._until - self._clock())):
+                    await self._kick.wait()
+            except TimeoutError:
+                pass
+
+    async def note_progress(self) -> None:
+        """Write how often predicates were evaluated: too often to write it each time."""
+        try:
+            await self._evaluations.store.note_progress([each.row for each in self._watched.values()])
+        except StorageError as error:
+            _log.error("the progress of watchers is written later: %s", error)
+
+    async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
+        """Have the model evaluate a watcher, whatever its predicate says."""
+        watched.busy, watched.ask_at, watched.has_new, watched.rose = True, None, False, False
+        watched.asked_at = self._clock()
+        row, seen = watched.row, self.seen(watched)
+        gaps = list(watched.gaps)
+        try:
+            entry = await self._evaluations.evaluate(
+                row,
+                seen,
+                occasion=occasion,
+                gaps=gaps,
+                is_current=lambda: self._watched.get(row.name) is watched and row.state == "active",
+            )
+        finally:
+            watched.busy = False
+            self._kick.set()
+        watched.last = entry
+        verdict = watched.verdict
+        if verdict is not None and (verdict.truth is False or verdict.momentary):
+            # It became false while the model was asked; what was done belongs to the time before.
+            self._rearm(watched)
+        if entry.decision == "failed":
+            await self._failed(watched, entry)
+        else:
+            watched.failures, watched.asked_with = 0, entry.seen
+            watched.gaps.clear()
+            if watched.has_new:
+                self._new_value(watched, self._clock())
+        return entry
+
+    def seen(self, watched: Watched) -> dict[str, Seen]:
+        """Return what a model is shown of the values."""
+        now = self._clock()
+        shown: dict[str, Seen] = {}
+        for name, source in watched.sources.items():
+            samples = self._feed.history(source.topic, source.link)[-_RECENT - 1 :]
+            values = [(now - each.at, field_of(each.value, source.path)) for each in samples]
+            if values:
+                (age, value), recent = values[-1], tuple(values[:-1])
+                shown[name] = Seen(source, value, age, recent)
+            else:
+                shown[name] = Seen(source)
+        return shown
+
+    def _prime(self, watched: Watched, name: str, source: Source) -> None:
+        """Give the predicate what is remembered already."""
+        for sample in self._feed.history(source.topic, source.link):
+            watched.heard.add(name)
+            if watched.evaluator is not None:
+                value = field_of(sample.value, source.path)
+                watched.evaluator.put(name, sample.at, value, retained=sample.retained)
+
+    def _take(self, watched: Watched, name: str, sample: Sample) -> None:
+        watched.heard.add(name)
+        if watched.evaluator is not None:
+            value = field_of(sample.value, watched.sources[name].path)
+            watched.evaluator.put(name, sample.at, value, retained=sample.retained)
+        self._new_value(watched, sample.at)
+
+    def _new_value(self, watched: Watched, at: float) -> None:
+        watched.has_new = True
+        if watched.row.snoozed_until is not None:
+            return
+        if watched.evaluator is not None:
+            self._look(watched, at)
+        elif watched.schedule is None and watched.ask_at is None:
+            watched.ask_at = max(at, watched.asked_at + watched.pause_s())
+            watched.occasion = "There are new values."
+        if watched.due < self._until:
+            self._kick.set()
+
+    def _look(self, watched: Watched, at: float) -> None:
+        """Ask the predicate, and decide when the model is to be asked."""
+        assert watched.evaluator is not None
+        row, before = watched.row, watched.verdict.truth if watched.verdict is not None else False
+        verdict = watched.verdict = watched.evaluator.verdict(at)
+        wake = watched.evaluator.wake_at(at)
+        watched.wake = None if wake is None else max(wake, at + _LEAST_WAKE_S)
+        row.evaluations += 1
+        if watched.schedule is not None:
+            return
+        if verdict.truth is False or verdict.momentary:
+            self._rearm(watched)
+        if verdict.truth is False:
+            if not watched.rose:
+                watched.ask_at = None
+        elif watched.settled or not watched.heard:
+            watched.ask_at = None
+        elif verdict.momentary or (verdict.truth and before is not True):
+            values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
+            occasion = f"{row.predicate} became true at {_moment(at):%H:%M:%S} UTC with {values}"
+            self._want(watched, at, occasion, rose=True)
+        elif verdict.truth is None and (before is False or watched.asked_at == -math.inf):
+            self._want(watched, at + _UNKNOWN_S, f"{row.predicate} is unknown: {verdict.reason}")
+        elif watched.ask_at is None and watched.has_new and not watched.busy:
+            occasion = f"{row.predicate} is still {'true' if verdict.truth else 'unknown'}. {verdict.reason}"
+            self._want(watched, max(at, watched.asked_at + watched.pause_s()), occasion)
+
+    def _rearm(self, watched: Watched) -> None:
+        """Let everything be done again from now on: the predicate is false."""
+        watched.recheck.reset()
+        if watched.row.done and not watched.busy:
+            watched.row.done = []
+            self._tasks.create_task(self._save(watched.row), name="watcher re-armed")
+
+    def _want(self, watched: Watched, at: float, occasion: str, *, rose: bool = False) -> None:
+        watched.ask_at = at if watched.ask_at is None else min(at, watched.ask_at)
+        watched.occasion = occasion
+        watched.rose = watched.rose or rose
+
+    async def _step(self, watched: Watched, now: float) -> None:
+        row = watched.row
+        if row.snoozed_until is not None:
+            watched.ask_at = watched.wake = None
+            if _unix(row.snoozed_until) > now:
+                return
+            row.snoozed_until, row.state, watched.verdict = None, "active", None
+            await self._save(row)
+            await self._evaluations.announcer.state(row, watched.last)
+            if watched.has_new:
+                self._new_value(watched, now)
+        if watched.wake is not None and watched.wake <= now:
+            self._look(watched, now)
+        if row.next_at is not None and _unix(row.next_at) <= now:
+            await self._plan(watched)
+            if watched.evaluator is not None:
+                self._look(watched, now)
+            if watched.verdict is None or watched.verdict.truth is not False:
+                row.done = []
+                self._want(watched, now, "It is the scheduled time.")
+        if watched.ask_at is not None and watched.ask_at <= now and not watched.busy:
+            self._ask(watched, now)
+
+    def _ask(self, watched: Watched, now: float) -> None:
+        values = {name: each.value for name, each in self.seen(watched).items()}
+        if watched.evaluator is None and watched.schedule is None and values == watched.asked_with:
+            watched.ask_at, watched.has_new = None, False
+        elif self._evaluations.limits.evaluations.take():
+            watched.busy = True
+            self._tasks.create_task(self._evaluate(watched), name=f"watcher {watched.row.name}")
+        else:
+            watched.ask_at = now + LEAST_EVERY_S
+
+    async def _evaluate(self, watched: Watched) -> None:
+        try:
+            await self.evaluate_now(watched, occasion=watched.occasion)
+        except StrawberryError as error:
+            _log.error("watcher %s: %s", watched.row.name, error)
+            watched.ask_at = self._clock() + watched.recheck.next()
+        except Exception:  # noqa: BLE001 - the other watchers go on
+            _log.exception("watcher %s could not be evaluated", watched.row.name)
+            watched.ask_at = self._clock() + watched.recheck.next()
+
+    async def _failed(self, watched: Watched, entry: DecisionRow) -> None:
+        """Try again later; the owner is notified once."""
+        watched.failures += 1
+        watched.ask_at = self._clock() + watched.recheck.next()
+        if watched.failures == 1:
+            announcer = self._evaluations.announcer
+            await announcer.decision(watched.row, entry)
+            await announcer.notify(watched.row, f"{watched.occasion} It could not be decided: {entry.reason}")
+
+    async def _plan(self, watched: Watched) -> None:
+        """Set when the schedule comes next; times that were missed are run or told."""
+        row, schedule, now = watched.row, watched.schedule, self._clock()
+        assert schedule is not None
+        missed = row.next_at is not None and _unix(row.next_at) < now - _LATE_S
+        planned = row.next_at
+        row.next_at = schedule.next(_moment(now), self._household)
+        if missed and planned is not None:
+            if row.missed == "run":
+                self._want(watched, now, f"It was scheduled for {planned:%Y-%m-%d %H:%M} UTC and missed.")
+            else:
+                text = f"the evaluation of {planned:%Y-%m-%d %H:%M} UTC was missed"
+                await self._evaluations.announcer.notify(row, text)
+        await self._save(row)
+
+    def _miss(self, watched: Watched, gap: Gap) -> bool:
+        """Tell the predicate of a gap; return whether the watcher sees anything of that link."""
+        names = [name for name, source in watched.sources.items() if source.link == gap.link]
+        if names and watched.evaluator is not None:
+            watched.evaluator.gap(gap.since, gap.until, names)
+            if watched.heard:
+                self._look(watched, self._clock())
+        return bool(names)
+
+    async def _tell_gap(self, missed: Sequence[Watched], gap: Gap, text: str) -> None:
+        reason = f"nothing was received from {text}"
+        try:
+            for watched in missed:
+                entry = DecisionRow(
+                    watcher=watched.row.name,
+                    at=_moment(gap.until or gap.since),
+                    decision="gap",
+                    reason=reason,
+                )
+                await self._evaluations.store.record(watched.row, entry)
+        except StorageError as error:
+            _log.error("a gap of the watchers is not in their history: %s", error)
+        for owner in {watched.row.owner for watched in missed}:
+            names = [watched.row.name for watched in missed if watched.row.owner == owner]
+            await self._evaluations.announcer.gap(owner, names, reason)
+
+    async def _save(self, row: WatcherRow) -> None:
+        try:
+            await self._evaluations.store.save(row)
+        except StorageError as error:
+            _log.error("watcher %s: %s", row.name, error)
+
+
+def sources_of(row: WatcherRow) -> dict[str, Source]:
+    """Return what a watcher sees, by name."""
+    return {name: Source.model_validate(each) for name, each in row.topics.items()}
+
+
+def _unix(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

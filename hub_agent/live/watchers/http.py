@@ -1,0 +1,116 @@
+"""Watchers over HTTP."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from chat.http.requests import answer, read
+from hub_agent.live.watchers.definition import Allowed, WatcherRequest
+from hub_agent.live.watchers.watchers import By, Change, Watchers
+from hub_registry.access.bearer import Bearer, Gate
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ApproveBody(_Body):
+    """What is changed with an approval; an empty predicate removes it."""
+
+    predicate: Annotated[str | None, Field(max_length=2_000)] = None
+    allow: Annotated[list[Allowed] | None, Field(max_length=16)] = None
+    dry_run: bool | None = None
+
+
+class SnoozeBody(_Body):
+    """How long a watcher does nothing, in seconds."""
+
+    seconds: Annotated[float, Field(gt=0, le=366 * 86_400)]
+
+
+class TestBody(_Body):
+    """What a watcher is tried on.
+
+    Attributes:
+        since: How far back, as ``7d`` or ``1h30m``; None with a capture.
+        capture: Id of a capture.
+        model: Whether the model decides each time that the watcher would have fired; calls are not made.
+    """
+
+    since: Annotated[str | None, Field(max_length=32)] = None
+    capture: Annotated[str | None, Field(max_length=500)] = None
+    model: bool = False
+
+    @model_validator(mode="after")
+    def _one(self) -> "TestBody":
+        if (self.since is None) == (self.capture is None):
+            raise ValueError("give either since or capture")
+        return self
+
+
+def watcher_routes(
+    watchers: Watchers, gate: Gate, *, may_confirm: Callable[[Bearer], bool]
+) -> list[BaseRoute]:
+    """Make the routes.
+
+    Args:
+        may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
+    """
+    may_read, may_change = gate.require("chat"), gate.require("call")
+
+    async def changing(request: Request) -> tuple[str, By]:
+        bearer = await may_change(request)
+        by = By(bearer.user, bearer.claims.jti, may_confirm=may_confirm(bearer))
+        return request.path_params.get("name", ""), by
+
+    async def list_watchers(request: Request) -> Response:
+        return answer(watchers.of((await may_read(request)).user))
+
+    async def create(request: Request) -> Response:
+        _, by = await changing(request)
+        return answer(await watchers.create(await read(request, WatcherRequest), by), status=201)
+
+    async def show(request: Request) -> Response:
+        user = (await may_read(request)).user
+        return answer(await watchers.show(request.path_params["name"], user))
+
+    async def remove(request: Request) -> Response:
+        name, by = await changing(request)
+        await watchers.remove(name, by)
+        return answer({"removed": name})
+
+    async def approve(request: Request) -> Response:
+        name, by = await changing(request)
+        body = await read(request, ApproveBody, optional=True)
+        change = Change(body.predicate, body.allow, body.dry_run)
+        return answer(await watchers.approve(name, by, change))
+
+    async def pause(request: Request) -> Response:
+        return answer(await watchers.pause(*await changing(request)))
+
+    async def resume(request: Request) -> Response:
+        return answer(await watchers.resume(*await changing(request)))
+
+    async def run(request: Request) -> Response:
+        return answer(await watchers.run(*await changing(request)))
+
+    async def snooze(request: Request) -> Response:
+        name, by = await changing(request)
+        body = await read(request, SnoozeBody)
+        return answer(await watchers.snooze(name, by, seconds=body.seconds))
+
+    one = "/api/watchers/{name}"
+    return [
+        Route("/api/watchers", list_watchers, methods=["GET"]),
+        Route("/api/watchers", create, methods=["POST"]),
+        Route(one, show, methods=["GET"]),
+        Route(one, remove, methods=["DELETE"]),
+        *(
+            Route(f"{one}/{handler.__name__}", handler, methods=["POST"])
+            for handler in (approve, pause, resume, run, snooze)
+        ),
+    ]

@@ -1,0 +1,180 @@
+"""Watchers, timers and reminders as a skill of the hub."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo
+
+from pydantic import ValidationError
+
+from agent_core.prompt import Household
+from agent_core.skills.skill import Unit, skill_method
+from contracts.errors import CallError, ErrorCode
+from contracts.validation import explain
+from contracts.wire import Json
+from hub_agent.live.watchers.definition import Missed, WatcherRequest
+from hub_agent.live.watchers.timers import Timers
+from hub_agent.live.watchers.watchers import By, Watchers
+from hub_agent.own_skills import HubSkill
+from hub_registry.storage.tables import now
+
+_TEST_S: Final = 300.0
+
+Rows = list[dict[str, Any]]
+
+
+class WatcherSkill(HubSkill):
+    """Watchers: keep an eye on values and notify or act. Timers and reminders."""
+
+    def __init__(self, watchers: Watchers, timers: Timers, *, household: Household) -> None:
+        self._watchers = watchers
+        self._timers = timers
+        self._household = household
+
+    @skill_method(timeout_s=120)
+    async def create_watcher(
+        self,
+        name: str,
+        topics: list[str] | dict[str, Any],
+        instruction: str,
+        every_s: float | None = None,
+        on_change: bool = False,
+        actions: list[Any] | None = None,
+        schedule: str | None = None,
+        predicate: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Make a watcher that keeps an eye on values and does what is instructed; the user confirms it.
+
+        Args:
+            name: Short: letters, digits, "_", "-" and ".".
+            topics: Topics as BusSkill.query finds them: {"disk": "devices/nas/state/SystemSkill/disk"}.
+            instruction: What the user wants, in the user's words.
+            every_s: Seconds between two evaluations; or on_change, or a schedule.
+            on_change: Evaluate each new value.
+            actions: Calls that it may make: [{"path": "devices.nas.NodeSkill.stop", "arguments": {"name":
+                "camera"}}]. An argument is one value or a range: {"minimum": 0, "maximum": 50}, {"enum":
+                ["low", "high"]}. Without actions it only notifies.
+            schedule: "every weekday at 7", "30 min before sunset", or cron.
+            predicate: Condition such as: disk > 95 and mean(disk, "10m") > 90. Without it one is proposed.
+            dry_run: Decide and report, but call nothing.
+        """
+        request = self._request(
+            name=name,
+            topics=topics,
+            instruction=instruction,
+            every_s=every_s,
+            on_change=on_change,
+            allow=[{"path": each} if isinstance(each, str) else each for each in actions or ()],
+            schedule=schedule,
+            predicate=predicate,
+            dry_run=dry_run,
+        )
+        calls = ", ".join(call.path for call in request.allow) or "nothing, it only notifies"
+        self.asking.need_confirmation(f"the watcher {name} may call: {calls}")
+        made = await self._watchers.create(request, self._by)
+        if made["state"] == "draft":
+            # The person has confirmed the instruction and the calls; the predicate only saves evaluations.
+            made = await self._watchers.approve(name, self._by)
+        return made
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def list(self) -> Rows:
+        """List the watchers: state, predicate, how often they fired, and their last decision."""
+        return self._watchers.of(self.asking.user)
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def show(self, name: str) -> dict[str, Any]:
+        """Show a watcher and its history: what it saw, decided, did, and what that cost."""
+        return await self._watchers.show(name, self.asking.user)
+
+    @skill_method(idempotent=True)
+    async def pause(self, name: str) -> dict[str, Any]:
+        """Stop a watcher until it is resumed."""
+        return await self._watchers.pause(name, self._by)
+
+    @skill_method(idempotent=True)
+    async def resume(self, name: str) -> dict[str, Any]:
+        """Let a watcher go on that is paused, snoozed or has failed."""
+        return await self._watchers.resume(name, self._by)
+
+    @skill_method(idempotent=True)
+    async def snooze(self, name: str, minutes: Annotated[float, Unit("min")]) -> dict[str, Any]:
+        """Keep a watcher quiet for some minutes."""
+        if not 0 < minutes <= 366 * 24 * 60:
+            raise CallError(ErrorCode.BAD_ARGUMENTS, "minutes are more than 0 and at most a year's")
+        return await self._watchers.snooze(name, self._by, seconds=60 * minutes)
+
+    @skill_method(destructive=True)
+    async def remove(self, name: str) -> str:
+        """Delete a watcher and its history."""
+        await self._watchers.remove(name, self._by)
+        return f"The watcher {name} is removed."
+
+    @skill_method(timeout_s=120, untrusted_output=True)
+    async def run(self, name: str) -> dict[str, Any]:
+        """Evaluate a watcher now; it may notify and act."""
+        return await self._watchers.run(name, self._by)
+
+    @skill_method(
+        sentences={
+            "en": ["set [a] timer for {minutes} minute[s]", "set [a] {minutes} minute timer"],
+            "de": ["stelle [einen] timer auf {minutes} minute[n]", "timer auf {minutes} minute[n]"],
+        },
+        responses={"en": "The timer is set.", "de": "Der Timer ist gestellt."},
+    )
+    async def set_timer(self, minutes: Annotated[float, Unit("min")], text: str = "Timer") -> dict[str, Any]:
+        """Set a timer; the user is notified when it ends."""
+        if not 0 < minutes <= 366 * 24 * 60:
+            raise CallError(ErrorCode.BAD_ARGUMENTS, "minutes are more than 0 and at most a year's")
+        due = now() + timedelta(minutes=minutes)
+        return await self._timers.add(self.asking.user, text, due=due, schedule=None, missed="run")
+
+    @skill_method()
+    async def remind(
+        self, text: str, at: str | None = None, every: str | None = None, missed: Missed = "tell"
+    ) -> dict[str, Any]:
+        """Remind the user, once or again and again.
+
+        Args:
+            at: Date and time, as 2026-05-01T18:30; local time.
+            every: In place of at: "every weekday at 7", "sunset", or cron.
+            missed: Of one that came while the hub was stopped: "tell" says that it was missed, "run" gives it
+                late.
+        """
+        if (at is None) == (every is None):
+            raise CallError(ErrorCode.BAD_ARGUMENTS, "give either at or every")
+        due = None if at is None else self._moment(at)
+        return await self._timers.add(self.asking.user, text, due=due, schedule=every, missed=missed)
+
+    @skill_method(read_only=True)
+    async def timers(self) -> Rows:
+        """List timers and reminders."""
+        return self._timers.of(self.asking.user)
+
+    @skill_method(idempotent=True)
+    async def cancel_timer(self, timer: str) -> dict[str, Any]:
+        """Cancel a timer or reminder, by its id or its text."""
+        return await self._timers.remove(self.asking.user, timer)
+
+    @property
+    def _by(self) -> By:
+        asking = self.asking
+        return By(asking.user, asking.origin.token, may_confirm=asking.confirmed)
+
+    def _request(self, **given: Json) -> WatcherRequest:
+        try:
+            return WatcherRequest.model_validate(given)
+        except ValidationError as error:
+            message = explain(error, WatcherRequest, what="argument")
+            raise CallError(ErrorCode.BAD_ARGUMENTS, message) from None
+
+    def _moment(self, text: str) -> datetime:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise CallError(
+                ErrorCode.BAD_ARGUMENTS, f"{text[:40]!r} is no date and time", hint="Write 2026-05-01T18:30."
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=ZoneInfo(self._household.time_zone))
+        return moment

@@ -1,0 +1,121 @@
+"""Watchers, their decisions and timers in the hub's database."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlmodel import Session, col, delete, func, select, update
+
+from hub_agent.live.watchers.tables import DecisionRow, TimerRow, WatcherRow
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
+
+_KEPT: Final = 500
+"""Entries in the history of a watcher; at one each five minutes, almost two days, and some 500 kB."""
+
+
+class WatcherStore:
+    """Reads and writes the rows; the rows that it gives belong to the caller."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def watchers(self) -> list[WatcherRow]:
+        """Return all watchers, the oldest first."""
+        query = select(WatcherRow).order_by(col(WatcherRow.created_at), col(WatcherRow.name))
+        return await self._store.read(lambda session: list(session.exec(query)))
+
+    async def save(self, row: WatcherRow) -> None:
+        """Write a watcher as it is now."""
+        values = row.model_dump()
+        await self._store.write(lambda session: session.merge(WatcherRow(**values)))
+
+    async def remove(self, name: str) -> None:
+        """Delete a watcher and its history."""
+
+        def work(session: Session) -> None:
+            session.exec(delete(WatcherRow).where(col(WatcherRow.name) == name))
+            session.exec(delete(DecisionRow).where(col(DecisionRow.watcher) == name))
+
+        await self._store.write(work)
+
+    async def record(self, row: WatcherRow, entry: DecisionRow) -> None:
+        """Add an entry to the history of a watcher, and write the watcher, in one transaction."""
+        values, added = row.model_dump(), entry.model_dump(exclude={"id"})
+
+        def work(session: Session) -> int | None:
+            session.merge(WatcherRow(**values))
+            new = DecisionRow(**added)
+            session.add(new)
+            session.flush()
+            mine = col(DecisionRow.watcher) == row.name
+            kept = select(DecisionRow.id).where(mine).order_by(col(DecisionRow.id).desc()).limit(_KEPT)
+            session.exec(delete(DecisionRow).where(mine, col(DecisionRow.id).not_in(kept)))
+            return new.id
+
+        entry.id = await self._store.write(work)
+
+    async def finish(self, entry: DecisionRow) -> None:
+        """Write what came of a decision."""
+        values: dict[str, Any] = {"state": entry.state, "actions": entry.actions}
+        change = update(DecisionRow).where(col(DecisionRow.id) == entry.id).values(**values)
+        await self._store.write(lambda session: session.exec(change))
+
+    async def history(self, name: str, *, limit: int) -> list[DecisionRow]:
+        """Return the last entries of a watcher, newest first."""
+        query = select(DecisionRow).where(DecisionRow.watcher == name).order_by(col(DecisionRow.id).desc())
+        return await self._store.read(lambda session: list(session.exec(query.limit(limit))))
+
+    async def interrupt(self) -> list[DecisionRow]:
+        """Mark decisions during whose actions the hub was stopped, and return them."""
+
+        def work(session: Session) -> list[DecisionRow]:
+            rows = list(session.exec(select(DecisionRow).where(DecisionRow.state == "acting")))
+            for row in rows:
+                row.state = "interrupted"
+            return rows
+
+        return await self._store.write(work)
+
+    async def used(self) -> tuple[int, dict[str, list[datetime]]]:
+        """Return the tokens of the last day, and by watcher when it acted in the last hour."""
+        day, hour = now() - timedelta(days=1), now() - timedelta(hours=1)
+
+        def work(session: Session) -> tuple[int, dict[str, list[datetime]]]:
+            tokens = session.exec(select(func.sum(DecisionRow.tokens)).where(DecisionRow.at >= day)).one()
+            acted = select(DecisionRow).where(
+                DecisionRow.at >= hour, DecisionRow.decision == "act", col(DecisionRow.dry_run).is_(False)
+            )
+            times: dict[str, list[datetime]] = {}
+            for row in session.exec(acted.order_by(col(DecisionRow.id))):
+                times.setdefault(row.watcher, []).append(row.at)
+            return int(tokens or 0), times
+
+        return await self._store.read(work)
+
+    async def note_progress(self, rows: Sequence[WatcherRow]) -> None:
+        """Write how often the predicates of these watchers were evaluated."""
+        values = [(row.name, row.evaluations) for row in rows]
+
+        def work(session: Session) -> None:
+            for name, evaluations in values:
+                change = update(WatcherRow).where(col(WatcherRow.name) == name)
+                session.exec(change.values(evaluations=evaluations))
+
+        await self._store.write(work)
+
+    async def timers(self) -> list[TimerRow]:
+        """Return all timers, the next one first."""
+        query = select(TimerRow).order_by(col(TimerRow.due))
+        return await self._store.read(lambda session: list(session.exec(query)))
+
+    async def save_timer(self, row: TimerRow) -> None:
+        """Write a timer."""
+        values = row.model_dump()
+        await self._store.write(lambda session: session.merge(TimerRow(**values)))
+
+    async def remove_timer(self, timer: str) -> None:
+        """Delete a timer."""
+        await self._store.write(
+            lambda session: session.exec(delete(TimerRow).where(col(TimerRow.id) == timer))
+        )

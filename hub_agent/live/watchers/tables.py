@@ -1,0 +1,96 @@
+"""The tables of watchers, their decisions and timers."""
+
+from datetime import datetime
+
+from sqlalchemy import JSON, Column, Index
+from sqlmodel import Field
+
+from contracts.wire import Json
+from hub_registry.storage.tables import Moment, Table
+
+
+class WatcherRow(Table, table=True):
+    """A watcher as its owner made it, and how far it has come.
+
+    Attributes:
+        state: ``draft``, ``active``, ``paused`` or ``failed``.
+        topics: By name in the predicate: topic, value and link; see `definition.Source`.
+        allow: Approved calls; see `approved.ApprovedCall`.
+        note: Why there is no predicate, or what else the owner should know.
+        missed: What happens to scheduled evaluations that the hub missed: ``run`` or ``tell``.
+        approved_by: ``jti`` of the token with which the calls were approved.
+        done: What was done since the predicate was last false; none of it is done again before that.
+        next_at: When a schedule comes next.
+    """
+
+    __tablename__ = "watcher"
+
+    name: str = Field(primary_key=True)
+    owner: str
+    created_at: datetime = Field(sa_type=Moment)
+    state: str = "draft"
+    instruction: str
+    topics: dict[str, Json] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
+    every_s: float | None = None
+    schedule: str | None = None
+    missed: str = "tell"
+    predicate: str | None = None
+    note: str = ""
+    allow: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    approved_by: str | None = None
+    dry_run: bool = False
+    snoozed_until: datetime | None = Field(default=None, sa_type=Moment)
+    actions_per_hour: int | None = None
+    done: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    fired: int = 0
+    evaluations: int = 0
+    model_calls: int = 0
+    tokens: int = 0
+    next_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class DecisionRow(Table, table=True):
+    """One entry in the history of a watcher: what it saw, decided and did, and what that cost.
+
+    Attributes:
+        state: ``acting`` from before the first action until after the last; ``interrupted`` where the hub
+            stopped meanwhile; else ``done``.
+        decision: ``nothing``, ``notify`` or ``act``; ``failed`` where the model gave none, and ``gap`` where
+            data was missed.
+        seen: Values by name.
+        actions: Path, arguments and outcome of each call.
+        tokens: Of the model, question and answer together.
+    """
+
+    __tablename__ = "watcher_decision"
+    __table_args__ = (Index("ix_watcher_decision", "watcher", "id"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    watcher: str
+    at: datetime = Field(sa_type=Moment)
+    state: str = "done"
+    decision: str
+    reason: str = ""
+    seen: dict[str, Json] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
+    actions: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    tokens: int = 0
+    dry_run: bool = False
+
+
+class TimerRow(Table, table=True):
+    """A timer or a reminder.
+
+    Attributes:
+        schedule: When it comes again; None where it comes once.
+        missed: ``run``: one that ended while the hub was stopped ends when the hub starts. ``tell``: it is
+            only reported as missed.
+    """
+
+    __tablename__ = "timer"
+
+    id: str = Field(primary_key=True)
+    owner: str
+    text: str
+    due: datetime = Field(sa_type=Moment)
+    schedule: str | None = None
+    missed: str = "run"

@@ -1,0 +1,153 @@
+"""Timers and reminders: they end once, or come again by a schedule, and survive restarts."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+from agent_core.prompt import Household
+from chat.tasks import open_tasks
+from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
+from contracts.wire import Json, rfc3339
+from hub_agent.live.events import Events
+from hub_agent.live.watchers.definition import Missed
+from hub_agent.live.watchers.schedule import Schedule
+from hub_agent.live.watchers.store import WatcherStore
+from hub_agent.live.watchers.tables import TimerRow
+from hub_registry.access.accounts import User
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
+from identity.ids import uuid7
+
+_log = logging.getLogger(__name__)
+
+_MOST: Final = 100
+"""Timers of one person."""
+_LATE_S: Final = 60.0
+"""A timer that ends later than this was missed."""
+_LONGEST_SLEEP_S: Final = 60.0
+"""The clock of the machine may be set meanwhile."""
+
+
+class Timers:
+    """Keeps the timers of all people.
+
+    A timer that ended is reported before it is deleted; after a kill in between, it is reported twice.
+    """
+
+    def __init__(
+        self,
+        store: WatcherStore,
+        events: Events,
+        *,
+        household: Household,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._household = household
+        self._clock = clock
+        self._rows: dict[str, TimerRow] = {}
+        self._changed = asyncio.Event()
+
+    async def add(
+        self, user: User, text: str, *, due: datetime | None, schedule: str | None, missed: Missed
+    ) -> dict[str, Json]:
+        """Set a timer that ends once, or comes again.
+
+        Raises:
+            InvalidMessage: If the schedule is none, or the moment has passed.
+            Conflict: If the person has too many.
+        """
+        if sum(row.owner == user.id for row in self._rows.values()) >= _MOST:
+            raise Conflict("there are too many timers", hint="Remove one.")
+        if due is None:
+            due = Schedule.parse(schedule or "").next(now(), self._household)
+        elif due <= now():
+            raise InvalidMessage(f"{rfc3339(due)} has passed")
+        row = TimerRow(id=uuid7(), owner=user.id, text=text[:200], due=due, schedule=schedule, missed=missed)
+        await self._store.save_timer(row)
+        self._rows[row.id] = row
+        self._changed.set()
+        return _shown(row)
+
+    def of(self, user: User) -> list[dict[str, Json]]:
+        """Return the timers of a person, the next one first."""
+        own = [row for row in self._rows.values() if row.owner == user.id]
+        return [_shown(row) for row in sorted(own, key=lambda row: row.due)]
+
+    async def remove(self, user: User, which: str) -> dict[str, Json]:
+        """Remove a timer, by its id or its text.
+
+        Raises:
+            NotFound: If there is none, or more than one of this text.
+        """
+        own = [row for row in self._rows.values() if row.owner == user.id]
+        found = [row for row in own if row.id == which] or [
+            row for row in own if row.text.casefold() == which.casefold()
+        ]
+        if len(found) != 1:
+            there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
+            raise NotFound(f"{len(found)} timers are called {which!r}", hint=f"There are: {there}.")
+        await self._drop(found[0])
+        return _shown(found[0])
+
+    async def run(self) -> None:
+        """Report timers as they end, until cancelled."""
+        for row in await self._store.timers():
+            self._rows[row.id] = row
+        while True:
+            self._changed.clear()
+            present = self._clock()
+            for row in [row for row in self._rows.values() if row.due.timestamp() <= present]:
+                try:
+                    await self._end(row, late=present - row.due.timestamp() > _LATE_S)
+                except StorageError as error:
+                    _log.error("the timer %s: %s", row.id, error)
+            first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
+            try:
+                async with asyncio.timeout(min(max(0.05, first - self._clock()), _LONGEST_SLEEP_S)):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _end(self, row: TimerRow, *, late: bool) -> None:
+        missed = late and row.missed == "tell"
+        payload: dict[str, Json] = {"subject": row.text, "timer": row.id, "due": rfc3339(row.due)}
+        text = f"Missed while the hub was stopped: {row.text}" if missed else row.text
+        await self._events.publish(row.owner, "timer", {**payload, "missed": late})
+        await self._events.publish(row.owner, "notification", {**payload, "text": text, "from": "timer"})
+        if row.schedule is None:
+            await self._drop(row)
+            return
+        row.due = Schedule.parse(row.schedule).next(
+            datetime.fromtimestamp(self._clock(), UTC), self._household
+        )
+        await self._store.save_timer(row)
+
+    async def _drop(self, row: TimerRow) -> None:
+        self._rows.pop(row.id, None)
+        await self._store.remove_timer(row.id)
+
+
+def _shown(row: TimerRow) -> dict[str, Json]:
+    return {
+        "id": row.id,
+        "text": row.text,
+        "due": rfc3339(row.due),
+        "schedule": row.schedule,
+        "missed": row.missed,
+    }
+
+
+@asynccontextmanager
+async def open_timers(store: Store, events: Events, *, household: Household) -> AsyncIterator[Timers]:
+    """Keep timers for as long as the context is open."""
+    timers = Timers(WatcherStore(store), events, household=household)
+    async with open_tasks() as tasks:
+        tasks.create_task(timers.run(), name="timers")
+        yield timers
