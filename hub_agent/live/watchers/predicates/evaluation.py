@@ -100,17 +100,20 @@ class Evaluator:
         """
         for series in self._series.values():
             if names is None or series.name in names:
-                lasting = series.gap_until == math.inf
                 end = math.inf if until is None else until
-                series.gap_until = end if lasting else max(end, series.gap_until)
-                self._true_since = None
+                # A gap that lasts ends with the next one that is given.
+                series.gap_until = end if series.gap_until == math.inf else max(end, series.gap_until)
+        if self._not_false_since is None:
+            # Perhaps the condition has held since then; before the first value, for any time.
+            self._not_false_since = since if self._now > -math.inf else -math.inf
+        self._true_since = None
 
     def verdict(self, now: float) -> Verdict:
         """Return what the predicate gives at a time."""
         self._now = now = max(now, self._now)
         truth = self._root.value(now)
         after = truth
-        if any(series.has_changed for series in self._momentary):
+        if self._momentary and any(series.has_changed for series in self._momentary):
             for series in self._momentary:
                 series.has_changed = False
             after = self._root.value(now)
@@ -142,9 +145,10 @@ class Evaluator:
             return None
         now = max(now, self._now)
         wake = now if self._settles else self._root.wake(now)
-        for since in (self._not_false_since, self._true_since):
-            if since is not None and since + self.predicate.for_s > now:
-                wake = min(wake, since + self.predicate.for_s)
+        if self.predicate.for_s:
+            for since in (self._not_false_since, self._true_since):
+                if since is not None and since + self.predicate.for_s > now:
+                    wake = min(wake, since + self.predicate.for_s)
         return None if wake == math.inf else max(wake, now + _MOMENT_S)
 
     def _observe(self, truth: bool | Unknown, now: float) -> None:
@@ -242,8 +246,11 @@ class _Function(_Part):
 
     def _next(self, now: float, *moments: float) -> float:
         """Return when the first of some moments, or the last gap, leaves the window."""
-        leaving = (at + self._length_s for at in (*moments, self._series.gap_until))
-        return min((at for at in leaving if at > now), default=math.inf)
+        first = math.inf
+        for at in (*moments, self._series.gap_until):
+            if now < at + self._length_s < first:
+                first = at + self._length_s
+        return first
 
 
 class _Age(_Function):

@@ -58,6 +58,12 @@ def number(text: str, value: Value) -> float | Unknown:
     return Unknown(f"{text} is {'text' if isinstance(value, str) else 'true or false'}, not a number")
 
 
+_Sums = tuple[int, float, float, float]
+_Entry = tuple[float, float, int, float, float, float]
+_NOTHING: Final[_Sums] = (0, 0.0, math.inf, -math.inf)
+_ONE_BAD: Final[_Sums] = (1, 0.0, math.inf, -math.inf)
+
+
 class Window:
     """The values of the last seconds: how many, their sum, the lowest, the highest and the oldest.
 
@@ -79,27 +85,26 @@ class Window:
         self.before: tuple[float, float] | None = None
         self._grain_s = 2 * length_s / MAX_ENTRIES
         self._entry_from = -math.inf
-        self._older: list[tuple[float, float, int, float, float, float]] = []
-        self._newer: list[tuple[float, float, int, float, float, float]] = []
+        self._older: list[_Entry] = []
+        self._newer: list[_Entry] = []
         self._sums = _NOTHING
 
     def put(self, at: float, value: float | Unknown) -> None:
         """Add a value that is no older than any before."""
-        if isinstance(value, Unknown):
-            self.bad, self.bad_at = value, at
-            new = (1, 0.0, math.inf, -math.inf)
-            value = 0.0
+        if isinstance(value, float):
+            entry: _Entry = (at, value, 1, value, value, value)
         else:
-            new = (1, value, value, value)
-        self._sums = _together(self._sums, new)
+            self.bad, self.bad_at = value, at
+            entry = (at, math.nan, *_ONE_BAD)
+        self._sums = _together(self._sums, entry)
         newer = self._newer
         if newer and len(newer) + len(self._older) >= MAX_ENTRIES:
             self.drop(at)
             if newer and at - self._entry_from < self._grain_s:
-                newer[-1] = (at, value, *_together(newer[-1][2:], new))
+                newer[-1] = (at, entry[1], *_together(newer[-1][2:], entry))
                 return
         self._entry_from = at
-        newer.append((at, value, *new))
+        newer.append(entry)
 
     def drop(self, now: float) -> None:
         """Remove the values that are too old."""
@@ -113,15 +118,15 @@ class Window:
             if entry[0] + length_s <= now:
                 self.before = entry[:2]
                 break
-            sums = _together(sums, entry[2:])
+            sums = _together(sums, entry)
             older.append((entry[0], entry[1], *sums))
         newer.clear()
         self._sums = _NOTHING
 
-    def sums(self, now: float) -> tuple[int, float, float, float]:
+    def sums(self, now: float) -> _Sums:
         """Return count, sum, lowest and highest of the values that are in the window now."""
         self.drop(now)
-        return _together(self._older[-1][2:], self._sums) if self._older else self._sums
+        return _together(self._sums, self._older[-1]) if self._older else self._sums
 
     @property
     def oldest(self) -> tuple[float, float] | None:
@@ -130,17 +135,13 @@ class Window:
         return entry[:2] if entry else None
 
 
-_Sums = tuple[int, float, float, float]
-_NOTHING: Final[_Sums] = (0, 0.0, math.inf, -math.inf)
-
-
-def _together(one: _Sums, other: _Sums) -> _Sums:
-    return (
-        one[0] + other[0],
-        one[1] + other[1],
-        min(one[2], other[2]),
-        max(one[3], other[3]),
-    )
+def _together(sums: _Sums, entry: _Entry) -> _Sums:
+    count, total, low, high = sums
+    if entry[4] < low:
+        low = entry[4]
+    if entry[5] > high:
+        high = entry[5]
+    return count + entry[2], total + entry[3], low, high
 
 
 class Series:
@@ -184,7 +185,7 @@ class Series:
 def _same(raw: Json, new_raw: Json, value: Value, new_value: Value) -> bool:
     if isinstance(value, Unknown) and isinstance(new_value, Unknown):
         try:
-            return bool(raw == new_raw)
+            return bool(raw == new_raw or (raw != raw and new_raw != new_raw))  # NaN is not equal to itself.
         except RecursionError:
             return False
     return type(value) is type(new_value) and value == new_value

@@ -1,0 +1,65 @@
+"""Predicates against a plain evaluation, over random expressions, values and times."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub_agent.live.watchers.predicates import Evaluator, parse
+from tests.hub_agent.live.watchers.naive import NAMES, VALUES, History, conditions, held, text_of, truth_of
+
+_steps = st.sampled_from([0.0, 0.5, 1.0, 1.5, 29.0, 30.0, 61.0, 500.0, 700.0])
+_events = st.lists(
+    st.tuples(_steps, st.sampled_from(NAMES), st.sampled_from(VALUES)), min_size=1, max_size=25
+)
+_T0 = 1_700_000_000.0
+
+
+def _uses_value(tree) -> bool:
+    return any(name in text_of(tree) for name in NAMES)
+
+
+@settings(max_examples=400, deadline=None)
+@given(tree=conditions, events=_events, for_s=st.sampled_from([0, 0, 30, 90]))
+def test_verdicts_are_those_of_a_plain_evaluation(tree, events, for_s) -> None:
+    """At each value, at each moment for which it wants to be woken, and in between."""
+    if not any(each in NAMES for each in _leaves(tree)):
+        return
+    text = text_of(tree) + (f' for "{for_s}s"' if for_s else "")
+    evaluator, history = Evaluator(parse(text, NAMES)), History()
+    truths: list[tuple[float, bool | None]] = []
+
+    def check(now: float) -> None:
+        verdict = evaluator.verdict(now)
+        truths.append((now, truth_of(tree, history, now)))
+        history.just_changed.clear()
+        truths.append((now, truth_of(tree, history, now)))
+        expected = held(truths, for_s, now) if for_s else truths[-2][1]
+        assert verdict.truth is expected, (text, now - _T0, verdict)
+        assert verdict.reason if expected is None else not verdict.reason
+
+    def check_between(now: float, then: float) -> None:
+        # What crosses a bound is looked at a millisecond later.
+        for moment in (now + (then - now) * share for share in (0.01, 0.5, 0.98)):
+            if truths and now + 0.002 < moment < then - 0.002:
+                assert truth_of(tree, history, moment) is truths[-1][1], (text, moment - _T0)
+
+    now, wakes = _T0, 0
+    for step, name, value in [*events, (1_000.0, None, None)]:
+        then = now + step
+        while (wake := evaluator.wake_at(now)) is not None and wake < then:
+            assert wake > now
+            check_between(now, wake)
+            now, wakes = wake, wakes + 1
+            check(now)
+        check_between(now, then)
+        now = then
+        if name is not None:
+            history.put(name, now, value)
+            evaluator.put(name, now, value)
+        check(now)
+    # Each value leaves each window once, and each duration crosses its bound once after each value.
+    assert wakes <= 60 * len(events)
+
+
+def _leaves(tree):
+    for part in tree[1:]:
+        yield from _leaves(part) if isinstance(part, tuple) else (part,)
