@@ -4,13 +4,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from agent_core.search import targets
-from agent_core.search.catalogue import SearchPage, Target
+from agent_core.search.catalogue import FoundMethod, SearchPage, Target
 from agent_core.search.directory import HUB_KEY, DeviceEntry, RegisteredSkill
 from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
@@ -20,6 +20,8 @@ from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
 
+_SLICE_S: Final = 0.02
+"""How long a listing may keep the event loop at a stretch."""
 _CATCH_UP_S: Final = 0.3
 """How long a search or a sentence waits for what is not indexed yet; right after a start it may be more."""
 
@@ -88,6 +90,21 @@ class SkillFinder:
         await self.catch_up()
         similar = await self._embeddings.similar(query) if self._embeddings and query.strip() else None
         return self._skills.search(query, current=current, similar=similar, limit=limit, max_bytes=max_bytes)
+
+    async def listing(self) -> AsyncGenerator[FoundMethod, None]:
+        """List every method by name; others have their turn in between."""
+        await self.catch_up()
+        until = time.monotonic() + _SLICE_S
+        for found in self._skills.listing():
+            yield found
+            if time.monotonic() >= until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + _SLICE_S
+
+    @property
+    def total(self) -> int:
+        """How many methods are searchable."""
+        return len(self._skills)
 
     async def catch_up(self) -> None:
         """Let each device that waits for it be indexed for a slice of time; most need no more."""

@@ -178,6 +178,15 @@ class SkillIndex:
             results.append(result)
         return SearchPage(tuple(results), total)
 
+    def listing(self) -> Iterator[FoundMethod]:
+        """List every method by name, one in each step; what is removed meanwhile is left out."""
+        for entry in list(self._listed(None)):
+            if entry.contracts:
+                yield self._result(entry, current=None, named=set())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def texts(self) -> dict[int, str]:
         """Return what each method is about, in a sentence, by row."""
         return {row: entry.text.sentence for row, entry in self._by_row.items() if entry.text is not None}

@@ -235,8 +235,10 @@ async def test_skills_are_searched_and_described(client):
     directory = client.registry.directory
     directory.get("tv").last_heartbeat = now()
     directory.put_skill("tv", RegisteredSkill.of(registration("MediaSkill", "set_volume", "play"), "1"))
+    while client.registry.search.sync() is not None:
+        pass  # the first words that are indexed take longer than one slice on a busy machine
     everything = await client("GET", "/api/skills")
-    assert len(everything["results"]) == 2
+    assert (len(everything["results"]), everything["more"]) == (2, 0)
     (found,) = (await client("GET", "/api/skills/search?q=volume&limit=5"))["results"]
     assert found["path"] == "devices.tv.MediaSkill.set_volume"
     assert found["unavailable"] == {"tv": "not joined yet"}
