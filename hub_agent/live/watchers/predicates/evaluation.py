@@ -133,8 +133,7 @@ class Evaluator:
         if truth is False:
             return Verdict(False, "", values)
         for text, function in self._functions.items():
-            value = function.value(now)
-            values[text] = None if isinstance(value, Unknown) else value
+            values[text] = _shown(function.value(now))
         if isinstance(truth, Unknown):
             return Verdict(None, truth.reason, values, waiting=waiting)
         return Verdict(True, "", values, momentary=is_momentary)
@@ -429,6 +428,13 @@ class _Comparison(_Part):
         left_low, left_high = _bounds(self._left.value(now, ahead))
         right_low, right_high = _bounds(self._right.value(now, ahead))
         return left_low - right_high, left_high - right_low
+
+
+def _shown(value: Value) -> Json:
+    """Return a value as people read it: whole numbers without a point, others with six digits."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else float(f"{value:.6g}")
+    return None if isinstance(value, Unknown) else value
 
 
 def _bounds(value: Value) -> tuple[float, float]:

@@ -1,6 +1,8 @@
 """Predicates that cannot be read, and values that cannot be used: an error with its column, or unknown."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,21 @@ def test_a_mistake_is_named_with_its_column(text, column, message) -> None:
     assert f"at column {column}" in raised.value.message
     assert raised.value.position == column
     assert len(raised.value.message) < 200
+
+
+def test_the_predicates_of_the_documentation_can_be_read() -> None:
+    document = (Path(__file__).parents[4] / "docs" / "live.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```predicate\n(.*?)```", document, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) > 5
+    for line in lines:
+        parse(line, [*_NAMES, "state", "power", "temperature"])
+    table = re.findall(r"`(\w+\(x(?:, \"10m\")?\))`", document)
+    assert {call.partition("(")[0] for call in table} == {
+        "age", "changed", "count", "last", "max", "mean", "min", "rate"
+    }  # fmt: skip
+    for call in table:
+        parse(f"({call}) == 1", ["x"])
 
 
 def _last(text: str, *values: object) -> Verdict:
