@@ -12,8 +12,9 @@ Policy for what cannot be handled at once:
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Final, Self
 
 from bus.link.connection import Connection, Protocol
 from bus.link.message import Message
@@ -25,6 +26,10 @@ from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
 
 _log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 64
+"""Messages that are handled in a row of those that came while subscribing: with a thousand devices the broker
+has ten thousand retained ones."""
 
 
 def open_link(
@@ -59,6 +64,8 @@ class Link:
         self._connected: list[Callable[[], Awaitable[None]]] = []
         self._disconnected: list[Callable[[], None]] = []
         self._first = asyncio.Event()
+        # What came before the last of the subscriptions: its handler could publish nothing yet.
+        self._early: deque[Message] = deque()
         self._tasks = asyncio.TaskGroup()
         self._runner: asyncio.Task[None] | None = None
 
@@ -261,6 +268,7 @@ class Link:
 
     async def _get_ready(self, connection: Connection) -> None:
         # Both steps may fail by a connection that ends meanwhile; the next one does them again.
+        self._early.clear()
         try:
             await self._subscribe_all(connection)
         except Disconnected as error:
@@ -274,6 +282,10 @@ class Link:
         self._reconnection.established()
         self._first.set()
         _log.info("connected to %s with MQTT %s", self.url, "5" if self.protocol == 5 else "3.1.1")
+        while self._early:
+            for message in [self._early.popleft() for _ in range(min(len(self._early), _AT_ONCE))]:
+                self._subscriptions.dispatch(message)
+            await asyncio.sleep(0)
         for callback in list(self._connected):
             try:
                 await callback()
@@ -316,4 +328,7 @@ class Link:
             return
         if prefix:
             message = message._replace(topic=message.topic[len(prefix) :])
-        self._subscriptions.dispatch(message)
+        if self._connection is None or self._early:
+            self._early.append(message)
+        else:
+            self._subscriptions.dispatch(message)

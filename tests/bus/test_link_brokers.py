@@ -110,6 +110,8 @@ async def test_messages_are_heard_whole_and_in_order_however_the_bytes_come(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
         writer.write(b"\x20\x03\x00\x00\x00")
+        await reader.read(1000)
+        writer.write(b"\x90\x04\x00\x01\x00\x00")
         for at in range(0, len(stream), piece):
             writer.write(stream[at : at + piece])
             await writer.drain()

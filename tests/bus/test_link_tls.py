@@ -135,7 +135,10 @@ async def test_what_tls_holds_back_is_read_though_the_socket_is_silent(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
-        writer.write(b"\x20\x03\x00\x00\x00" + b"".join(b"\x30\x05\x00\x01a\x00%c" % n for n in range(200)))
+        writer.write(b"\x20\x03\x00\x00\x00")
+        await reader.read(1000)
+        messages = b"".join(b"\x30\x05\x00\x01a\x00%c" % n for n in range(200))
+        writer.write(b"\x90\x04\x00\x01\x00\x00" + messages)
         await reader.read()
         writer.close()
 
