@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _PARTS: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+")
 _WORDS: Final = re.compile(r"\w+")
 _TEMPLATE: Final = re.compile(r"[\[\](){}<>|:]")
+_SHORT: Final = 3
+"""Letters of a word whose final s is its own: ``gas``, ``bus``."""
 _MAX_WORDS: Final = 24
 """A question has fewer; a pasted page must not become a query of a thousand terms."""
 
@@ -118,6 +121,16 @@ def _values(query: str) -> Iterable[str]:
         word, before = found[0], query[: found.start()].rstrip()
         if word[0].isdigit() or (word[0].isupper() and before and before[-1] not in ".!?:"):
             yield word
+
+
+@lru_cache(maxsize=16_384)
+def naming_words(*names: str) -> frozenset[str]:
+    """Return the words of names as they are compared with a question's: in lower case and singular."""
+    words = (word for name in names for word in (*query_words(name), *name_words(name)))
+    return frozenset(
+        word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
+        for word in words
+    )
 
 
 def trigrams(words: Iterable[str]) -> list[str]:

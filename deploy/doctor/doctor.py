@@ -62,6 +62,7 @@ def examine(
         yield check_isolation()
         yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
+        yield from _edited(home)
         yield from _certificates(home)
         yield from _hub(health, devices, to_join=not elsewhere and not home.has_hub)
     yield from _services()
@@ -138,6 +139,19 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
         yield Check("models", ok=True, detail=names)
     elif not models.problems:
         yield Check("models", ok=True, detail=_NO_MODEL, hint=models.hint if hub else "")
+
+
+def _edited(home: Home) -> Iterator[Check]:
+    """Look at the files that people edit, where there are some."""
+    if not (home.hub / "SOUL.md").exists():
+        return
+    from hub_agent.prompt.soul import open_soul
+
+    problem = open_soul(home.hub).problem
+    if problem is None:
+        yield Check("SOUL.md", ok=True, detail="read with every message")
+    else:
+        yield Check("SOUL.md", ok=False, detail=problem.message, hint=problem.hint)
 
 
 def _certificates(home: Home) -> Iterator[Check]:

@@ -22,8 +22,12 @@ from hub_agent.live.watchers.http import watcher_routes
 from hub_agent.live.watchers.skill import WatcherSkill
 from hub_agent.live.watchers.timers import Timers, open_timers
 from hub_agent.live.watchers.watchers import Watchers, open_watchers
+from hub_agent.live.world import World, open_world
+from hub_agent.live.world.http import world_routes
+from hub_agent.live.world.section import world_section
+from hub_agent.live.world.skill import WorldSkill
 from hub_agent.own_skills import HubSkill
-from hub_agent.prompt import Contribution
+from hub_agent.prompt import Asked, Contribution, Told
 from hub_agent.settings import HubSettings, ProtobufSettings
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
@@ -38,14 +42,22 @@ class Live:
     watchers: Watchers
     timers: Timers
     household: Household
+    world: World
 
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
-        return [WatcherSkill(self.watchers, self.timers, household=self.household)]
+        return [
+            WatcherSkill(self.watchers, self.timers, household=self.household),
+            WorldSkill(self.world),
+        ]
 
     def contributions(self) -> dict[str, Contribution]:
         """Return what the parts add to the prompt, in its order."""
-        return {}
+        return {"world": self._world_section}
+
+    async def _world_section(self, asked: Asked) -> Told | None:
+        text = world_section(self.world, asked.said)
+        return Told(text) if text is not None else None
 
     def routes(
         self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]
@@ -59,6 +71,7 @@ class Live:
         return [
             *event_routes(self.events, gate, connections=connections),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
+            *world_routes(self.world, gate),
         ]
 
 
@@ -103,7 +116,15 @@ async def open_live(
         timers = await stack.enter_async_context(
             open_timers(registry.store, events, household=settings.household)
         )
-        yield Live(feed=feed, events=events, watchers=watchers, timers=timers, household=settings.household)
+        world = await stack.enter_async_context(open_world(registry.directory, feed, home=home is not None))
+        yield Live(
+            feed=feed,
+            events=events,
+            watchers=watchers,
+            timers=timers,
+            household=settings.household,
+            world=world,
+        )
 
 
 def _decoding(settings: ProtobufSettings | None) -> Decoding:

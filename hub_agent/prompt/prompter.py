@@ -14,6 +14,7 @@ from agent_core.prompt import (
     system_sections,
 )
 from agent_core.provenance import Prompt, Text
+from agent_core.search.words import naming_words
 from hub_agent.live.files import EditedFile
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
@@ -103,6 +104,9 @@ class Prompter:
         """Return what changes from turn to turn."""
         entries = [entry for entry in self._directory.entries() if not entry.revoked]
         here = next((entry for entry in entries if entry.id == asked.device), None)
+        if entries:
+            words = naming_words(" ".join(asked.said))
+            entries.sort(key=lambda entry: -len(words & naming_words(*entry.names, *entry.places)))
         more = [devices_section([_presence(entry) for entry in entries])] if entries else []
         untrusted = False
         for name, contribute in self._contributions.items():

@@ -116,6 +116,15 @@ def test_a_hub_without_its_sandbox_is_told_how_to_get_it(tmp_path: Path) -> None
     assert not told["sandbox"]["ok"]
     assert "`strawberry up`" in str(told["sandbox"]["hint"])
     assert "spoke join" not in str(told["hub"]["hint"])
+    assert "SOUL.md" not in told
+
+
+def test_a_broken_file_of_the_owner_is_named_with_its_line(tmp_path: Path) -> None:
+    soul = tmp_path / "hub" / "SOUL.md"
+    soul.parent.mkdir()
+    soul.write_bytes(b"# Me\n\nI am \xff.\n")
+    told = _told(tmp_path)["SOUL.md"]
+    assert (told["ok"], told["detail"]) == (False, f"{soul}:3: is not UTF-8 text")
 
 
 def test_a_spoke_alone_answers_without_a_sandbox_too_and_no_damaged_one(

@@ -86,7 +86,9 @@ class Source:
         self.refused: dict[str, str] = {}
         self._memory = memory
         self._decode = decode
-        self._followers: list[Follower] = []
+        # Those of single topics by topic: a home has thousands of them, and few with wildcards.
+        self._exact: dict[str, list[Follower]] = {}
+        self._wild: list[Follower] = []
         # By filter, in the order of subscription, with the function that ends it.
         self._subscribed: dict[str, Callable[[], Awaitable[None]] | None] = {}
         self._routes: dict[str, _Route] = {}
@@ -97,12 +99,20 @@ class Source:
 
     def add(self, follower: Follower) -> None:
         """Hand messages to a follower from now on."""
-        self._followers.append(follower)
+        if _is_wild(follower.filter):
+            self._wild.append(follower)
+        else:
+            self._exact.setdefault(follower.filter, []).append(follower)
         self._change()
 
     def remove(self, follower: Follower) -> None:
         """Hand no more messages to a follower."""
-        self._followers.remove(follower)
+        if _is_wild(follower.filter):
+            self._wild.remove(follower)
+        else:
+            self._exact[follower.filter].remove(follower)
+            if not self._exact[follower.filter]:
+                del self._exact[follower.filter]
         self._change()
 
     def subscribes(self, filter_: str) -> bool:
@@ -121,7 +131,8 @@ class Source:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            wanted = _fewest(own for each in self._followers for own in _at_broker(self.name, each.filter))
+            followed = [*(each.filter for each in self._wild), *self._exact]
+            wanted = _fewest(own for each in followed for own in _at_broker(self.name, each))
             for filter_ in [each for each in wanted if each not in self._subscribed]:
                 await self._subscribe(filter_)
             for filter_ in [each for each in self._subscribed if each not in wanted]:
@@ -130,7 +141,7 @@ class Source:
                 if stop is not None:
                     await stop()
             for topic in list(self._memory.topics(self.name)):
-                if not any(covers(each.filter, topic) for each in self._followers):
+                if not self._following(topic):
                     # Nobody hears it any more, so what was last heard may be wrong by now.
                     self._memory.forget(self.name, topic)
             if not self._changed.is_set():
@@ -190,12 +201,19 @@ class Source:
                 if self._complaints.take(route.topic):
                     _log.exception("a follower of %.200r failed", route.topic)
 
+    def _following(self, topic: str) -> list[Follower]:
+        return [*self._exact.get(topic, ()), *(each for each in self._wild if covers(each.filter, topic))]
+
     def _route(self, topic: str) -> _Route:
-        through = next((each for each in self._subscribed if covers(each, topic)), None)
+        through: str | None = topic
+        # One that the broker has not confirmed yet counts only where there is no other.
+        if self._subscribed.get(topic) is None:
+            wild = [each for each in self._subscribed if _is_wild(each) and covers(each, topic)]
+            own = topic if topic in self._subscribed else None
+            through = next((each for each in wild if self._subscribed[each] is not None), own)
+            through = through or next(iter(wild), None)
         listeners = tuple(
-            each.listener
-            for each in self._followers
-            if covers(each.filter, topic) and (each.sees is None or each.sees(topic))
+            each.listener for each in self._following(topic) if each.sees is None or each.sees(topic)
         )
         ring = self._memory.make(self.name, topic)
         route = self._routes[topic] = _Route(topic, ring, through if listeners else None, listeners)
@@ -212,12 +230,16 @@ def _at_broker(link: LinkName, filter_: str) -> tuple[str, ...]:
     return tuple(f"{branch.partition('/')[0]}{slash}{rest}" for branch in topics.BRANCHES)
 
 
-def _fewest(filters: Iterable[str]) -> list[str]:
-    """Return filters without those that another one covers."""
-    unique = list(dict.fromkeys(filters))
-    wild = [each for each in unique if "+" in each or each.endswith("#")]
-    return [
+def _is_wild(filter_: str) -> bool:
+    return "+" in filter_ or filter_.endswith("#")
+
+
+def _fewest(filters: Iterable[str]) -> dict[str, None]:
+    """Return filters without those that another one covers, in their order."""
+    unique = dict.fromkeys(filters)
+    wild = list(filter(_is_wild, unique))
+    return dict.fromkeys(
         filter_
         for filter_ in unique
         if not any(other != filter_ and covers(other, filter_) for other in wild)
-    ]
+    )

@@ -1,0 +1,91 @@
+"""``strawberry world`` and ``prompt``."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from contracts.errors import ConfigError
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.tables import cell
+from deploy.home.directory import Home
+
+_COLUMNS: Final = ("kind", "name", "area", "device", "state", "age")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def world(options: argparse.Namespace) -> None:
+    """Print what there is in the home."""
+    given = {name: getattr(options, name) for name in ("area", "kind", "name", "limit")}
+    query = urlencode({name: value for name, value in given.items() if value is not None})
+    found = hub_of(options).request("GET", f"/api/world?{query}")
+    if options.json:
+        Output(as_json=True).result(found)
+        return
+    Output(as_json=False).rows(found["things"], _COLUMNS, empty="There is nothing of that.", shown=_shown)
+    if found["more"]:
+        note(f"… and {found['more']} more. --area, --kind and --name find fewer, --limit shows more.")
+    if found["left_out"]:
+        note(f"{found['left_out']} more entities of the home broker are not known: there are too many.")
+
+
+def _shown(thing: dict[str, Any]) -> dict[str, Any]:
+    state = cell(thing["state"]) if thing["state"] is not None else ""
+    age = _age(thing["age_s"]) if thing["age_s"] is not None else ""
+    return {**thing, "state": f"{state} {thing['unit'] or ''}".strip(), "age": age}
+
+
+def _age(age_s: float) -> str:
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if age_s >= size:
+            return f"{age_s // size:.0f} {unit}"
+    return f"{age_s:.0f} s"
+
+
+def show_prompt(options: argparse.Namespace) -> None:
+    """Print the prompt, section by section."""
+    query = {"message": options.message, **({"agent": options.agent} if options.agent else {})}
+    shown = hub_of(options).request("GET", f"/api/prompt?{urlencode(query)}")
+    Output(options.json).result(shown, text=_prompt_text(shown))
+    for problem in shown["problems"]:
+        note(f"{problem}; what it said before stays in force")
+
+
+def _prompt_text(shown: dict[str, Any]) -> str:
+    tokens = shown["tokens"]
+    lines = [f"## Stable: about {tokens['stable']} tokens"]
+    lines += _sections(shown["stable"])
+    lines += [f"# tool {tool['name']}: {tool['tokens']} tokens" for tool in shown["tools"]]
+    lines += ["", f"## Changing: about {tokens['changing']} tokens", *_sections(shown["changing"])]
+    return "\n".join(lines)
+
+
+def _sections(sections: list[dict[str, Any]]) -> list[str]:
+    return [f"--- {each['name']}: {each['tokens']} tokens\n{each['text'].rstrip()}\n" for each in sections]
+
+
+def edit_soul(options: argparse.Namespace) -> int:
+    """Open ``SOUL.md`` in an editor, and say what is wrong with it afterwards."""
+    from hub_agent.prompt.soul import TEMPLATE, open_soul
+    from identity.files import write_private
+
+    home = Home.find()
+    if not home.has_hub:
+        raise ConfigError("no hub was started on this machine", hint="Run this on the machine of the hub.")
+    soul = open_soul(home.hub)
+    if not soul.path.exists():
+        write_private(soul.path, TEMPLATE.encode())
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if editor and sys.stdin.isatty():
+        subprocess.run([*shlex.split(editor), str(soul.path)], check=False)
+    problem = soul.problem
+    result = {"path": str(soul.path), "problem": problem.message if problem is not None else None}
+    Output(options.json).result(result, text=str(soul.path))
+    if problem is not None:
+        note(problem.message)
+        return 1
+    return 0

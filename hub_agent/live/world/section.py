@@ -1,0 +1,125 @@
+"""What a prompt says of the world: what the question names first, then the rest in numbers."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from agent_core.limits import estimate_tokens
+from agent_core.provenance import Prompt, render_name
+from agent_core.search.words import naming_words, query_terms
+from contracts.wire import Json
+from hub_agent.live.world.discovery import Entity
+from hub_agent.live.world.world import Thing, World
+
+WORLD_TOKENS: Final = 400
+"""A dozen entities with their states and the areas of a large home; it is read anew with each message."""
+
+_EARLIER: Final = 0.5
+"""Weight of what was said before the message itself."""
+_NAMED: Final = 1.0
+"""Least score of what a question names: one word that is not an everyday one."""
+_AREAS: Final = 12
+_ALL: Final = 40
+"""Entities of a home so small that those are listed, too, which the question does not name."""
+_TOKEN: Final = re.compile(r"[\w.:%+-]{1,24}")
+"""A state that is a word or a number. Others are texts, which may be anybody's, and stand in no prompt."""
+_UNIT: Final = re.compile(r"[^\s\"<>&\[\]]{1,12}")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def world_section(world: World, said: Sequence[str], *, tokens: int = WORLD_TOKENS) -> Prompt | None:
+    """Return what there is to know of the entities; None where there are none.
+
+    Args:
+        said: What the person said, the newest last.
+        tokens: Most tokens.
+    """
+    everything: list[Thing | Entity] = [*world.device_states(), *world.entities.list()]
+    if not everything:
+        return None
+    named, others = _ranked(everything, said)
+    areas = _areas(everything)
+    count = len(everything) + world.entities.left_out
+    known = "; devices.hub.WorldSkill.get_world(area=…, kind=…, name=…) has their states"
+    head, room = f"Entities: {count}{areas}{known}", tokens
+    room -= estimate_tokens(head)
+    lines = []
+    for each in [*named, *(others if len(everything) <= _ALL else ())]:
+        line = _line(world.thing(each) if isinstance(each, Entity) else each)
+        room -= estimate_tokens(line) + 1
+        if room < 0:
+            break
+        lines.append(line)
+    if len(lines) == count:
+        head = "Entities:"
+    return Prompt("\n".join((head, *lines)))
+
+
+def _ranked(
+    everything: Sequence[Thing | Entity], said: Sequence[str]
+) -> tuple[list[Thing | Entity], list[Thing | Entity]]:
+    """Return what is named, best first, and what is not."""
+    weights: dict[str, float] = {}
+    for place, text in enumerate(reversed(said)):
+        for term in query_terms(text):
+            for word in naming_words(term.word):
+                weights[word] = max(weights.get(word, 0), term.weight * _EARLIER**place)
+    wanted = frozenset(weights)
+    scored, others = [], []
+    for each in everything:
+        score = sum(weights[word] for word in wanted & each.words)
+        if score >= _NAMED:
+            # Of two that match as well, the one whose name says less besides.
+            scored.append((-score, len(each.words), each.name, each))
+        else:
+            others.append(each)
+    return [each for *_, each in sorted(scored, key=lambda found: found[:3])], others
+
+
+def _areas(everything: Sequence[Thing | Entity]) -> str:
+    counted = Counter(each.area for each in everything if each.area)
+    if not counted:
+        return ""
+    shown = ", ".join(f"{count} in {render_name(area)}" for area, count in counted.most_common(_AREAS))
+    more = len(counted) - _AREAS
+    return f" ({shown}" + (f" and {more} more areas)" if more > 0 else ")")
+
+
+def _line(thing: Thing) -> str:
+    return "".join(_parts(thing))
+
+
+def _parts(thing: Thing) -> Iterator[str]:
+    yield f"- {thing.kind} {render_name(thing.name)}"
+    if thing.link == "bus":
+        yield f" of {thing.device}"
+    if thing.area:
+        yield f" in {render_name(thing.area)}"
+    yield f": {_state(thing.state)}"
+    if thing.unit and _UNIT.fullmatch(thing.unit):
+        yield f" {thing.unit}"
+    if thing.age_s is not None:
+        yield f", {_ago(thing.age_s)}"
+
+
+def _state(state: Json) -> str:
+    match state:
+        case None:
+            return "unknown"
+        case bool():
+            return "on" if state else "off"
+        case int() | float():
+            return f"{state:.6g}"
+        case str() if _TOKEN.fullmatch(state):
+            return state
+        case str():
+            return "a text"
+    return "several values"
+
+
+def _ago(age_s: float) -> str:
+    size, unit = next(
+        (each for each in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")) if age_s >= each[0]), (1, "s")
+    )
+    return f"{age_s // size:.0f} {unit} ago"

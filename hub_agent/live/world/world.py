@@ -1,0 +1,296 @@
+"""The world as it is at this moment: things with their area, state and age, found by area, kind and name."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from agent_core.search.nearest import suggestion
+from agent_core.search.words import naming_words
+from contracts import topics
+from contracts.errors import InvalidMessage, NotFound
+from contracts.wire import Json
+from hub_agent.live.topics import Feed, LinkName, Sample, field
+from hub_agent.live.world.discovery import Entity
+from hub_agent.live.world.entities import Entities
+from hub_registry.devices.directory import Directory, Entry
+
+ENTITY: Final = "entity"
+"""Stands for every kind of entity: those of the home broker, and the states of the devices' skills."""
+NODES: Final = "NodesSkill"
+"""The skill of a spoke that publishes the state of each of its nodes."""
+
+_OWN_KINDS: Final = ("area", "device", "node", "state", "skill")
+_MAX_STATES: Final = 4_000
+"""States of the devices' skills. Each device may retain a bounded number, so that few homes have more."""
+_MAX_STATE_BYTES: Final = 2_000
+"""A state that is larger, an image say, is described by its size."""
+
+
+# Not frozen: that takes twice as long, and there are thousands for each question.
+@dataclass(slots=True)
+class Thing:
+    """Something in the home, as it is now.
+
+    Attributes:
+        kind: ``area``, ``device``, ``node``, ``skill``, ``state`` of a skill, or the kind of an entity.
+        device: Key of the device, or the name that another program gives its device.
+        state: None where it is not known.
+        age_s: Since it is so; None where that is not known.
+        topic: Where the state is published, with its ``link`` and the ``field`` of the payload.
+    """
+
+    kind: str
+    id: str
+    name: str
+    area: str | None = None
+    device: str | None = None
+    state: Json = None
+    unit: str | None = None
+    age_s: float | None = None
+    device_class: str | None = None
+    topic: str | None = None
+    link: LinkName | None = None
+    field: str | None = None
+
+    @property
+    def is_entity(self) -> bool:
+        """Whether it has a state that changes by itself."""
+        return self.kind == "state" or self.kind not in _OWN_KINDS
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words by which a question names it."""
+        return naming_words(self.name, self.device or "", self.area or "", self.kind, self.device_class or "")
+
+
+@dataclass(frozen=True)
+class WorldView:
+    """Things that were asked for.
+
+    Attributes:
+        more: How many further ones fit.
+        kinds: How many of each kind fit, those left out included.
+        areas: Likewise by area.
+        left_out: Entities of the home broker that are not known, because there are too many.
+    """
+
+    things: list[Thing]
+    more: int
+    kinds: dict[str, int]
+    areas: dict[str, int]
+    left_out: int
+
+
+class World:
+    """All that is known of the home. Made by `open_world`."""
+
+    def __init__(self, directory: Directory, feed: Feed) -> None:
+        self._directory = directory
+        self._feed = feed
+        self._states: dict[str, Sample] = {}
+        self.entities = Entities(feed)
+
+    def hear_state(self, sample: Sample) -> None:
+        """Take in the state of a device's skill."""
+        if not sample.payload:
+            self._states.pop(sample.topic, None)
+        elif sample.topic in self._states or len(self._states) < _MAX_STATES:
+            self._states[sample.topic] = sample
+
+    def view(
+        self, *, area: str | None = None, kind: str | None = None, name: str | None = None, limit: int = 200
+    ) -> WorldView:
+        """Return the things that fit all that is given.
+
+        Args:
+            area: Of the home, whatever its case.
+            kind: Of the things; ``entity`` for all that have a state.
+            name: Of a thing or its id; where none has it, words that its name contains.
+
+        Raises:
+            NotFound: If there is no such area, kind or name; with the nearest ones.
+        """
+        everything = things = self.things()
+        if kind is not None:
+            things = _of_kind(things, kind)
+        if area is not None:
+            things = self._in_area(things, area, everything)
+        if name is not None:
+            things = self._named(things, name, everything)
+        things = sorted(things, key=_order)
+        return WorldView(
+            things=things[:limit],
+            more=max(0, len(things) - limit),
+            kinds=dict(Counter(thing.kind for thing in things).most_common()),
+            areas=dict(Counter(thing.area for thing in things if thing.area is not None).most_common()),
+            left_out=self.entities.left_out,
+        )
+
+    def things(self) -> list[Thing]:
+        """List everything."""
+        entries = [entry for entry in self._directory.entries() if not entry.revoked]
+        made = [*_devices(entries), *self.device_states(), *map(self.thing, self.entities.list())]
+        return [*_areas(made), *made]
+
+    def thing(self, entity: Entity) -> Thing:
+        """Return an entity with its state."""
+        sample = self._feed.latest(entity.topic, "home") if entity.topic is not None else None
+        state, age_s = None, None
+        if sample is not None and sample.payload:
+            state = _bounded(field(sample.value, entity.field), len(sample.payload))
+            # What the broker had kept may be of any age.
+            age_s = None if sample.retained else _age(sample.at)
+        return Thing(
+            kind=entity.kind,
+            id=entity.id,
+            name=entity.name,
+            area=entity.area,
+            device=entity.device or None,
+            state=state,
+            unit=entity.unit,
+            age_s=age_s,
+            device_class=entity.device_class,
+            topic=entity.topic,
+            link="home" if entity.topic is not None else None,
+            field=entity.field,
+        )
+
+    def device_states(self) -> Iterator[Thing]:
+        """Iterate over the states of the devices' skills, and of their nodes."""
+        for topic, sample in self._states.items():
+            names = topics.STATE.match(topic)
+            entry = self._directory.get(names["device"]) if names is not None else None
+            if names is None or entry is None or entry.revoked:
+                continue
+            try:
+                state = topics.STATE.parse(sample.payload)
+            except InvalidMessage:
+                continue  # The registry's owner sees it elsewhere; it is no state.
+            skill = entry.skills.get(names["skill"])
+            is_node = names["skill"] == NODES
+            yield Thing(
+                kind="node" if is_node else "state",
+                id=f"devices.{entry.key}.{names['skill']}.{names['property']}",
+                name=names["property"] if is_node else f"{names['skill']} {names['property']}",
+                area=(skill.registration.area if skill is not None else None) or entry.device.area,
+                device=entry.key,
+                state=_bounded(state.value, len(sample.payload)),
+                unit=state.unit,
+                age_s=_age(state.at.timestamp()),
+                device_class=state.device_class,
+                topic=topic,
+                link="bus",
+                field="value",
+            )
+
+    def _in_area(self, things: list[Thing], area: str, everything: list[Thing]) -> list[Thing]:
+        wanted = area.strip().casefold()
+        known = {thing.area.casefold(): thing.area for thing in everything if thing.area}
+        on_floor = {
+            entry.key
+            for entry in self._directory.entries()
+            if entry.device.floor is not None and entry.device.floor.casefold() == wanted
+        }
+        if wanted not in known and not on_floor:
+            raise NotFound(f"there is no area {area[:100]!r}", hint=suggestion(area, known.values()))
+        return [
+            thing for thing in things if (thing.area or "").casefold() == wanted or thing.device in on_floor
+        ]
+
+    def _named(self, things: list[Thing], name: str, everything: list[Thing]) -> list[Thing]:
+        wanted, words = name.strip().casefold(), naming_words(name)
+        devices = {
+            entry.key
+            for entry in self._directory.entries()
+            if wanted in {entry.key, *(each.casefold() for each in entry.names)}
+        }
+        found = [
+            thing
+            for thing in things
+            if wanted in (thing.name.casefold(), thing.id.casefold())
+            or (thing.kind == "device" and thing.device in devices)
+        ] or [thing for thing in things if words and words <= thing.words]
+        if not found:
+            among = " among them" if len(things) < len(everything) else ""
+            raise NotFound(
+                f"there is nothing named {name[:100]!r}{among}",
+                hint=suggestion(name, {thing.name for thing in things or everything}),
+            )
+        return found
+
+
+@asynccontextmanager
+async def open_world(directory: Directory, feed: Feed, *, home: bool) -> AsyncIterator[World]:
+    """Keep up with the home for as long as the context is open.
+
+    Args:
+        home: Whether there is a home broker.
+    """
+    world = World(directory, feed)
+    with ExitStack() as stack:
+        stack.enter_context(feed.follow(topics.STATE.filter(), world.hear_state))
+        if home:
+            stack.enter_context(world.entities.heard())
+        yield world
+
+
+def _of_kind(things: list[Thing], kind: str) -> list[Thing]:
+    wanted = kind.strip().casefold()
+    if wanted == ENTITY:
+        return [thing for thing in things if thing.is_entity]
+    known = {*_OWN_KINDS, ENTITY, *(thing.kind for thing in things)}
+    if wanted not in known:
+        raise NotFound(f"there is no kind {kind[:100]!r}", hint=suggestion(kind, known))
+    return [thing for thing in things if thing.kind == wanted]
+
+
+def _devices(entries: Iterable[Entry]) -> Iterator[Thing]:
+    for entry in entries:
+        seen = entry.last_heartbeat
+        yield Thing(
+            kind="device",
+            id=f"devices.{entry.key}",
+            name=entry.display_name,
+            area=entry.device.area,
+            device=entry.key,
+            state="online" if entry.connected else entry.unavailable,
+            age_s=None if seen is None or entry.connected else _age(seen.timestamp()),
+        )
+        for skill in entry.skills.values():
+            yield Thing(
+                kind="skill",
+                id=f"devices.{entry.key}.{skill.name}",
+                name=skill.name,
+                area=skill.registration.area or entry.device.area,
+                device=entry.key,
+            )
+
+
+def _areas(things: Iterable[Thing]) -> Iterator[Thing]:
+    spelt: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for thing in things:
+        if thing.area:
+            spelt.setdefault(thing.area.casefold(), thing.area)
+            counts[thing.area.casefold()] += 1
+    for folded, area in spelt.items():
+        yield Thing(kind="area", id=area, name=area, area=area, state=counts[folded], unit="things")
+
+
+def _bounded(state: Json, size: int) -> Json:
+    if isinstance(state, str | list | dict) and size > _MAX_STATE_BYTES:
+        return state[:200] + "…" if isinstance(state, str) else {"bytes": size}
+    return state
+
+
+def _age(since: float) -> float:
+    return round(max(0.0, time.time() - since), 1)
+
+
+def _order(thing: Thing) -> tuple[int, str, str]:
+    """Return the place of a thing in lists: skills last, for there are many and they have no state."""
+    kind = _OWN_KINDS.index(thing.kind) if thing.kind in _OWN_KINDS else _OWN_KINDS.index("state")
+    return (kind, thing.area or "￿", thing.name)
