@@ -17,6 +17,9 @@ from hub_agent.chat.record import ConversationRecord
 from hub_agent.live.events import Events
 from hub_agent.live.events.http import event_routes
 from hub_agent.live.events.presence import presence_events
+from hub_agent.live.memory.http import memory_routes
+from hub_agent.live.memory.memory import Memory, open_memory
+from hub_agent.live.memory.skill import MemorySkill
 from hub_agent.live.topics import Decoding, Feed, LastHeard, open_feed
 from hub_agent.live.watchers.http import watcher_routes
 from hub_agent.live.watchers.skill import WatcherSkill
@@ -43,17 +46,19 @@ class Live:
     timers: Timers
     household: Household
     world: World
+    memory: Memory
 
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
         return [
             WatcherSkill(self.watchers, self.timers, household=self.household),
             WorldSkill(self.world),
+            MemorySkill(self.memory),
         ]
 
     def contributions(self) -> dict[str, Contribution]:
         """Return what the parts add to the prompt, in its order."""
-        return {"world": self._world_section}
+        return {"world": self._world_section, "memory": self.memory.told}
 
     async def _world_section(self, asked: Asked) -> Told | None:
         text = world_section(self.world, asked.said)
@@ -72,6 +77,7 @@ class Live:
             *event_routes(self.events, gate, connections=connections),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *world_routes(self.world, gate),
+            *memory_routes(self.memory, gate),
         ]
 
 
@@ -117,6 +123,9 @@ async def open_live(
             open_timers(registry.store, events, household=settings.household)
         )
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=home is not None))
+        memory = await stack.enter_async_context(
+            open_memory(settings.directory, embeddings=settings.embeddings, tasks=tasks)
+        )
         yield Live(
             feed=feed,
             events=events,
@@ -124,6 +133,7 @@ async def open_live(
             timers=timers,
             household=settings.household,
             world=world,
+            memory=memory,
         )
 
 

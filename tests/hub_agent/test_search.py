@@ -14,7 +14,7 @@ class MealSkill(Skill):
     """Food."""
 
     def lunch(self) -> str:
-        """Serve noodles with tomatoes."""
+        """Serve pasta with tomato sauce."""
         return "pasta"
 
 

@@ -6,13 +6,12 @@ Every user sees what is remembered for the household, and what is remembered for
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agent_core.limits import estimate_tokens
 from agent_core.models.entries import Model
-from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
+from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.search.embeddings import Embeddings, open_embeddings
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
@@ -20,6 +19,7 @@ from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.files import EditedFile
 from hub_agent.live.memory.markdown import GENERAL, MemoryEntry, parse, with_entry, without_entries
+from hub_agent.prompt import Asked, Told
 from hub_registry.storage.tables import now
 from identity.files import write_private
 
@@ -30,6 +30,8 @@ MAX_TEXT: Final = 500
 MAX_CATEGORY: Final = 64
 _MOST_ENTRIES: Final = 1_000
 """Entries, beyond which the assistant adds none; a person may."""
+PROMPT_TOKENS: Final = 800
+"""Forty entries; what more there is, is found by `Memory.recall`."""
 _ATTEMPTS: Final = 5
 """A person saves the file once in that time, not five times."""
 _RANKS: Final = 60
@@ -42,32 +44,22 @@ _NEW: Final = """\
 """
 
 
-@dataclass(frozen=True)
-class MemorySection:
-    """What a prompt says of the memory.
-
-    Attributes:
-        left_out: Entries that are not in it; the text says how to find them.
-        untrusted: Whether there is text in it that strangers may have written.
-    """
-
-    text: Prompt = EMPTY
-    left_out: int = 0
-    untrusted: bool = False
-
-
 class Memory:
     """What is remembered, in a file that people edit while the hub runs.
 
     Args:
         path: The file.
         embeddings: Search by meaning; None for words alone.
+        prompt_tokens: Most tokens of a prompt that are spent on it.
     """
 
-    def __init__(self, path: Path, *, embeddings: Embeddings | None = None) -> None:
+    def __init__(
+        self, path: Path, *, embeddings: Embeddings | None = None, prompt_tokens: int = PROMPT_TOKENS
+    ) -> None:
         self.path = path
         self._file: EditedFile[tuple[MemoryEntry, ...]] = EditedFile(path, parse, absent=())
         self.embeddings = embeddings
+        self._prompt_tokens = prompt_tokens
         self._ranking = Ranking()
         self._indexed: tuple[MemoryEntry, ...] = ()
         self._rows: dict[str, int] = {}
@@ -165,25 +157,21 @@ class Memory:
         await self._change(lambda before: without_entries(before, {found[0].id}))
         return found[0]
 
-    async def section(self, user: str, question: str, *, tokens: int) -> MemorySection:
-        """Return what the prompt of a user's turn says of the memory.
+    async def told(self, asked: Asked) -> Told | None:
+        """Return what the prompt of a turn says of the memory; see `hub_agent.prompt.Contribution`.
 
-        All of it while there is room, so that it is the same from turn to turn; otherwise what the question
+        All of it while there is room, so that it is the same from turn to turn; otherwise what the message
         names, then what is newest. What was written after text of strangers had been read is in it only
-        where the question names it.
-
-        Args:
-            question: What the user says.
-            tokens: Most tokens, as a model's are estimated.
+        where the message names it.
         """
-        seen = self.entries(user)
+        seen = self.entries(asked.user.id)
         if not seen:
-            return MemorySection()
-        named = await self._matching(seen, question, meaning=0) if question.strip() else []
-        ordered = [*named, *(entry for entry in _newest_first(seen) if not entry.untrusted)]
-        room, chosen = tokens, set[str]()
-        for entry in ordered:
-            size = estimate_tokens(f"## {entry.category}\n{_line(entry)}\n") + 1
+            return None
+        named = await self._matching(seen, " ".join(asked.said), meaning=0)
+        rest = _newest_first(entry for entry in seen if not entry.untrusted)
+        room, chosen = self._prompt_tokens, set[str]()
+        for entry in [*named, *rest]:
+            size = estimate_tokens(f"{_line(entry)}\n## {entry.category}\n")
             if entry.id not in chosen and size <= room:
                 room -= size
                 chosen.add(entry.id)
@@ -191,15 +179,14 @@ class Memory:
         own, foreign = (
             [each for each in shown if each.untrusted is untrusted] for untrusted in (False, True)
         )
-        parts: list[Text | Prompt] = []
+        parts: list[Text | Prompt] = [Prompt("What you remember:")]
         if own:
             parts.append(Text(Origin.FILE, _listed(own), FILE_NAME))
         if foreign:
             parts.append(Text(Origin.OUTSIDE, _listed(foreign), FILE_NAME))
-        left_out = len(seen) - len(shown)
-        if left_out:
+        if left_out := len(seen) - len(shown):
             parts.append(Prompt(f"({left_out} more; devices.hub.MemorySkill.recall(query) finds them)"))
-        return MemorySection(render(*parts), left_out, bool(foreign))
+        return Told(render(*parts), bool(foreign))
 
     async def _change(self, edit: Callable[[str], str]) -> None:
         async with self._one:
@@ -263,12 +250,12 @@ class Memory:
 
 @asynccontextmanager
 async def open_memory(
-    home: Path, *, embeddings: Model | None, tasks: asyncio.TaskGroup
+    directory: Path, *, embeddings: Model | None, tasks: asyncio.TaskGroup
 ) -> AsyncIterator[Memory]:
     """Open the memory of a home.
 
     Args:
-        home: ``STRAWBERRY_HOME``.
+        directory: Where its file is.
         embeddings: The model by which it is also searched by meaning.
         tasks: Owns what runs in the background.
     """
@@ -276,7 +263,7 @@ async def open_memory(
         opened = None
         if embeddings is not None:
             opened = await stack.enter_async_context(open_embeddings(embeddings, tasks=tasks))
-        memory = Memory(home / FILE_NAME, embeddings=opened)
+        memory = Memory(directory / FILE_NAME, embeddings=opened)
         stack.callback(memory.close)
         yield memory
 

@@ -16,6 +16,8 @@ from agent_core.models.entries import Model, ModelEntry
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound
 from hub_agent.live.memory.markdown import MemoryEntry, parse, with_entry, without_entries
 from hub_agent.live.memory.memory import FILE_NAME, MAX_TEXT, Memory, open_memory
+from hub_agent.prompt import Asked, Told
+from hub_registry.access.accounts import User
 from tests.embedding_server import EmbeddingServer
 from tests.hub_registry.spokes import eventually
 
@@ -201,13 +203,23 @@ async def test_many_that_remember_at_once_lose_nothing(memory: Memory) -> None:
     assert len(memory.entries("bob")) == 20
 
 
+async def told(memory: Memory, said: str, user: str = "bob") -> Told:
+    told = await memory.told(Asked(User(user, user.title(), "member"), (said,)))
+    assert told is not None
+    return told
+
+
 async def test_the_prompt_has_all_of_a_small_memory_the_same_whatever_is_asked(memory: Memory) -> None:
+    assert await memory.told(Asked(User("bob", "Bob", "member"), ("is it dark?",))) is None
     memory.path.write_text(BY_HAND)
-    first = await memory.section("bob", "is it dark?", tokens=500)
-    assert first == await memory.section("bob", "what is the wifi called?", tokens=500)
-    assert first.text.startswith('<data from="file" of="MEMORY.md">\n## General\n- an odd beginning\n')
-    assert (first.left_out, first.untrusted) == (1, False)
+    first = await told(memory, "is it dark?")
+    assert first == await told(memory, "what is the wifi called?")
+    assert first.text.startswith(
+        'What you remember:\n<data from="file" of="MEMORY.md">\n## General\n- an odd beginning\n'
+    )
+    assert not first.untrusted
     assert "likes tea" not in first.text
+    assert "likes tea" in (await told(memory, "is it dark?", "ann")).text
     assert "(1 more; devices.hub.MemorySkill.recall(query) finds them)" in first.text
 
 
@@ -215,14 +227,15 @@ async def test_what_followed_text_of_strangers_is_shown_as_theirs_and_only_where
     memory: Memory,
 ) -> None:
     memory.path.write_text(BY_HAND)
-    named = await memory.section("bob", "when does Minka eat?", tokens=500)
+    named = await told(memory, "when does Minka eat?")
     assert named.untrusted
     assert '<data from="outside" of="MEMORY.md">\n## Cats\n- Minka eats at six' in named.text
 
 
-async def test_of_a_large_memory_the_prompt_has_what_the_question_names(memory: Memory) -> None:
+async def test_of_a_large_memory_the_prompt_has_what_the_question_names(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / FILE_NAME, prompt_tokens=200)
     memory.path.write_text("".join(f"- The code of locker {n} is {n * 7}\n" for n in range(400)))
-    section = await memory.section("ann", "what is the code of locker 123?", tokens=200)
-    assert "locker 123 is 861" in section.text
-    assert len(section.text) < 1_000
-    assert section.left_out > 350
+    shown = (await told(memory, "what is the code of locker 123?")).text
+    memory.close()
+    assert "locker 123 is 861" in shown
+    assert len(shown) < 1_000

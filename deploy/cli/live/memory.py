@@ -1,0 +1,46 @@
+"""``strawberry memory``: what the assistant remembers, listed, added, searched and forgotten."""
+
+import argparse
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.tables import moment
+
+_COLUMNS: Final = ("category", "text", "when", "from", "id")
+
+
+def list_entries(options: argparse.Namespace) -> None:
+    """Print everything that you may see."""
+    _print(options, hub_of(options).request("GET", "/api/memory"), empty="Nothing is remembered yet.")
+
+
+def search(options: argparse.Namespace) -> None:
+    """Print what fits some words, best match first."""
+    query = urlencode({"q": " ".join(options.query)})
+    _print(options, hub_of(options).request("GET", f"/api/memory?{query}"), empty="Nothing was found.")
+
+
+def add(options: argparse.Namespace) -> None:
+    """Remember something."""
+    body = {"category": options.category, "text": " ".join(options.text), "private": options.private}
+    entry: dict[str, Any] = hub_of(options).request("POST", "/api/memory", body)
+    Output(options.json).result(entry, text=f"Remembered as {entry['id']}.")
+
+
+def forget(options: argparse.Namespace) -> None:
+    """Forget an entry."""
+    which = quote(" ".join(options.entry), safe="")
+    entry: dict[str, Any] = hub_of(options).request("DELETE", f"/api/memory/{which}")
+    Output(options.json).result(entry, text=f"Forgotten: {entry['text']}")
+
+
+def _print(options: argparse.Namespace, entries: list[dict[str, Any]], *, empty: str) -> None:
+    Output(options.json).rows(entries, _COLUMNS, empty=empty, shown=_shown)
+
+
+def _shown(entry: dict[str, Any]) -> dict[str, Any]:
+    marks = [name for name in ("private", "untrusted") if entry[name]]
+    category = f"{entry['category']} ({', '.join(marks)})" if marks else entry["category"]
+    return {**entry, "category": category, "when": moment(entry["at"])}

@@ -1,0 +1,69 @@
+"""The memory over HTTP: ``/api/memory``."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from chat.http.requests import answer, read, read_query
+from contracts.errors import Forbidden
+from hub_agent.live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, shown
+from hub_registry.access.bearer import Bearer, Gate
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    q: Annotated[str, Field(max_length=MAX_TEXT)] = ""
+    limit: Annotated[int, Field(ge=1, le=1_000)] | None = None
+
+
+class _Entry(BaseModel):
+    """Something to remember.
+
+    Attributes:
+        private: Whether it is for the person alone who sends it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    category: Annotated[str, Field(max_length=MAX_CATEGORY)]
+    text: str
+    private: bool = False
+
+
+def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
+    """Make the routes."""
+    may_look, may_call = gate.require("chat"), gate.require("call")
+
+    async def may_change(request: Request) -> Bearer:
+        bearer = await may_call(request)
+        if bearer.user.read_only:
+            raise Forbidden(f"{bearer.user.display_name} has read-only access")
+        return bearer
+
+    async def look(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _Query)
+        if query.q.strip():
+            found = await memory.recall(bearer.user.id, query.q, limit=query.limit or 10)
+        else:
+            found = memory.entries(bearer.user.id)[: query.limit]
+        return answer([shown(entry) for entry in found])
+
+    async def add(request: Request) -> Response:
+        bearer = await may_change(request)
+        body = await read(request, _Entry)
+        entry = await memory.remember(bearer.user.id, body.category, body.text, private=body.private)
+        return answer(shown(entry))
+
+    async def forget(request: Request) -> Response:
+        bearer = await may_change(request)
+        return answer(shown(await memory.forget(bearer.user.id, request.path_params["entry"])))
+
+    return [
+        Route("/api/memory", look),
+        Route("/api/memory", add, methods=["POST"]),
+        Route("/api/memory/{entry:path}", forget, methods=["DELETE"]),
+    ]

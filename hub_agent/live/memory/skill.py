@@ -1,0 +1,67 @@
+"""The memory as a skill of the hub."""
+
+from agent_core.skills.skill import skill_method
+from contracts.wire import Json
+from hub_agent.live.memory.memory import Memory, shown
+from hub_agent.own_skills import HubSkill
+
+
+class MemorySkill(HubSkill):
+    """What is remembered from one conversation to the next: facts, preferences and plans of the home."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @skill_method(idempotent=True)
+    async def remember(self, category: str, text: str, private: bool = False) -> dict[str, Json]:
+        """Remember a fact or a preference beyond this conversation, for everybody in the household.
+
+        Args:
+            category: A heading, for example Chores or Preferences; one that is there already if it fits.
+            text: One sentence that can be understood alone: with names, and dates instead of "tomorrow".
+            private: True if it is for the person who asks alone.
+        """
+        asking = self.asking
+        if asking.untrusted:
+            asking.need_confirmation("text of strangers was read in this turn, so that a person must agree")
+        entry = await self._memory.remember(
+            asking.user.id,
+            category,
+            text,
+            private=private,
+            conversation=asking.conversation,
+            untrusted=asking.untrusted,
+        )
+        return shown(entry)
+
+    @skill_method(read_only=True)
+    async def recall(self, query: str = "") -> dict[str, Json]:
+        """Find what is remembered, best match first; without a query, the newest.
+
+        Args:
+            query: A few words of what is looked for.
+        """
+        found = await self._memory.recall(self.asking.user.id, query)
+        hidden = sum(entry.untrusted for entry in found)
+        more = f"{hidden} more were written after text of strangers was read: recall_untrusted(query)"
+        entries: list[Json] = [shown(entry) for entry in found if not entry.untrusted]
+        return {"entries": entries, **({"more": more} if hidden else {})}
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def recall_untrusted(self, query: str = "") -> list[dict[str, Json]]:
+        """Find what was remembered after text of strangers had been read, which may have put it there.
+
+        Args:
+            query: A few words of what is looked for.
+        """
+        found = await self._memory.recall(self.asking.user.id, query)
+        return [shown(entry) for entry in found if entry.untrusted]
+
+    @skill_method(destructive=True)
+    async def forget(self, entry: str) -> dict[str, Json]:
+        """Forget something that is remembered, for good.
+
+        Args:
+            entry: Its id, or a part of its text.
+        """
+        return shown(await self._memory.forget(self.asking.user.id, entry))
