@@ -1,0 +1,44 @@
+"""Durations and times as people write them: ``10m``, ``1h30m``, ``7d``, ``2026-11-22T13:00``."""
+
+import re
+import time
+from datetime import datetime
+from typing import Final
+
+from contracts.errors import InvalidMessage
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_STEP: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration.
+
+    Raises:
+        InvalidMessage: If it is none.
+    """
+    plain = text.replace(" ", "")
+    if not re.fullmatch(f"(?:{_STEP})+", plain):
+        raise InvalidMessage(f"{text[:40]!r} is not a duration", hint="Write 30s, 10m, 1h30m or 7d.")
+    return sum(float(count) * _UNITS[unit] for count, unit in re.findall(_STEP, plain))
+
+
+def parse_since(text: str) -> float:
+    """Return the moment since which is meant, in Unix seconds.
+
+    Args:
+        text: A duration before now, or a time as in RFC 3339; without an offset it is local time.
+
+    Raises:
+        InvalidMessage: If it is neither.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return time.time() - parse_duration(text)
+    except InvalidMessage:
+        raise InvalidMessage(
+            f"{text[:40]!r} is neither a duration nor a time", hint="Write 10m, 7d, or 2026-11-22T13:00."
+        ) from None
