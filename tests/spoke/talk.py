@@ -167,7 +167,6 @@ class Talker:
         *,
         turn: str = "",
         confirm: bool = False,
-        agent: str = "assistant",
         during: Callable[[str], None] = lambda _: None,
     ) -> Told:
         """Say something and hear the answer to its end.
@@ -180,9 +179,7 @@ class Talker:
         headers |= {"x-strawberry-confirm": "true"} if confirm else {}
         async with (
             self.client() as client,
-            client.stream(
-                "POST", CHAT, json=says(message, stream=True, model=agent), headers=headers
-            ) as response,
+            client.stream("POST", CHAT, json=says(message, stream=True), headers=headers) as response,
         ):
             if response.status_code != 200:
                 await response.aread()

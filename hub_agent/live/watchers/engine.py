@@ -19,6 +19,7 @@ from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
 from hub_agent.live.watchers.evaluation import NOTIFY, Evaluations
+from hub_agent.live.watchers.firing import Firing
 from hub_agent.live.watchers.model import Seen
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
 from hub_agent.live.watchers.schedule import Schedule
@@ -53,6 +54,7 @@ class Watched:
         ask_at: When the model is asked next; None while it need not be.
         rose: Whether that is because the predicate became true: it is then asked also where the predicate is
             false again by that time, as a door that opened and closed.
+        ended: Whether the predicate was false while the model was asked.
         gaps: Times in which data was missed, as text, since the last evaluation.
         asked_with: The values of the last evaluation, which is not repeated on the same.
         last: The last decision.
@@ -62,6 +64,7 @@ class Watched:
     sources: Mapping[str, Source]
     evaluator: Evaluator | None
     schedule: Schedule | None
+    firing: Firing = field(default_factory=Firing)
     follows: ExitStack = field(default_factory=ExitStack)
     heard: set[str] = field(default_factory=set)
     verdict: Verdict | None = None
@@ -72,6 +75,7 @@ class Watched:
     rose: bool = False
     has_new: bool = False
     busy: bool = False
+    ended: bool = False
     failures: int = 0
     gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     asked_with: Mapping[str, object] | None = None
@@ -140,7 +144,7 @@ class Engine:
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
-        watched = Watched(row, sources, evaluator, schedule, last=last)
+        watched = Watched(row, sources, evaluator, schedule, Firing(armed=not row.done), last=last)
         if last is not None and last.seen:
             watched.asked_with = last.seen
         if schedule is not None:
@@ -230,8 +234,9 @@ class Engine:
             self._kick.set()
         watched.last = entry
         verdict = watched.verdict
-        if verdict is not None and (verdict.truth is False or verdict.momentary):
+        if watched.ended or (verdict is not None and (verdict.truth is False or verdict.momentary)):
             # It became false while the model was asked; what was done belongs to the time before.
+            watched.ended = False
             self._rearm(watched)
         if entry.decision == "failed":
             await self._failed(watched, entry)
@@ -286,8 +291,9 @@ class Engine:
     def _look(self, watched: Watched, at: float) -> None:
         """Ask the predicate, and decide when the model is to be asked."""
         assert watched.evaluator is not None
-        row, before = watched.row, watched.verdict.truth if watched.verdict is not None else False
+        row, before = watched.row, watched.verdict
         verdict = watched.verdict = watched.evaluator.verdict(at)
+        is_firing = watched.firing.fires(verdict)
         wake = watched.evaluator.wake_at(at)
         watched.wake = None if wake is None else max(wake, at + _LEAST_WAKE_S)
         row.evaluations += 1
@@ -295,16 +301,17 @@ class Engine:
             return
         if verdict.truth is False or verdict.momentary:
             self._rearm(watched)
-        if verdict.truth is False:
-            if not watched.rose:
-                watched.ask_at = None
-        elif watched.settled or not watched.heard:
-            watched.ask_at = None
-        elif verdict.momentary or (verdict.truth and before is not True):
+        if is_firing:
             values = json.dumps(verdict.values, ensure_ascii=False, default=str)[:_MOST_VALUES]
             occasion = f"{row.predicate} became true at {_moment(at):%H:%M:%S} UTC with {values}"
             self._want(watched, at, occasion, rose=True)
-        elif verdict.truth is None and (before is False or watched.asked_at == -math.inf):
+        elif watched.rose:
+            pass
+        elif verdict.truth is False or watched.settled or not watched.heard:
+            watched.ask_at = None
+        elif verdict.truth is None and (
+            before is None or before.truth is False or watched.asked_at == -math.inf
+        ):
             self._want(watched, at + _UNKNOWN_S, f"{row.predicate} is unknown: {verdict.reason}")
         elif watched.ask_at is None and watched.has_new and not watched.busy:
             occasion = f"{row.predicate} is still {'true' if verdict.truth else 'unknown'}. {verdict.reason}"
@@ -313,7 +320,9 @@ class Engine:
     def _rearm(self, watched: Watched) -> None:
         """Let everything be done again from now on: the predicate is false."""
         watched.recheck.reset()
-        if watched.row.done and not watched.busy:
+        if watched.busy:
+            watched.ended = True
+        elif watched.row.done:
             watched.row.done = []
             self._tasks.create_task(self._save(watched.row), name="watcher re-armed")
 
@@ -328,11 +337,12 @@ class Engine:
             watched.ask_at = watched.wake = None
             if _unix(row.snoozed_until) > now:
                 return
-            row.snoozed_until, row.state, watched.verdict = None, "active", None
+            # What is still so is told again, as an alarm clock does.
+            row.snoozed_until, row.state, row.done = None, "active", []
+            watched.firing.armed, watched.has_new = True, True
             await self._save(row)
             await self._evaluations.announcer.state(row, watched.last)
-            if watched.has_new:
-                self._new_value(watched, now)
+            self._new_value(watched, now)
         if watched.wake is not None and watched.wake <= now:
             self._look(watched, now)
         if row.next_at is not None and _unix(row.next_at) <= now:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
+from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import Allowed, WatcherRequest
 from hub_agent.live.watchers.watchers import By, Change, Watchers
 from hub_registry.access.bearer import Bearer, Gate
@@ -98,6 +99,19 @@ def watcher_routes(
     async def run(request: Request) -> Response:
         return answer(await watchers.run(*await changing(request)))
 
+    async def test(request: Request) -> Response:
+        user = (await may_change(request)).user
+        body = await read(request, TestBody)
+        since = parse_since(body.since) if body.since is not None else None
+        report = await watchers.test(
+            request.path_params["name"],
+            user,
+            since=since,
+            capture=body.capture or "",
+            with_model=body.model,
+        )
+        return answer(report)
+
     async def snooze(request: Request) -> Response:
         name, by = await changing(request)
         body = await read(request, SnoozeBody)
@@ -111,6 +125,6 @@ def watcher_routes(
         Route(one, remove, methods=["DELETE"]),
         *(
             Route(f"{one}/{handler.__name__}", handler, methods=["POST"])
-            for handler in (approve, pause, resume, run, snooze)
+            for handler in (approve, pause, resume, run, snooze, test)
         ),
     ]

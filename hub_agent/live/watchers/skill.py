@@ -11,6 +11,7 @@ from agent_core.skills.skill import Unit, skill_method
 from contracts.errors import CallError, ErrorCode
 from contracts.validation import explain
 from contracts.wire import Json
+from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import Missed, WatcherRequest
 from hub_agent.live.watchers.timers import Timers
 from hub_agent.live.watchers.watchers import By, Watchers
@@ -114,6 +115,26 @@ class WatcherSkill(HubSkill):
     async def run(self, name: str) -> dict[str, Any]:
         """Evaluate a watcher now; it may notify and act."""
         return await self._watchers.run(name, self._by)
+
+    @skill_method(read_only=True, timeout_s=_TEST_S, untrusted_output=True)
+    async def test(
+        self, name: str, since: str = "7d", capture: str | None = None, model: bool = False
+    ) -> dict[str, Any]:
+        """Show when a watcher would have fired on recorded values; nothing is called.
+
+        Args:
+            name: Of the watcher.
+            since: How far back, as 7d or 12h.
+            capture: Id of a capture, in place of what is recorded since then.
+            model: Whether the model decides the first ten times, too.
+        """
+        return await self._watchers.test(
+            name,
+            self.asking.user,
+            since=None if capture else parse_since(since),
+            capture=capture or "",
+            with_model=model,
+        )
 
     @skill_method(
         sentences={

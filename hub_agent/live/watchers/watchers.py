@@ -1,14 +1,16 @@
 """The watchers of a home: made, approved, changed and shown."""
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from agent_core.gateway.protocol import Gateway
+from agent_core.provenance import Prompt
 from bus.link import Link
 from chat.tasks import open_tasks
 from contracts.errors import (
@@ -24,16 +26,18 @@ from contracts.wire import Json, rfc3339
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
-from hub_agent.live.topics import Feed
+from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.watchers.approved import ApprovedCaller, approve
-from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, WatcherRequest
+from hub_agent.live.watchers.backtest import backtest
+from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, Source, WatcherRequest
 from hub_agent.live.watchers.engine import Engine, Watched, sources_of
 from hub_agent.live.watchers.evaluation import Announcer, Evaluations, Limits, calls_of, entry_json
-from hub_agent.live.watchers.model import Seen, WatcherModel
+from hub_agent.live.watchers.model import Question, Seen, WatcherModel
 from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
+from hub_agent.prompt import Asked, Told
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
@@ -45,6 +49,10 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
+_TOLD: Final = 10
+"""Watchers that are in the prompt; WatcherSkill.list has them all."""
+_DECIDED: Final = 10
+"""Times that a model decides in a back-test."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +244,42 @@ class Watchers:
         entry = await self._engine.evaluate_now(watched, occasion="The owner asks for an evaluation now.")
         return entry_json(entry)
 
+    async def test(
+        self,
+        name: str,
+        user: User,
+        *,
+        since: float | None = None,
+        capture: str = "",
+        with_model: bool = False,
+    ) -> dict[str, Json]:
+        """Return when a watcher would have fired on recorded values; nothing is called or notified.
+
+        Args:
+            since: Unix seconds; the recordings of all captures and of the watchers since then.
+            capture: Id of the one capture to read instead.
+            with_model: Whether the model decides the first times.
+
+        Raises:
+            Conflict: If it has no predicate.
+            NotFound: If there is no such capture.
+        """
+        row = self._get(name, user)
+        if row.predicate is None:
+            raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
+        sources = sources_of(row)
+        report = await backtest(
+            parse(row.predicate, sources), sources, self._recorded(sources, since), until=now().timestamp()
+        )
+        fired: list[dict[str, Json]] = [
+            {"at": _rfc3339(each["at"]), "values": dict(each["values"])}
+            for each in report["would_have_fired"]
+        ]
+        for each in fired[:_DECIDED] if with_model else ():
+            each["decision"] = await self._would_decide(row, each)
+        gaps = [{"since": _rfc3339(gap["since"]), "until": _rfc3339(gap["until"])} for gap in report["gaps"]]
+        return {**report, "would_have_fired": fired, "gaps": gaps}
+
     def of(self, user: User) -> list[dict[str, Json]]:
         """Return the watchers of a person, the oldest first."""
         return [self._shown(row) for row in self._rows.values() if _is_of(row, user)]
@@ -245,6 +289,15 @@ class Watchers:
         row = self._get(name, user)
         history = [entry_json(each) for each in await self._store.history(row.name, limit=_HISTORY)]
         return {**self._shown(row), "history": history}
+
+    async def told(self, asked: Asked) -> Told | None:
+        """Return what the prompt says of a person's watchers."""
+        own = [row for row in self._rows.values() if row.owner == asked.user.id]
+        if not own:
+            return None
+        lines = [f"{row.name} ({row.state}, fired {row.fired} times)" for row in own[:_TOLD]]
+        more = [f"and {len(own) - _TOLD} more"] if len(own) > _TOLD else []
+        return Told(Prompt(f"Watchers: {', '.join([*lines, *more])}"))
 
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
@@ -275,6 +328,36 @@ class Watchers:
         """Publish the state of all watchers, after a connection to the broker."""
         for row in list(self._rows.values()):
             await self._evaluations.announcer.state(row, self._last_of(row))
+
+    def _recorded(self, sources: Mapping[str, Source], since: float | None) -> Iterable[Sample | Gap]:
+        """Return what was recorded of these values, in the order of time."""
+        start = since or 0.0
+        kept = {(source.topic, source.link) for source in sources.values()}
+        samples = [each for topic, link in kept for each in self._feed.history(topic, link, since=start)]
+        gaps = [gap for link in {link for _, link in kept} for gap in self._feed.gaps(link, since=start)]
+        return sorted([*samples, *gaps], key=lambda each: each.at if isinstance(each, Sample) else each.since)
+
+    async def _would_decide(self, row: WatcherRow, fired: Mapping[str, Json]) -> dict[str, Json]:
+        """Have the model decide on values of the past."""
+        limits, values = self._evaluations.limits, fired["values"]
+        seen = {
+            name: Seen(source, values[name], 0.0) if name in values else Seen(source)
+            for name, source in sources_of(row).items()
+        }
+        occasion = f"{row.predicate} became true at {fired['at']} with {json.dumps(values, default=str)}"
+        try:
+            limits.check_tokens()
+            question = Question(row.instruction, occasion, seen, calls_of(row))
+            decision = await self._evaluations.model.decide(question)
+        except GatewayError as error:
+            limits.tokens.charge(getattr(error, "tokens", 0))
+            return {"decision": "failed", "reason": error.message}
+        limits.tokens.charge(decision.tokens)
+        made: dict[str, Json] = {"decision": decision.kind, "reason": decision.reason}
+        if decision.call is not None:
+            call, arguments = decision.call
+            made["action"] = {"path": call.path, "arguments": arguments}
+        return made
 
     async def _try_start(self, row: WatcherRow) -> bool:
         try:
@@ -384,6 +467,10 @@ class Watchers:
             "tokens": row.tokens,
             "last": {key: value for key, value in entry_json(last).items() if key in _LAST} if last else None,
         }
+
+
+def _rfc3339(at: float | None) -> str | None:
+    return None if at is None else rfc3339(datetime.fromtimestamp(at, UTC))
 
 
 _LAST: Final = ("at", "decision", "reason", "actions")

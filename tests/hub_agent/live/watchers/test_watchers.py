@@ -6,6 +6,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.presence import WatcherState
 from tests.hub_agent.live.watchers.watching import STOP, Watching, asked, decides, script, stops
+from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
 from tests.model_server import Fails, Says, ScriptedModel, calls
 
@@ -196,3 +197,47 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
     await eventually(watching.notes)
     [note] = await watching.notes()
     assert "disk > 95 became true" in note
+
+
+async def test_made_by_the_assistant_it_needs_the_confirmation_of_a_person(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(stops())
+    made = call(
+        "hub",
+        "WatcherSkill.create_watcher",
+        name="full",
+        topics={"disk": watching.topic()},
+        instruction="Stop the camera if the disk is above 95 %.",
+        actions=[{"path": STOP, "arguments": {"node": "camera"}}],
+    )
+    status, error = await post(watching.client, made)
+    assert (status, error["code"]) == (409, "needs_confirmation")
+    assert await watching.ask("GET") == []
+    status, watcher = await post(watching.client, {**made, "confirmation": error["confirmation"]})
+    assert (status, watcher["state"], watcher["predicate"]) == (200, "active", "disk > 95")
+    await watching.disk(96)
+    await watching.decided(1)
+    assert watching.camera.stopped == ["camera"]
+    _, listed = await post(watching.client, call("hub", "WatcherSkill.list"))
+    assert [each["name"] for each in listed] == ["full"]
+    prompt = (await watching.client.get("/api/prompt", params={"message": "hello"})).json()
+    [section] = [each for each in prompt["changing"] if each["name"] == "watchers"]
+    assert "full (active, fired 1 times)" in section["text"]
+
+
+async def test_a_back_test_says_when_it_would_have_fired_and_what_would_have_been_done(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(stops())
+    await watching.add(predicate="disk > 95", dry_run=True)
+    for value in (50, 96, 97, 50, 99):
+        await watching.disk(value)
+    await watching.decided(2)
+    report = await watching.ask("POST", "/full/test", {"since": "1h", "model": True})
+    assert [each["values"]["disk"] for each in report["would_have_fired"]] == [96, 99]
+    assert [each["decision"]["action"]["path"] for each in report["would_have_fired"]] == [STOP, STOP]
+    assert (report["fired"], report["gaps"]) == (2, [])
+    assert watching.camera.stopped == []
+    for wrong in ({}, {"since": "1h", "capture": "x"}, {"since": "long ago"}):
+        assert await watching.ask("POST", "/full/test", wrong) == "invalid"

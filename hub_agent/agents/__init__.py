@@ -1,1 +1,0 @@
-"""Agents beside the assistant: each with its own instructions, models, tools, files and rights."""
