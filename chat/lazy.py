@@ -40,6 +40,14 @@ class Lazy(Generic[T]):
         """
         return await asyncio.shield(self.start())
 
+    @property
+    def opened(self) -> T | None:
+        """The resource, if it is open."""
+        future = self._opened
+        if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+            return None
+        return future.result()
+
     def start(self) -> asyncio.Future[T]:
         """Start opening, so that the first use does not wait."""
         if self._opened is None:

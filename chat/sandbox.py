@@ -46,5 +46,14 @@ class Sandbox:
         Args:
             owner: Holder of the token that asks: processes are shared evenly between holders.
         """
-        # No user id contains a blank, so two pairs never make the same text.
-        return ConversationSession(self.pool, f"{user} {conversation}", owner)
+        return ConversationSession(self.pool, _place(user, conversation), owner)
+
+    def forget(self, user: str, conversation: str) -> None:
+        """End the sandbox of a conversation that was deleted: its variables are gone."""
+        if (pool := self.pool.opened) is not None:
+            pool.forget(_place(user, conversation))
+
+
+def _place(user: str, conversation: str) -> str:
+    # No user id contains a blank, so two pairs never make the same text.
+    return f"{user} {conversation}"

@@ -37,16 +37,39 @@ class ChatService(Protocol[Caller]):
         """
         ...
 
+    async def agent_names(self, caller: Caller) -> Sequence[str]:
+        """Return the names of the agents that can be asked."""
+        ...
+
     async def conversations(self, caller: Caller, *, limit: int) -> Sequence[ConversationSummary]:
         """Return the caller's conversations, newest first."""
         ...
 
-    async def turns(self, conversation: str, caller: Caller, *, limit: int) -> Sequence[TurnRecord]:
-        """Return the last turns of a conversation, oldest first; none if the caller has no such one."""
+    async def turns(
+        self, conversation: str, caller: Caller, *, limit: int, before: str | None = None
+    ) -> Sequence[TurnRecord]:
+        """Return the last turns of a conversation, oldest first; none if the caller has no such one.
+
+        Args:
+            before: Id of a turn of it; only those before that one are returned.
+        """
+        ...
+
+    async def title(self, conversation: str, caller: Caller) -> str | None:
+        """Return the title that a person gave a conversation."""
+        ...
+
+    async def rename(self, conversation: str, title: str | None, caller: Caller) -> None:
+        """Give a conversation a title; None for none.
+
+        Raises:
+            NotFound: If the caller has no such conversation.
+            Forbidden: If the caller may read but not rename it.
+        """
         ...
 
     async def delete(self, conversation: str, caller: Caller) -> None:
-        """Delete a conversation.
+        """Delete a conversation, with the variables of its programs.
 
         Raises:
             NotFound: If the caller has no such conversation.

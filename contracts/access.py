@@ -130,6 +130,19 @@ def covers(pattern: str, filter_: str) -> bool:
     return len(ours) == len(theirs)
 
 
+def overlaps(one: str, other: str) -> bool:
+    """Return whether a topic can match both of these filters."""
+    ours, theirs = one.split("/"), other.split("/")
+    if (theirs[0].startswith("$") or ours[0].startswith("$")) and ours[0] != theirs[0]:
+        return False
+    for position, level in enumerate(ours):
+        if level == "#" or theirs[position : position + 1] == ["#"]:
+            return True
+        if position >= len(theirs) or (level != theirs[position] and "+" not in (level, theirs[position])):
+            return False
+    return len(ours) == len(theirs) or theirs[len(ours) :] == ["#"]
+
+
 def allowed(given: tuple[Right, ...], action: Action, topic: str) -> bool:
     """Return whether one of these rights permits the action on a topic or, to subscribe, on a filter."""
     return any(right.action == action and covers(right.filter, topic) for right in given)

@@ -1,5 +1,6 @@
 """Chat: the request, the events and the record of a turn, over MQTT (``hub/chat/{principal}/…``) and HTTP."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 
@@ -10,7 +11,7 @@ from contracts.names import Token
 from contracts.wire import Json, Part, Wire, rfc3339
 
 AGENTS: Final = ("assistant", "strawberry")
-"""Names of the one agent that there is; the second is what other programs know it by."""
+"""Names of the assistant; the second is what other programs know it by. A hub may have further agents."""
 
 MAX_MESSAGE: int = 32_000
 """Characters of one message of a person; more belongs into a file."""
@@ -43,14 +44,9 @@ Moment = Annotated[
 """A moment to the millisecond, so that it is the same before and after it was stored or sent."""
 
 
-def check_agent(name: str) -> None:
-    """Check that an agent has this name.
-
-    Raises:
-        NotFound: If none has; the hint lists those that can be asked.
-    """
-    if name not in AGENTS:
-        raise NotFound(f"there is no agent {name!r}", hint=f"The agents are: {', '.join(AGENTS)}.")
+def unknown_agent(name: str, known: Iterable[str]) -> NotFound:
+    """Return the error for the name of no agent; the hint lists those that can be asked."""
+    return NotFound(f"there is no agent {name[:64]!r}", hint=f"The agents are: {', '.join(known)}.")
 
 
 class Exchange(Part):
@@ -100,11 +96,13 @@ class ConversationSummary(Part):
 
     Attributes:
         asked: The first question.
+        title: What a person called it; None where they did not.
         at: When something was last said in it.
     """
 
     id: Token
     asked: str
+    title: str | None = None
     at: Moment
 
 

@@ -266,6 +266,10 @@ HOME_OFFLINE: Final = b"offline"
 _INSTANCE: Final[TypeAdapter[str]] = TypeAdapter(InstanceName)
 
 
+HOME_AVAILABILITY: Final = "strawberry/+/availability"
+"""Filter for what `home_availability` gives."""
+
+
 def home_availability(instance: str) -> str:
     """Return the topic of a hub process's availability on the home's own broker, as Home Assistant reads it.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 _LONGEST_VALUE: Final = 60
 _SHOULD: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Set|Dictionary|Data|URL|Bytes) should ")
@@ -65,10 +66,7 @@ def explain(
         For example ``unknown setting 'provder'; did you mean 'provider'?`` or
         ``timeout_s must be greater than 0``.
     """
-    errors = error.errors(include_url=False)
-    first = min(
-        errors, key=lambda each: _FIRST.index(each["type"]) if each["type"] in _FIRST else len(_FIRST)
-    )
+    first = first_mistake(error)
     steps = [root] if root else []
     place, parent = location((*steps, *first["loc"])), location((*steps, *first["loc"][:-1]))
     name = str(first["loc"][-1]) if first["loc"] else ""
@@ -96,6 +94,14 @@ def explain(
             message, replaced = _SHOULD.subn("must ", first["msg"])
             message = message if replaced else f"is not valid: {message[:1].lower()}{message[1:]}"
             return f"{place or 'it'} {message}{given}"
+
+
+def first_mistake(error: ValidationError) -> ErrorDetails:
+    """Return the mistake of a validation that `explain` describes."""
+    return min(
+        error.errors(include_url=False),
+        key=lambda each: _FIRST.index(each["type"]) if each["type"] in _FIRST else len(_FIRST),
+    )
 
 
 def location(steps: Iterable[str | int]) -> str:

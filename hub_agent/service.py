@@ -26,6 +26,7 @@ from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
 from hub_agent.address import announced, provide_token
+from hub_agent.agents.profiles import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
@@ -157,6 +158,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             trail=trail,
             live=live,
             prompter=prompter,
+            agents=await stack.enter_async_context(open_agents(settings.home, gateway)),
         )
         # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()

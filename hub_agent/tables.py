@@ -45,6 +45,38 @@ class TurnRow(Table, table=True):
     ended_at: datetime | None = Field(default=None, sa_type=Moment)
 
 
+class ConversationRow(Table, table=True):
+    """What a person said of a conversation; there are conversations without such a row."""
+
+    __tablename__ = "conversation"
+
+    user: str = Field(primary_key=True)
+    conversation: str = Field(primary_key=True)
+    title: str | None = None
+
+
+class SummaryRow(Table, table=True):
+    """What a model wrote of the beginning of a long conversation; see `agent_core.conversation.Summary`.
+
+    Attributes:
+        reader: Key of the device whose own turns are all that is in it; empty where all turns are.
+        turn: The last turn that is in it.
+        at: When that turn began.
+    """
+
+    __tablename__ = "conversation_summary"
+
+    user: str = Field(primary_key=True)
+    conversation: str = Field(primary_key=True)
+    reader: str = Field(primary_key=True)
+    text: str
+    turn: str
+    at: datetime = Field(sa_type=Moment)
+    exchanges: int
+    untrusted: bool
+    skilled: bool
+
+
 class HomeTopicRow(Table, table=True):
     """A topic that the hub has published retained on a broker beside the bus, and may have to empty."""
 

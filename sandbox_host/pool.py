@@ -182,6 +182,12 @@ class Pool:
             self._forget()
         return session
 
+    def forget(self, conversation: str) -> None:
+        """End a conversation: what it runs, its process, and with that all its variables."""
+        session = self._sessions.pop(conversation, None)
+        if session is not None:
+            session.drop("the conversation was deleted")
+
     async def seat(self, session: Session) -> "_Process":
         """Return a process to a session, if need be that of another one that rests.
 

@@ -113,10 +113,11 @@ class FallbackGateway:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
-        if not self._models.usable:
-            said = f": {'; '.join(self._models.problems)}" if self._models.problems else ""
-            raise NoModel(f"no model can be asked{said}", hint=self._models.hint)
-        asked, failures = self._breaker.ordered(self._of(request)), list[Failure]()
+        models = self._models.only(request.models)
+        if not models.usable:
+            said = f": {'; '.join(models.problems)}" if models.problems else ""
+            raise NoModel(f"no model can be asked{said}", hint=models.hint)
+        asked, failures = self._breaker.ordered(models.usable), list[Failure]()
         backoff = Backoff(self._retry.pause_s, _LONGEST_PAUSE_S, jitter=0.0)
         for round_ in range(self._retry.retries + 1):
             if round_:
@@ -135,18 +136,6 @@ class FallbackGateway:
             if not asked:
                 break
         raise _gave_up(failures)
-
-    def _of(self, request: ModelRequest) -> Sequence[Model]:
-        """Return the models that a question is for."""
-        if request.only is None:
-            return self._models.usable
-        chosen = [model for model in self._models.usable if model.entry.name == request.only]
-        if not chosen:
-            names = ", ".join(model.entry.name for model in self._models.usable)
-            raise NoModel(
-                f"there is no model {request.only!r} that can be asked", hint=f"There are: {names}."
-            )
-        return chosen
 
     async def _ask(
         self, model: Model, request: ModelRequest, failures: list[Failure]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent_core.gateway.backend import Backend
 from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
@@ -70,6 +70,11 @@ class LiveGateway:
         """The models that are asked now."""
         return self._current.models
 
+    @property
+    def kind(self) -> GatewayKind:
+        """How they are asked."""
+        return self._current.kind
+
     def reload(self, models: Models, *, kind: GatewayKind) -> bool:
         """Ask other models from the next question on; answers that have begun are completed.
 
@@ -112,6 +117,27 @@ class LiveGateway:
                 }
             )
         return states
+
+
+@dataclass(frozen=True)
+class ChosenModels:
+    """A ``Gateway`` that asks only some of the models of another one.
+
+    Attributes:
+        names: Of their entries, in the order in which they are asked; empty for all.
+    """
+
+    gateway: LiveGateway
+    names: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> Models:
+        """Those of them that can be asked now."""
+        return self.gateway.models.only(self.names)
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
+        """Ask; see ``protocol.Gateway.stream``."""
+        return self.gateway.stream(replace(request, models=self.names))
 
 
 class _Generation:

@@ -86,14 +86,14 @@ class ModelRequest:
         system: The system prompt: text of ours only.
         tools: Empty for an answer without tools: then none are sent.
         native: What entries with ``tools = "native"`` get in place of the two; None: the same.
-        only: Name of the one entry that is asked; None: all in their order.
+        models: Names of the entries to ask, in this order; empty for all, in their own.
     """
 
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     native: Offer | None = None
-    only: str | None = None
+    models: tuple[str, ...] = ()
 
     @property
     def all_tools(self) -> tuple[ToolSpec, ...]:
@@ -105,7 +105,7 @@ class ModelRequest:
         """Return the question as models of a tool mode are asked it."""
         if mode == "code" or self.native is None:
             return replace(self, native=None)
-        return ModelRequest(self.native.system, self.messages, self.native.tools, only=self.only)
+        return ModelRequest(self.native.system, self.messages, self.native.tools, models=self.models)
 
     def without_tools(self) -> "ModelRequest":
         """Return the same question with no tools to call."""

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -147,6 +147,22 @@ class Models:
     usable: tuple[Model, ...] = ()
     problems: tuple[str, ...] = ()
     hint: str = ""
+
+    def only(self, names: Sequence[str]) -> "Models":
+        """Return these of them, in this order; all of them where none is named."""
+        if not names:
+            return self
+        usable = {model.entry.name: model for model in self.usable}
+        known = {problem.partition(":")[0]: problem for problem in self.problems}
+        missing = [name for name in names if name not in usable]
+        hint = self.hint
+        if not known.keys() >= set(missing):
+            hint = f"The entries of [[models]] are: {', '.join((*usable, *known)) or 'none'}."
+        return Models(
+            usable=tuple(usable[name] for name in names if name in usable),
+            problems=tuple(known.get(name, f"{name}: there is no such model") for name in missing),
+            hint=hint,
+        )
 
 
 def choose(

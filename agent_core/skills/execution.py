@@ -180,7 +180,9 @@ class Execution:
         if isinstance(error, CallError):
             return Failed(error)
         if isinstance(error, StrawberryError):
-            return Failed(CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint))
+            failure = CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint)
+            failure.__cause__ = error
+            return Failed(failure)
         # The traceback stays here: it shows paths and values that concern this device only.
         self._log.warning("%s failed", self.path, exc_info=error)
         text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")

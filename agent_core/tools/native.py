@@ -12,7 +12,7 @@ from agent_core.models.entries import Models
 from agent_core.provenance import Origin, Prompt, Text, render, render_name, render_schema
 from agent_core.search.catalogue import Catalogue, FoundMethod, SearchPage, Target
 from agent_core.tools.output import search_text
-from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome, failed
+from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome, Toolset, failed
 from agent_core.turn import TurnContext
 from contracts.errors import CallError
 from contracts.wire import Json
@@ -149,7 +149,7 @@ class NativeMode:
     """What models with ``tools = "native"`` get in place of the turn's system prompt and tools."""
 
     system: str
-    toolset: NativeToolset
+    toolset: Toolset
 
 
 async def native_mode(

@@ -5,7 +5,7 @@ as ``x_strawberry``.
 """
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
@@ -107,10 +107,10 @@ class CompletionRequest(Part):
         )
 
 
-def model_list() -> dict[str, Json]:
-    """Return the answer to ``GET /v1/models``."""
+def model_list(agents: Iterable[str]) -> dict[str, Json]:
+    """Return the answer to ``GET /v1/models``: agents are models to other programs."""
     owned = {"object": "model", "created": 0, "owned_by": "strawberry"}
-    return {"object": "list", "data": [{"id": name, **owned} for name in AGENTS]}
+    return {"object": "list", "data": [{"id": name, **owned} for name in agents]}
 
 
 async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:

@@ -3,18 +3,19 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from chat.export import as_markdown, exported
 from chat.http.completions import Completion, CompletionRequest, followed, model_list
 from chat.http.errors import error_response
 from chat.http.requests import read
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TurnError
+from contracts.chat import ChatRequest, TurnError, TurnRecord
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 
@@ -26,11 +27,17 @@ _TURNS: Final = 100
 """How many turns of a conversation are shown where the request does not say: the last ones."""
 _ASKED_CHARS: Final = 80
 """Characters of a first question in the list of conversations."""
+_PAGE: Final = 1_000
+"""Turns that are read at once for an export."""
 _DEVICE_CHARS: Final = 64
 _TRUE: Final = ("true", "1", "yes", "on")
 
 _TOKEN: TypeAdapter[str] = TypeAdapter(Token)
 _LIMIT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=1, le=1000)])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 class _ChatBody(ChatRequest):
@@ -45,6 +52,14 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     approve: bool
+
+
+class _Rename(BaseModel):
+    """A title for a conversation; none, or an empty one, takes it away."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: Annotated[str, AfterValidator(_one_line), Field(max_length=120)] | None
 
 
 class ChatRoutes(Generic[Caller]):
@@ -75,14 +90,16 @@ class ChatRoutes(Generic[Caller]):
             Route("/api/chat", self._chat, methods=["POST"]),
             Route("/api/conversations", self._conversations),
             Route("/api/conversations/{conversation}", self._conversation),
+            Route("/api/conversations/{conversation}", self._rename, methods=["PATCH"]),
             Route("/api/conversations/{conversation}", self._delete, methods=["DELETE"]),
+            Route("/api/conversations/{conversation}/export", self._export),
             Route("/api/turns/{turn}/cancel", self._cancel, methods=["POST"]),
             Route("/api/turns/{turn}/confirmations/{question}", self._confirm, methods=["POST"]),
         ]
 
     async def _models(self, request: Request) -> Response:
-        await self._authenticate(request)
-        return JSONResponse(model_list())
+        caller = await self._authenticate(request)
+        return JSONResponse(model_list(await (await self._service()).agent_names(caller)))
 
     async def _complete(self, request: Request) -> Response:
         caller = await self._authenticate(request)
@@ -138,12 +155,39 @@ class ChatRoutes(Generic[Caller]):
 
     async def _conversation(self, request: Request) -> Response:
         caller, limit = await self._authenticate(request), _limit(request, _TURNS)
-        conversation = _path_token(request, "conversation")
-        turns = await (await self._service()).turns(conversation, caller, limit=limit)
+        conversation, before = _path_token(request, "conversation"), request.query_params.get("before")
+        before = None if before is None else _token(before, "before")
+        service = await self._service()
+        turns = await service.turns(conversation, caller, limit=limit, before=before)
+        if not turns and before is None:
+            raise unknown_conversation(conversation)
+        return JSONResponse(exported(conversation, await service.title(conversation, caller), turns))
+
+    async def _export(self, request: Request) -> Response:
+        caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
+        kind = request.query_params.get("format", "json")
+        if kind not in ("json", "markdown"):
+            raise InvalidMessage(f"format: json or markdown, not {kind[:64]!r}")
+        service = await self._service()
+        turns: list[TurnRecord] = []
+        while page := await service.turns(
+            conversation, caller, limit=_PAGE, before=turns[0].turn if turns else None
+        ):
+            turns[:0] = page
+            if len(page) < _PAGE:
+                break
         if not turns:
             raise unknown_conversation(conversation)
-        shown = [turn.model_dump(mode="json", exclude={"conversation"}) for turn in turns]
-        return JSONResponse({"id": conversation, "exchanges": shown})
+        title = await service.title(conversation, caller)
+        if kind == "markdown":
+            return PlainTextResponse(as_markdown(conversation, title, turns), media_type="text/markdown")
+        return JSONResponse(exported(conversation, title, turns))
+
+    async def _rename(self, request: Request) -> Response:
+        caller, conversation = await self._authenticate(request), _path_token(request, "conversation")
+        title = (await read(request, _Rename)).title
+        await (await self._service()).rename(conversation, title or None, caller)
+        return JSONResponse({"id": conversation, "title": title or None})
 
     async def _delete(self, request: Request) -> Response:
         caller = await self._authenticate(request)
@@ -204,5 +248,5 @@ def _limit(request: Request, usual: int) -> int:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())
+    line = _one_line(text)
     return line if len(line) <= _ASKED_CHARS else f"{line[: _ASKED_CHARS - 1]}…"

@@ -28,10 +28,12 @@ from contracts.chat import (
     TurnEvent,
     TurnRecord,
     TurnState,
-    check_agent,
 )
 from contracts.errors import NoModel
 from contracts.rpc import Actor
+from hub_agent.agents.profiles import ASSISTANT, Agent, Agents
+from hub_agent.agents.prompts import context_of, system_of
+from hub_agent.agents.rights import AllowedCaller, AllowedCatalogue, allowed_sentence
 from hub_agent.calls.audit import AuditTrail, Origin
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
@@ -66,6 +68,7 @@ class Assistant:
     trail: AuditTrail
     live: Live
     prompter: Prompter
+    agents: Agents
 
     async def ask(self, request: ChatRequest, caller: Bearer) -> Turn:
         """See `chat.service.ChatService`.
@@ -83,38 +86,38 @@ class Assistant:
         device = caller.device
         if device is None and request.device is not None:
             device = self.registry.directory.resolve(request.device).id
-        check_agent(request.agent)
+        agent = self.agents.find(request.agent)
         user = caller.user
         await self.registry.search.catch_up()
-        matched = self.registry.search.match(
-            request.message, language=self.prompter.household(user).language, current=device
-        )
+        matched = None
+        if agent.acts_on_sentences:
+            language = self.prompter.household(user).language
+            meant = self.registry.search.match(request.message, language=language, current=device)
+            matched = allowed_sentence(meant, agent.allow)
         if matched is None:
-            if not self.gateway.models.usable:
-                raise self._no_model(user)
+            if not self.agents.gateway(agent).models.usable:
+                raise self._no_model(user, agent)
             self.quotas.messages.spend(caller.claims, person=person)
         if caller.device is not None:
             # The record of a device's conversations is here; its own instructions are for its own model.
             request = request.model_copy(update={"history": (), "notes": ""})
         if not person:
             request = request.model_copy(update={"can_confirm": False})
-        key, conversation = key_of(caller), None
-        if key is not None and request.conversation is not None:
-            conversation = await self.record.recorded_as(user.id, request.conversation, through=key)
+        conversation = request.conversation and await self._recorded_as(request.conversation, caller)
         turn = Turn(
             request,
             user=user.id,
             device=device,
-            through=key,
+            through=key_of(caller),
             conversation=conversation,
             token=caller.claims.jti,
             holder=caller.claims.holder,
             is_person=person,
         )
         if matched is not None:
-            work = partial(self._run_sentence, caller, matched)
+            work = partial(self._run_sentence, caller, agent, matched)
             return await self.running.open(turn, work, slots=self.quotas.sentence_turns)
-        return await self.running.open(turn, partial(self._run_model, caller))
+        return await self.running.open(turn, partial(self._run_model, caller, agent))
 
     async def cancel(self, turn: str, caller: Bearer) -> TurnState:
         """See `chat.service.ChatService`."""
@@ -143,30 +146,52 @@ class Assistant:
             return entry is not None and bool(entry.device.may_confirm)
         return caller.claims.kind == "user" and "confirm" in caller.claims.scopes
 
+    async def agent_names(self, caller: Bearer) -> Sequence[str]:
+        """See `chat.service.ChatService`."""
+        return self.agents.names()
+
     async def conversations(self, caller: Bearer, *, limit: int) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; a device sees those that it began."""
         return await self.record.conversations(caller.user.id, limit=limit, through=key_of(caller))
 
-    async def turns(self, conversation: str, caller: Bearer, *, limit: int) -> Sequence[TurnRecord]:
+    async def turns(
+        self, conversation: str, caller: Bearer, *, limit: int, before: str | None = None
+    ) -> Sequence[TurnRecord]:
         """See `chat.service.ChatService`."""
-        return await self.record.turns(caller.user.id, conversation, limit=limit, through=key_of(caller))
+        user, key = caller.user.id, key_of(caller)
+        return await self.record.turns(user, conversation, limit=limit, before=before, through=key)
+
+    async def title(self, conversation: str, caller: Bearer) -> str | None:
+        """See `chat.service.ChatService`."""
+        return await self.record.title(caller.user.id, await self._recorded_as(conversation, caller))
+
+    async def rename(self, conversation: str, title: str | None, caller: Bearer) -> None:
+        """See `chat.service.ChatService`."""
+        name = await self._recorded_as(conversation, caller)
+        await self.record.rename(caller.user.id, name, title, through=key_of(caller))
 
     async def delete(self, conversation: str, caller: Bearer) -> None:
         """See `chat.service.ChatService`."""
-        user, key = caller.user.id, key_of(caller)
-        if key is not None:
-            conversation = await self.record.recorded_as(user, conversation, through=key)
-        await self.record.delete(user, conversation, through=key)
-        self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, conversation))
+        user, name = caller.user.id, await self._recorded_as(conversation, caller)
+        await self.record.delete(user, name, through=key_of(caller))
+        self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, name))
+        for agent in (ASSISTANT, *self.agents.all()):
+            self.sandbox.forget(user, _place(name, agent))
+
+    async def _recorded_as(self, conversation: str, caller: Bearer) -> str:
+        key = key_of(caller)
+        if key is None:
+            return conversation
+        return await self.record.recorded_as(caller.user.id, conversation, through=key)
 
     def catalogue(self, device: str | None) -> DirectoryCatalogue:
         """Return the skills as they are seen from a device."""
         return self.registry.search.catalogue(device)
 
     def _run_sentence(
-        self, asker: Bearer, matched: SentenceCall | SentenceChoice, turn: Turn
+        self, asker: Bearer, agent: Agent, matched: SentenceCall | SentenceChoice, turn: Turn
     ) -> AsyncGenerator[TurnEvent, None]:
-        caller = self._caller(asker, turn)
+        caller = self._caller(asker, agent, turn)
         turn.consent = self._consent(turn, caller)
         return run_sentence(
             matched,
@@ -177,7 +202,7 @@ class Assistant:
             device=turn.device,
         )
 
-    async def _run_model(self, asker: Bearer, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
         history: Sequence[Exchange] = await self.record.turns(
             turn.user,
             turn.conversation,
@@ -185,52 +210,64 @@ class Assistant:
             through=turn.through,
             ended=True,
         )
-        history = history or turn.request.history
-        caller = self._caller(asker, turn)
+        # What was said to another agent of the same conversation is not for this one.
+        history = [each for each in history if _is_of(each, agent)] or turn.request.history
+        caller = self._caller(asker, agent, turn)
         turn.consent = self._consent(turn, caller)
         take_in(turn.consent, history, reader=None, notes=turn.request.notes)
-        catalogue = self.catalogue(turn.device)
-        toolset = SkillToolset(
+        catalogue = AllowedCatalogue(self.registry.search, turn.device, allow=agent.allow)
+        skills = SkillToolset(
             catalogue,
             caller=caller,
-            session=self.sandbox.session(turn.user, turn.conversation, owner=turn.holder),
+            session=self.sandbox.session(turn.user, _place(turn.conversation, agent), owner=turn.holder),
             consent=turn.consent,
             limits=self.settings.turns.tools,
         )
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
-        context = await self.prompter.context(Asked(asker.user, said, turn.device, notes_of(turn.request)))
+        asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
+        context = await context_of(agent, self.prompter, asked)
         turn.consent.untrusted |= context.untrusted
         request = ModelTurn(
             turn=turn.id,
             message=turn.request.message,
-            system=joined(self.prompter.system(asker.user)),
+            system=joined(system_of(agent, self.prompter, asker.user)),
             history=messages_of(history, reader=None),
             context=context_block(context.sections),
             device=turn.device,
         )
+        gateway = self.agents.gateway(agent)
+        native = await native_mode(
+            gateway.models,
+            catalogue,
+            skills,
+            system=joined(system_of(agent, self.prompter, asker.user, "native")),
+            said=said,
+        )
         events = run_turn(
             request,
-            gateway=self.gateway,
-            toolset=toolset,
-            native=await native_mode(
-                self.gateway.models,
-                catalogue,
-                toolset,
-                system=joined(self.prompter.system(asker.user, "native")),
-                said=said,
-            ),
+            gateway=gateway,
+            toolset=None if agent.allow == () else skills,
+            native=native,
             limits=self.settings.turns.limits,
         )
         async with aclosing(events):
             async for event in events:
                 yield event
 
-    def _caller(self, asker: Bearer, turn: Turn) -> ActingCaller:
+    def _caller(self, asker: Bearer, agent: Agent, turn: Turn) -> ActingCaller:
         def origin() -> Origin:
             return replace(Origin.of(asker.claims), confirmed_by=turn.confirmed_by)
 
-        return ActingCaller(self.manager, _actor(asker.user, turn), origin, turn.conversation)
+        user = asker.user
+        actor = Actor(
+            user=user.id,
+            device=turn.device,
+            agent=agent.name,
+            turn=turn.id,
+            read_only=user.read_only or agent.read_only,
+        )
+        return AllowedCaller(self.manager, actor, origin, turn.conversation, allow=agent.allow)
 
     def _consent(self, turn: Turn, caller: ActingCaller) -> Consent:
         if not turn.request.can_confirm:
@@ -239,7 +276,12 @@ class Assistant:
         confirmer = TurnConfirmer(self.questions, turn.user, turn.id, expires_s)
         return Consent(confirmer, on_refused=caller.note_refused)
 
-    def _no_model(self, user: User) -> NoModel:
+    def _no_model(self, user: User, agent: Agent) -> NoModel:
+        if agent is not ASSISTANT:
+            models = self.agents.models(agent)
+            return NoModel(
+                f"the agent {agent.name} has no model: {'; '.join(models.problems)}", hint=models.hint
+            )
         models = self.gateway.models
         said = "; ".join(models.problems) or "no model is configured"
         examples = self.registry.search.examples(self.prompter.household(user).language)
@@ -260,5 +302,10 @@ def key_of(caller: Bearer) -> str | None:
     return claims.cnf.jkt if claims.cnf else caller.device
 
 
-def _actor(user: User, turn: Turn) -> Actor:
-    return Actor(user=user.id, device=turn.device, agent=AGENTS[0], turn=turn.id, read_only=user.read_only)
+def _place(conversation: str, agent: Agent) -> str:
+    """Return what the variables of an agent's programs belong to."""
+    return conversation if agent is ASSISTANT else f"{conversation} {agent.name}"
+
+
+def _is_of(exchange: Exchange, agent: Agent) -> bool:
+    return exchange.agent == agent.name or (agent is ASSISTANT and exchange.agent in ("", *AGENTS))

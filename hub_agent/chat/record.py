@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, cast
 
-from sqlalchemy import func
+from sqlalchemy import ColumnElement, and_, func, or_
 from sqlmodel import Session, col, delete, select, update
 
 from chat.turns import Turn, came_before, cancelled_before
@@ -25,7 +25,7 @@ from contracts.chat import ConversationSummary, TurnRecord, TurnState, moment_af
 from contracts.errors import Forbidden, NotFound, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent.calls.rate import DailyVolume
-from hub_agent.tables import TurnRow
+from hub_agent.tables import ConversationRow, SummaryRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, now
 
@@ -167,11 +167,19 @@ class ConversationRecord:
         return await self._store.read(lambda session: _recorded_as(session, user, conversation, through))
 
     async def turns(
-        self, user: str, conversation: str, *, limit: int, through: str | None = None, ended: bool = False
+        self,
+        user: str,
+        conversation: str,
+        *,
+        limit: int,
+        before: str | None = None,
+        through: str | None = None,
+        ended: bool = False,
     ) -> list[TurnRecord]:
         """Return the last turns of a conversation, oldest first.
 
         Args:
+            before: Id of a turn of it; only those before that one are returned.
             through: Key of the device that reads, where one does: what that device calls so. Under a name
                 that a person may choose, too, it reads only what was said through it: it may have begun the
                 conversation in order to hear what the person says there later.
@@ -180,13 +188,17 @@ class ConversationRecord:
 
         def work(session: Session) -> list[TurnRecord]:
             name = conversation if through is None else _recorded_as(session, user, conversation, through)
-            query = select(TurnRow).where(TurnRow.user == user, TurnRow.conversation == name)
-            if through is not None and not _UNGUESSABLE.fullmatch(name):
-                query = query.where(TurnRow.through == through)
+            query = select(TurnRow).where(*turns_of(user, name, view_of(name, through)))
             if ended:
                 query = query.where(TurnRow.state != "running")
+            if before is not None:
+                next_ = session.get(TurnRow, (user, before))
+                if next_ is None or next_.conversation != name:
+                    raise NotFound(f"there is no turn {before!r} in this conversation")
+                same = and_(col(TurnRow.at) == next_.at, col(TurnRow.turn) < before)
+                query = query.where(or_(col(TurnRow.at) < next_.at, same))
             query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc()).limit(limit)
-            return [_record(row) for row in reversed(session.exec(query).all())]
+            return [record_of(row) for row in reversed(session.exec(query).all())]
 
         return await self._store.read(work)
 
@@ -223,6 +235,7 @@ class ConversationRecord:
                 ConversationSummary(
                     id=id_ if through is None else id_.removeprefix(_own(through)),
                     asked=_first_question(session, user, id_),
+                    title=_title(session, user, id_),
                     at=at,
                 )
                 for id_, at in session.exec(query).all()
@@ -231,7 +244,31 @@ class ConversationRecord:
 
         return await self._store.read(work)
 
+    async def title(self, user: str, conversation: str) -> str | None:
+        """Return the title that a person gave a conversation."""
+        return await self._store.read(lambda session: _title(session, user, conversation))
+
     # Changes by people and devices
+
+    async def rename(
+        self, user: str, conversation: str, title: str | None, *, through: str | None = None
+    ) -> None:
+        """Give a conversation a title.
+
+        Args:
+            title: None for none.
+            through: Key of the device that renames, where one does.
+
+        Raises:
+            NotFound: If the user has no such conversation, or the device did not begin it.
+            Forbidden: If others than this device took part in it, too.
+        """
+
+        def work(session: Session) -> None:
+            _require_own(session, user, conversation, through, what="renames")
+            session.merge(ConversationRow(user=user, conversation=conversation, title=title))
+
+        await self._store.write(work)
 
     async def delete(self, user: str, conversation: str, *, through: str | None = None) -> None:
         """Delete a conversation; its turn ids stay used for a day.
@@ -245,21 +282,17 @@ class ConversationRecord:
         """
 
         def work(session: Session) -> None:
-            mine = (col(TurnRow.user) == user, col(TurnRow.conversation) == conversation)
-            takers = set(session.exec(select(TurnRow.through).where(*mine)).all())
-            if not takers or (through is not None and not _may_join(session, user, conversation, through)):
-                raise _unknown(conversation)
-            if through is not None and takers != {through}:
-                raise Forbidden(
-                    "a device deletes only conversations that were held through it alone",
-                    hint="Delete this one with your own token, at the hub.",
-                )
+            _require_own(session, user, conversation, through, what="deletes")
             # What is left of each turn is a tombstone: a repeated push must not bring it back.
             session.exec(
                 update(TurnRow)
-                .where(*mine)
+                .where(*turns_of(user, conversation))
                 .values(conversation=None, question="", answer=None, did=[], device=None, at=now())
             )
+            for kind in (ConversationRow, SummaryRow):
+                session.exec(
+                    delete(kind).where(col(kind.user) == user, col(kind.conversation) == conversation)
+                )
 
         await self._store.write(work)
 
@@ -371,6 +404,29 @@ def _recorded_as(session: Session, user: str, conversation: str, through: str) -
     return own + conversation
 
 
+def _require_own(session: Session, user: str, conversation: str, through: str | None, *, what: str) -> None:
+    """Check that a user may change a conversation, and through a device."""
+    takers = set(session.exec(select(TurnRow.through).where(*turns_of(user, conversation))).all())
+    if not takers or (through is not None and not _may_join(session, user, conversation, through)):
+        raise _unknown(conversation)
+    if through is not None and takers != {through}:
+        raise Forbidden(
+            f"a device {what} only conversations that were held through it alone",
+            hint="Use your own token, at the hub.",
+        )
+
+
+def turns_of(user: str, conversation: str, view: str | None = None) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition for the turns of a conversation; see `view_of`."""
+    all_ = (col(TurnRow.user) == user, col(TurnRow.conversation) == conversation)
+    return all_ if view is None else (*all_, col(TurnRow.through) == view)
+
+
+def view_of(conversation: str, through: str | None) -> str | None:
+    """Return the key of the device whose own turns are all that is read of a conversation; None for all."""
+    return through if through is not None and not _UNGUESSABLE.fullmatch(conversation) else None
+
+
 def _may_join(session: Session, user: str, conversation: str, through: str) -> bool:
     """Return whether a conversation is new, or was begun through this device."""
     return _first_through(session, user, conversation) in ([], [through])
@@ -401,5 +457,11 @@ def _first_question(session: Session, user: str, conversation: str) -> str:
     return session.exec(query.limit(1)).one()
 
 
-def _record(row: TurnRow) -> TurnRecord:
+def _title(session: Session, user: str, conversation: str) -> str | None:
+    row = session.get(ConversationRow, (user, conversation))
+    return row.title if row is not None else None
+
+
+def record_of(row: TurnRow) -> TurnRecord:
+    """Return a turn as it is read."""
     return TurnRecord.model_validate(cast("object", row), from_attributes=True)

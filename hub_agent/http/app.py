@@ -19,6 +19,7 @@ from hub_agent.chat.assistant import Assistant
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import push_route
 from hub_agent.live.live import Live
+from hub_agent.live.topics.http import PublishBody
 from hub_agent.prompt.http import prompt_route
 from hub_agent.settings import HttpSettings
 from hub_registry.access.bearer import Gate
@@ -72,9 +73,10 @@ def make_app(services: Services) -> Starlette:
         # The direct calls come first: they are the ones whose time counts.
         routes=[
             *direct.routes(),
+            direct.route("/api/bus/publish", "BusSkill.publish", PublishBody),
             *chat.routes(),
             push,
-            prompt_route(assistant.prompter, services.gate),
+            prompt_route(assistant.prompter, assistant.agents, services.gate),
             *registry,
             *live,
             Route("/api/models", models),

@@ -97,9 +97,30 @@ class DirectCalls:
             async with queue.turn(bearer.claims, person=self._assistant.may_confirm(bearer)):
                 yield
 
+    def route(self, path: str, method: str, kind: type[BaseModel]) -> Route:
+        """Make a route that calls a method of one of the hub's own skills.
+
+        Args:
+            method: For example ``BusSkill.publish``.
+            kind: The body: the method's parameters, and ``confirmation`` as in `CallBody`.
+        """
+        skill, _, name = method.partition(".")
+
+        async def call(request: Request) -> Response:
+            bearer = await self._authenticate(request)
+            body = await read(request, kind)
+            given = body.model_dump(exclude_unset=True)
+            confirmation = given.pop("confirmation", None)
+            asked = CallBody(device="hub", skill=skill, method=name, kwargs=given, confirmation=confirmation)
+            return await self._answer(request, bearer, asked)
+
+        return Route(path, call, methods=["POST"])
+
     async def _call(self, request: Request) -> Response:
         bearer = await self._authenticate(request)
-        body = await read(request, CallBody)
+        return await self._answer(request, bearer, await read(request, CallBody))
+
+    async def _answer(self, request: Request, bearer: Bearer, body: CallBody) -> Response:
         manager, quotas = self._assistant.manager, self._assistant.quotas
         target = find_target(self._assistant.registry.directory, body.device, body.skill, body.method)
         arguments = check_arguments(target.method, body.args, body.kwargs)

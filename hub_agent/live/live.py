@@ -21,6 +21,9 @@ from hub_agent.live.memory.http import memory_routes
 from hub_agent.live.memory.memory import Memory, open_memory
 from hub_agent.live.memory.skill import MemorySkill
 from hub_agent.live.topics import Decoding, Feed, LastHeard, open_feed
+from hub_agent.live.topics.http import topic_routes
+from hub_agent.live.topics.skill import BusSkill
+from hub_agent.live.topics.values import BusValues
 from hub_agent.live.watchers.http import watcher_routes
 from hub_agent.live.watchers.skill import WatcherSkill
 from hub_agent.live.watchers.timers import Timers, open_timers
@@ -41,6 +44,7 @@ class Live:
     """The live home."""
 
     feed: Feed
+    values: BusValues
     events: Events
     watchers: Watchers
     timers: Timers
@@ -51,6 +55,7 @@ class Live:
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
         return [
+            BusSkill(self.values),
             WatcherSkill(self.watchers, self.timers, household=self.household),
             WorldSkill(self.world),
             MemorySkill(self.memory),
@@ -75,6 +80,7 @@ class Live:
         """
         return [
             *event_routes(self.events, gate, connections=connections),
+            *topic_routes(self.values, gate, connections=connections),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *world_routes(self.world, gate),
             *memory_routes(self.memory, gate),
@@ -108,6 +114,12 @@ async def open_live(
         events = Events(registry.store, bus.link)
         presence = presence_events(events, registry.directory, bus.service, tasks=tasks)
         await stack.enter_async_context(presence)
+        values = BusValues(
+            feed,
+            patterns=settings.home_link.publish if settings.home_link else (),
+            directory=registry.directory,
+            manager=manager,
+        )
         watchers = await stack.enter_async_context(
             open_watchers(
                 settings,
@@ -128,6 +140,7 @@ async def open_live(
         )
         yield Live(
             feed=feed,
+            values=values,
             events=events,
             watchers=watchers,
             timers=timers,

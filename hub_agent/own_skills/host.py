@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import Final
 
 from agent_core.search.catalogue import Target
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
 from agent_core.skills.loader import LoadedSkill, expose
 from agent_core.skills.runner import SkillRunner
-from contracts.errors import CallError
+from contracts.errors import CallError, ErrorCode, Forbidden, InvalidMessage, NotFound
 from contracts.names import HUB_SKILLS
 from contracts.rpc import Actor
 from contracts.wire import Json
@@ -15,6 +16,13 @@ from hub_agent.calls.audit import Origin
 from hub_agent.own_skills.skill import ASKING, Asking, HubSkill
 from hub_registry.access.accounts import Accounts
 from hub_registry.devices.directory import Entry
+
+_CODES: Final = (
+    (Forbidden, ErrorCode.REFUSED),
+    (InvalidMessage, ErrorCode.BAD_ARGUMENTS),
+    (NotFound, ErrorCode.BAD_ARGUMENTS),
+)
+"""What the errors of the services behind the skills are as errors of calls; others are ``skill_error``."""
 
 
 class OwnSkills:
@@ -72,7 +80,8 @@ class OwnSkills:
                 target.skill, target.method.name, (), arguments, confirmed=confirmed, progress=report
             )
         except CallError as error:
-            raise CallError(error.code, error.message, hint=error.hint, device=HUB_KEY) from None
+            code = next((code for kind, code in _CODES if isinstance(error.__cause__, kind)), error.code)
+            raise CallError(code, error.message, hint=error.hint, device=HUB_KEY) from None
         finally:
             ASKING.reset(asked)
 

@@ -13,7 +13,9 @@ from agent_core.models.entries import ToolMode
 from agent_core.prompt import Section
 from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import answer, read_query
-from contracts.chat import AGENTS, check_agent
+from contracts.chat import AGENTS
+from hub_agent.agents.profiles import Agents
+from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.prompt.prompter import Asked, Prompter
 from hub_registry.access.bearer import Gate
 
@@ -31,17 +33,18 @@ class _Query(BaseModel):
     mode: ToolMode = "code"
 
 
-def prompt_route(prompter: Prompter, gate: Gate) -> BaseRoute:
+def prompt_route(prompter: Prompter, agents: Agents, gate: Gate) -> BaseRoute:
     """Make the route ``/api/prompt``."""
     may_chat = gate.require("chat")
 
     async def show(request: Request) -> Response:
         bearer, query = await may_chat(request), read_query(request, _Query)
-        check_agent(query.agent)
-        stable = prompter.system(bearer.user, query.mode)
+        agent = agents.find(query.agent)
+        stable = system_of(agent, prompter, bearer.user, query.mode)
         # A model without Python gets the methods themselves as tools, by what is asked.
-        tools = _TOOLS if query.mode == "code" else ()
-        context = await prompter.context(Asked(bearer.user, (query.message,), bearer.device))
+        tools = _TOOLS if query.mode == "code" and agent.allow != () else ()
+        asked = Asked(bearer.user, (query.message,), bearer.device)
+        context = await context_of(agent, prompter, asked)
         problem = prompter.soul.problem
         return answer(
             {

@@ -100,16 +100,21 @@ class Prompter:
         """
         return system_sections(self.household(user), mode, soul=self.soul.value if soul is None else soul)
 
-    async def context(self, asked: Asked) -> Context:
-        """Return what changes from turn to turn."""
+    async def context(self, asked: Asked, *, devices: bool = True, home: bool = True) -> Context:
+        """Return what changes from turn to turn.
+
+        Args:
+            devices: Whether the devices are listed.
+            home: Whether the parts of the live home contribute.
+        """
         entries = [entry for entry in self._directory.entries() if not entry.revoked]
         here = next((entry for entry in entries if entry.id == asked.device), None)
-        if entries:
+        if devices and entries:
             words = naming_words(" ".join(asked.said))
             entries.sort(key=lambda entry: -len(words & naming_words(*entry.names, *entry.places)))
-        more = [devices_section([_presence(entry) for entry in entries])] if entries else []
+        more = [devices_section([_presence(entry) for entry in entries])] if devices and entries else []
         untrusted = False
-        for name, contribute in self._contributions.items():
+        for name, contribute in self._contributions.items() if home else ():
             if (told := await contribute(asked)) is not None:
                 more.append(Section(name, told.text))
                 untrusted |= told.untrusted

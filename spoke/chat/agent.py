@@ -29,7 +29,6 @@ from contracts.chat import (
     TurnEvent,
     TurnRecord,
     TurnState,
-    check_agent,
 )
 from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
@@ -101,10 +100,12 @@ class Agent:
                 f"here {device} is the current device, not {request.device}",
                 hint="Name the other device in the message, or ask the hub.",
             )
-        check_agent(request.agent)
-        self._skills.refresh()
-        language = self._settings.household.language
-        matched = self._skills.finder.match(request.message, language=language, current=device)
+        matched = None
+        # Every other agent is the hub's, and so are its rights and files.
+        if request.agent in AGENTS:
+            self._skills.refresh()
+            language = self._settings.household.language
+            matched = self._skills.finder.match(request.message, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
@@ -135,6 +136,13 @@ class Agent:
         else:
             self._questions.answer(_OWNER, turn, question, approve=approve)
 
+    async def agent_names(self, caller: None) -> Sequence[str]:
+        """See `chat.service.ChatService`; without the hub, those of the assistant."""
+        try:
+            return await self._at_hub(self._sync.agent_names)
+        except StrawberryError:
+            return AGENTS
+
     async def conversations(self, caller: None, *, limit: int) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; without the hub, those of the cache."""
         try:
@@ -142,12 +150,30 @@ class Agent:
         except StrawberryError:
             return await self._record.conversations(limit=limit)
 
-    async def turns(self, conversation: str, caller: None, *, limit: int) -> Sequence[TurnRecord]:
+    async def turns(
+        self, conversation: str, caller: None, *, limit: int, before: str | None = None
+    ) -> Sequence[TurnRecord]:
         """See `chat.service.ChatService`; without the hub, those of the cache."""
         try:
-            return await self._at_hub(partial(self._sync.turns, conversation, limit=limit))
+            return await self._at_hub(partial(self._sync.turns, conversation, limit=limit, before=before))
         except StrawberryError:
-            return await self._record.turns(conversation, limit=limit)
+            return await self._record.turns(conversation, limit=limit, before=before)
+
+    async def title(self, conversation: str, caller: None) -> str | None:
+        """See `chat.service.ChatService`; without the hub, no title is known."""
+        try:
+            return await self._at_hub(partial(self._sync.title, conversation))
+        except StrawberryError:
+            return None
+
+    async def rename(self, conversation: str, title: str | None, caller: None) -> None:
+        """See `chat.service.ChatService`.
+
+        Raises:
+            HubUnreachable: If the hub cannot be asked: the record is there.
+        """
+        await self._sync.push()
+        await self._sync.rename(conversation, title)
 
     async def delete(self, conversation: str, caller: None) -> None:
         """See `chat.service.ChatService`.
@@ -164,6 +190,8 @@ class Agent:
             if not is_cached:
                 raise unknown_conversation(conversation) from None
         await self._record.forget(conversation)
+        if self._local is not None:
+            self._local.forget(conversation)
 
     async def _at_hub(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read from the hub's record, with what was said here in it.
@@ -209,11 +237,17 @@ class Agent:
         try:
             await self._hub.run(turn, emit, began=began)
         except NotServed as refusal:
+            if turn.request.agent not in AGENTS:
+                emit(TurnError(code="refused", message=refusal.message, hint=refusal.hint))
+                return
             if not was_offline and self._settings.models.usable:
                 emit(Notice(text=f"Working offline: {refusal}."))
                 await self._record.set_offline(turn.conversation, offline=True)
             await self._answer_here(turn, emit, reason=str(refusal), can_act=True)
         except Unsure as doubt:
+            if turn.request.agent not in AGENTS:
+                emit(_UNKNOWN)
+                return
             emit(Notice(text=f"Nothing was done here, because the hub may be working on it: {doubt}."))
             await self._answer_here(turn, emit, reason=str(doubt), can_act=False)
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from agent_core.turn import Emit
 from chat.turns import Turn
-from contracts.chat import AGENTS, TURN_EVENT, TextDelta, TurnError, TurnFinal
+from contracts.chat import TURN_EVENT, TextDelta, TurnError, TurnFinal
 from contracts.errors import (
     Conflict,
     GatewayError,
@@ -160,7 +160,7 @@ class HubTurns:
         self, stack: AsyncExitStack, hub: Hub, turn: Turn, deadlines: Deadlines
     ) -> AsyncGenerator[dict[str, Any], None] | None:
         """Send the message and wait for the first chunk; return None if the hub had this turn before."""
-        status, reason = 0, ""
+        status, reason, hint = 0, "", ""
         # Nothing that still arrives on this connection may be taken for an answer.
         sending = await stack.enter_async_context(AsyncExitStack())
         connection = await self._connect(sending, hub, deadlines)
@@ -175,7 +175,7 @@ class HubTurns:
                     if await anext(chunks, None) is None:
                         raise HubBroken("the hub's answer ended before it began")
                     return chunks
-                reason = _reason(status, await connection.json(at_most=_MAX_REFUSAL))
+                reason, hint = _refusal(status, await connection.json(at_most=_MAX_REFUSAL))
         except TimeoutError:
             # The next message does not wait, even where this one can be taken back.
             self._health.set_silent()
@@ -188,7 +188,7 @@ class HubTurns:
             connection.close()
             await sending.aclose()
             await self._take_back(hub, turn.id, reason, until=deadlines.settled)
-        raise NotServed(reason)
+        raise NotServed(reason, hint=hint)
 
     async def _connect(self, stack: AsyncExitStack, hub: Hub, deadlines: Deadlines) -> HubConnection:
         """Connect. As nothing was sent before, no doubt is left where this fails.
@@ -311,7 +311,7 @@ _BROKEN: Final = TurnError(
 def _body(turn: Turn) -> dict[str, Json]:
     """Return the message as OpenAI's clients send it. The hub has the conversation: no history is sent."""
     messages = [{"role": "user", "content": turn.request.message}]
-    return {"model": AGENTS[0], "stream": True, "messages": messages}
+    return {"model": turn.request.agent, "stream": True, "messages": messages}
 
 
 def _headers(turn: Turn) -> dict[str, str]:
@@ -319,7 +319,8 @@ def _headers(turn: Turn) -> dict[str, str]:
     return headers | ({"X-Strawberry-Confirm": "true"} if turn.request.can_confirm else {})
 
 
-def _reason(status: int, body: Json) -> str:
+def _refusal(status: int, body: Json) -> tuple[str, str]:
+    """Return message and hint of a refusal."""
     error = body.get("error") if isinstance(body, dict) else None
-    message = error.get("message") if isinstance(error, dict) else None
-    return message or f"it answered with status {status}"
+    told = error if isinstance(error, dict) else {}
+    return str(told.get("message") or f"it answered with status {status}"), str(told.get("hint") or "")

@@ -137,18 +137,22 @@ class SpokeRecord:
 
     # Reading
 
-    async def turns(self, conversation: str, *, limit: int, ended: bool = False) -> list[TurnRecord]:
+    async def turns(
+        self, conversation: str, *, limit: int, before: str | None = None, ended: bool = False
+    ) -> list[TurnRecord]:
         """Return the last turns of a conversation, oldest first.
 
         Args:
+            before: Id of a turn of it; only those before that one are returned.
             ended: Whether running turns are left out.
         """
 
         def work(connection: sqlite3.Connection) -> list[TurnRecord]:
             rows = connection.execute(
-                "SELECT body FROM turn WHERE home = ? AND conversation = ? AND state != ?"
-                " ORDER BY at DESC, id DESC LIMIT ?",
-                (self._home, conversation, "running" if ended else "", limit),
+                "SELECT body FROM turn WHERE home = ?1 AND conversation = ?2 AND state != ?3"
+                " AND (?4 IS NULL OR (at, id) < (SELECT at, id FROM turn WHERE home = ?1 AND id = ?4))"
+                " ORDER BY at DESC, id DESC LIMIT ?5",
+                (self._home, conversation, "running" if ended else "", before, limit),
             ).fetchall()
             return [TurnRecord.model_validate_json(body) for (body,) in reversed(rows)]
 

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _TURNS: Final = "/api/turns"
+_AGENTS: Final = "/v1/models"
 _CONVERSATIONS: Final = "/api/conversations"
 _TURNS_CACHED: Final = 100
 """Of each conversation; as many as an answer without the hub has as its context."""
@@ -32,6 +33,7 @@ _NOT_TAKEN: Final = (413, 422)
 """Statuses of a hub that does not take what was pushed, however often it is sent."""
 
 _RECORDED: Final = TypeAdapter(dict[str, list[str]])
+_LISTED: Final = TypeAdapter(list[dict[str, Json]])
 _SUMMARIES: Final = TypeAdapter(list[ConversationSummary])
 _EXCHANGES: Final = TypeAdapter(list[TurnRecord])
 
@@ -118,6 +120,18 @@ class Sync:
                 await self._record.cache(await self.turns(each.id, limit=_TURNS_CACHED))
         await self._record.evict(before, known=[each.id for each in known])
 
+    async def agent_names(self) -> list[str]:
+        """Return the names of the hub's agents.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        hub, answer = await self._ask("GET", _AGENTS)
+        if answer.status != 200:
+            raise refusal_of(hub, answer)
+        data = answer.body.get("data") if isinstance(answer.body, dict) else None
+        return [each["id"] for each in _parsed(_LISTED, hub, data)]
+
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations that the hub has of this device.
 
@@ -129,22 +143,32 @@ class Sync:
             raise refusal_of(hub, answer)
         return _parsed(_SUMMARIES, hub, answer.body)
 
-    async def turns(self, conversation: str, *, limit: int) -> list[TurnRecord]:
+    async def turns(self, conversation: str, *, limit: int, before: str | None = None) -> list[TurnRecord]:
         """Return the last turns of a conversation as the hub records them; none if it knows no such one.
+
+        Args:
+            before: Id of a turn of it; only those before that one are returned.
 
         Raises:
             StrawberryError: If the hub cannot be asked.
         """
-        path = f"{_CONVERSATIONS}/{quote(conversation, safe='')}?limit={limit}"
-        hub, answer = await self._ask("GET", path)
-        if answer.status == 404:
-            return []
-        if answer.status != 200:
-            raise refusal_of(hub, answer)
-        body = answer.body if isinstance(answer.body, dict) else {}
+        hub, body = await self._shown(conversation, limit=limit, before=before)
         exchanges = body.get("exchanges")
         shown = [each | {"conversation": conversation} for each in exchanges or () if isinstance(each, dict)]
         return _parsed(_EXCHANGES, hub, shown)
+
+    async def title(self, conversation: str) -> str | None:
+        """Return the title that a person gave a conversation.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        title = (await self._shown(conversation, limit=1))[1].get("title")
+        return title if isinstance(title, str) else None
+
+    async def rename(self, conversation: str, title: str | None) -> None:
+        """Give a conversation a title at the hub; see `delete` for the errors."""
+        await self._change("PATCH", conversation, {"title": title})
 
     async def delete(self, conversation: str) -> None:
         """Delete a conversation at the hub.
@@ -153,11 +177,23 @@ class Sync:
             NotFound: If the hub has no such conversation of this device.
             StrawberryError: If the hub cannot be asked, or refuses.
         """
-        hub, answer = await self._ask("DELETE", f"{_CONVERSATIONS}/{quote(conversation, safe='')}")
+        await self._change("DELETE", conversation)
+
+    async def _shown(
+        self, conversation: str, *, limit: int, before: str | None = None
+    ) -> tuple[Hub, dict[str, Json]]:
+        query = f"limit={limit}" if before is None else f"limit={limit}&before={quote(before, safe='')}"
+        hub, answer = await self._ask("GET", f"{_CONVERSATIONS}/{quote(conversation, safe='')}?{query}")
+        if answer.status not in (200, 404):
+            raise refusal_of(hub, answer)
+        return hub, answer.body if answer.status == 200 and isinstance(answer.body, dict) else {}
+
+    async def _change(self, method: str, conversation: str, body: Json = None) -> None:
+        hub, answer = await self._ask(method, f"{_CONVERSATIONS}/{quote(conversation, safe='')}", body)
         message, hint = answer.error
         if answer.status == 404:
             raise NotFound(message or f"there is no conversation {conversation!r}", hint=hint)
-        if answer.status != 204:
+        if answer.status not in (200, 204):
             raise refusal_of(hub, answer)
 
     async def run(self) -> None:
@@ -183,9 +219,9 @@ class Sync:
                 backoff.reset()
                 wait_s, told = self._settings.every_s, ""
 
-    async def _ask(self, method: str, path: str) -> tuple[Hub, HubAnswer]:
+    async def _ask(self, method: str, path: str, body: Json = None) -> tuple[Hub, HubAnswer]:
         hub = await self._hub.hub()
-        return hub, await hub.http.request(method, path, bearer=self._hub.bearer)
+        return hub, await hub.http.request(method, path, body, bearer=self._hub.bearer)
 
 
 def _log_foreign(page: Sequence[TurnRecord], recorded: Sequence[str]) -> None:

@@ -72,6 +72,10 @@ class Hub:
         where, _, query = path.partition("?limit=")
         limit = int(query or 100)
         match where.removeprefix("/api/conversations"):
+            case "/c1/export?format=markdown":
+                return 200, "as Markdown"
+            case "/c1/export?format=json":
+                return 200, {"id": "c1"}
             case "":
                 return 200, self.known[:limit]
             case "/c1":
@@ -90,6 +94,12 @@ def hub() -> Iterator[Hub]:
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
+
+        def do_PATCH(self) -> None:
+            title = json.loads(self.rfile.read(int(self.headers["content-length"])))["title"]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"id": "c1", "title": title}).encode())
 
         def do_DELETE(self) -> None:
             stand_in.deleted.append(self.path)
@@ -195,3 +205,23 @@ def test_a_conversation_is_deleted_only_after_a_yes(hub: Hub, environment: dict[
     assert run(environment, *words, "--yes", "--json").stdout == '{"id": "c1", "deleted": true}\n'
     assert hub.deleted == ["/api/conversations/c1"] * 2
     assert "needs the ID" in run(environment, "history", "--delete").stderr
+
+
+def test_a_conversation_is_renamed(hub: Hub, environment: dict[str, str]) -> None:
+    renamed = run(environment, "history", "c1", "--rename", "The dark", "--hub", hub.url)
+    assert renamed.stdout == "The conversation is called 'The dark'.\n"
+    hub.known[0] = {**KNOWN[0], "title": "The dark"}
+    assert "The dark      c1" in run(environment, "history", "--hub", hub.url).stdout
+
+
+def test_a_conversation_is_exported_to_a_file_for_its_owner_alone(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    file, document = tmp_path / "c1.json", tmp_path / "c1.md"
+    assert run(environment, "history", "c1", "--export", str(file), "--hub", hub.url).returncode == 0
+    assert run(environment, "history", "c1", "--export", str(document), "--hub", hub.url).returncode == 0
+    assert (json.loads(file.read_text()), document.read_text()) == ({"id": "c1"}, '"as Markdown"')
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = ("history", "c1", "--export", str(file), "--hub", hub.url)
+    assert "exists already" in run(environment, *again).stderr
+    assert run(environment, *again, "--yes").stdout == f"Written to {file}.\n"

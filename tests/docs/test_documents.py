@@ -18,7 +18,13 @@ from contracts import access, topics
 from contracts.access import Principal
 from deploy.cli.parser import make_parser
 from deploy.home.directory import Home
-from deploy.settings.settings import read_broker, read_embeddings, read_home_broker, read_household
+from deploy.settings.settings import (
+    read_broker,
+    read_embeddings,
+    read_home_broker,
+    read_household,
+    read_protobuf,
+)
 from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.requirements import require
 
@@ -121,7 +127,13 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
     (tmp_path / "strawberry.toml").write_text(block)
     home = Home(tmp_path)
     read_household(home)
-    found = [read_entries(tmp_path), read_broker(home), read_home_broker(home), read_embeddings(home)]
+    found = [
+        read_entries(tmp_path),
+        read_broker(home),
+        read_home_broker(home),
+        read_embeddings(home),
+        read_protobuf(home),
+    ]
     assert any(found) or "[household]" in block, document
 
 

@@ -87,7 +87,7 @@ async def client_of(home: Home, name: str = "node-red", *, chat: bool = True) ->
 
 @asynccontextmanager
 async def device_of(home: Home, device: Device) -> AsyncIterator[Talk]:
-    async with talking(device.spoke._link, device.id) as talk:
+    async with talking(device.spoke.link, device.id) as talk:
         yield talk
 
 

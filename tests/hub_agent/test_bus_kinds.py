@@ -38,7 +38,7 @@ async def test_a_house_lives_on_every_kind_of_bus(tmp_path: Path, kind: BusKind,
             assert health["broker"] == {"kind": kind, "connected": True, "mqtt": mqtt}
             assert health["home_broker"] is None
             gone = asyncio.Event()
-            device.spoke._link.on_disconnected(gone.set)
+            device.spoke.link.on_disconnected(gone.set)
             assert (await client.post(f"/api/devices/{device.id}/revoke")).status_code == 200
             if kind != "shared":
                 await wait_for(gone)

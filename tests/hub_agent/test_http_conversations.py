@@ -5,6 +5,7 @@ from datetime import datetime
 import httpx
 import pytest
 
+from chat.http import routes
 from contracts.chat import PushedTurns, TurnRecord
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import FeedSkill, LampSkill
@@ -135,3 +136,60 @@ async def test_a_limit_that_makes_no_sense_is_named(home: Home, path: str) -> No
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (422, "invalid")
     assert error["message"].startswith("limit: ")
+
+
+async def test_a_conversation_is_renamed_by_its_person_and_its_device(home: Home) -> None:
+    device = await home.device("Bedroom PC", LampSkill())
+    bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
+    async with home.client() as owner, home.client(device.token) as own, home.client(bob) as stranger:
+        await say(owner, "turn on the lamp", "c1")
+        await say(own, "turn on the lamp", "c1")
+        assert (await owner.patch("/api/conversations/c1", json={"title": " Light\nat home "})).json() == {
+            "id": "c1",
+            "title": "Light at home",
+        }
+        assert (await own.patch("/api/conversations/c1", json={"title": "The lamp"})).status_code == 200
+        assert (await stranger.patch("/api/conversations/c1", json={"title": "x"})).status_code == 404
+        assert (await owner.patch("/api/conversations/c1", json={"title": "x" * 121})).status_code == 422
+        assert (await owner.get("/api/conversations/c1")).json()["title"] == "Light at home"
+        assert (await own.get("/api/conversations")).json()[0]["title"] == "The lamp"
+        await owner.patch("/api/conversations/c1", json={"title": ""})
+        titles = {each["id"]: each["title"] for each in (await owner.get("/api/conversations")).json()}
+        assert sorted(map(str, titles.values())) == ["None", "The lamp"]
+
+
+async def test_all_of_a_conversation_is_exported_however_long_it_is(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_PAGE", 2)
+    await home.device("Bedroom PC", LampSkill())
+    async with home.client() as client:
+        for message in ("turn on the lamp", "turn on lamp", "turn on the lamp", "turn on lamp"):
+            await say(client, message, "c1")
+        shown = (await client.get("/api/conversations/c1")).json()
+        assert (await client.get("/api/conversations/c1/export")).json() == shown
+        answer = await client.get("/api/conversations/c1/export", params={"format": "markdown"})
+        assert answer.headers["content-type"].startswith("text/markdown")
+        assert answer.text.startswith("# turn on the lamp\n\nConversation `c1`, times in UTC.\n\n## ")
+        assert answer.text.count("\n> turn on") == len(shown["exchanges"]) == 4
+        assert answer.text.count("\n- `devices.bedroom_pc.LampSkill.turn_on") == 4
+        assert (await client.get("/api/conversations/c2/export")).status_code == 404
+        wrong = await client.get("/api/conversations/c1/export", params={"format": "pdf"})
+        assert wrong.json()["error"]["message"] == "format: json or markdown, not 'pdf'"
+
+
+async def test_variables_of_programs_end_with_their_conversation(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    model.script = lambda seen: (
+        Says(text=seen.results[-1])
+        if seen.results
+        else calls("python_exec", code=seen.said("user")[-1].splitlines()[-1])
+    )
+    async with thinking.client() as client:
+        await say(client, "secret = 'berry'", "c1")
+        assert "berry" in (await say(client, "print(secret)", "c1")).json()["answer"]
+        assert (await client.delete("/api/conversations/c1")).status_code == 204
+        answer = (await say(client, "print(secret)", "c1")).json()["answer"]
+    assert "NameError" in answer
+    assert "berry" not in answer

@@ -56,7 +56,7 @@ class FakeSpoke:
         self.key = key
         self.epoch = epoch
         self.connection = 1
-        self._link = link
+        self.link = link
         self._seal = Seal(hub_id, key)
         self._seq = itertools.count()
 
@@ -84,7 +84,7 @@ class FakeSpoke:
         return self._seal.seal(topic or self.skill_topic(made.skill), made)
 
     async def send(self, topic: str, payload: bytes, *, retain: bool = True) -> None:
-        await self._link.publish(topic, payload, retain=retain)
+        await self.link.publish(topic, payload, retain=retain)
 
     async def status(self, state: str = "online", **changes) -> bytes:
         payload = self.status_payload(state, **changes)
@@ -101,7 +101,7 @@ class FakeSpoke:
 
     async def heartbeat(self) -> None:
         payload = Heartbeat(seq=1, uptime_s=1.0).model_dump_json().encode()
-        await self._link.publish(topics.HEARTBEAT.build(device=self.device), payload, qos=0, retain=True)
+        await self.link.publish(topics.HEARTBEAT.build(device=self.device), payload, qos=0, retain=True)
 
 
 async def aged(registry: Registry, device: str, enrolment: Path, *, undivided: bool = False) -> Claims:

@@ -167,6 +167,7 @@ class Talker:
         *,
         turn: str = "",
         confirm: bool = False,
+        agent: str = "assistant",
         during: Callable[[str], None] = lambda _: None,
     ) -> Told:
         """Say something and hear the answer to its end.
@@ -179,7 +180,9 @@ class Talker:
         headers |= {"x-strawberry-confirm": "true"} if confirm else {}
         async with (
             self.client() as client,
-            client.stream("POST", CHAT, json=says(message, stream=True), headers=headers) as response,
+            client.stream(
+                "POST", CHAT, json=says(message, stream=True, model=agent), headers=headers
+            ) as response,
         ):
             if response.status_code != 200:
                 await response.aread()

@@ -71,6 +71,22 @@ async def test_hub_and_spoke_give_the_same_errors(home: Home, talker: Talker) ->
         assert here.json() == there.json()
 
 
+async def test_a_conversation_is_renamed_and_exported_at_a_spoke(home: Home, talker: Talker) -> None:
+    await talker.say("one")
+    await talker.say("two")
+    path = f"/api/conversations/{talker.conversation}"
+    async with talker.client() as client:
+        assert (await client.patch(path, json={"title": "Numbers"})).status_code == 200
+        assert (await client.patch("/api/conversations/none", json={"title": "x"})).status_code == 404
+    assert (await at_hub(home, path))["title"] == "Numbers"
+    assert await at_spoke(talker, f"{path}/export") == await at_hub(home, f"{path}/export")
+    last = (await at_spoke(talker, path))["exchanges"][1]["turn"]
+    talker.line.drop()
+    assert [each["question"] for each in (await at_spoke(talker, f"{path}?before={last}"))["exchanges"]] == [
+        "one"
+    ]
+
+
 async def test_a_conversation_is_deleted_at_the_hub_and_here(home: Home, talker: Talker) -> None:
     path = f"/api/conversations/{talker.conversation}"
     await talker.say("one", turn="t1")

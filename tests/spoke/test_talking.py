@@ -55,6 +55,25 @@ async def test_one_conversation_goes_on_without_the_hub_and_with_it_again(
     assert [known.find(word) >= 0 for word in ("one", "two", "three", "four", "five")] == [True] * 5
 
 
+async def test_another_agent_answers_at_the_hub_or_not_at_all(
+    talker: Talker, home: Home, hub_model: ScriptedModel, own_model: ScriptedModel
+) -> None:
+    (home.directory / "agents").mkdir()
+    (home.directory / "agents" / "poet.yml").write_text("prompt: You answer in verse.\n")
+    async with talker.client() as client:
+        listed = (await client.get("/v1/models")).json()["data"]
+    assert [each["id"] for each in listed] == ["assistant", "strawberry", "poet"]
+    assert (await talker.say("good morning", agent="poet")).text == "The hub answers."
+    assert "You answer in verse." in hub_model.requests[-1].said("system")[0]
+    unknown = await talker.say("good morning", agent="cook")
+    assert unknown.last["message"] == "there is no agent 'cook'"
+    assert unknown.last["hint"] == "The agents are: assistant, strawberry, poet."
+    talker.line.drop()
+    alone = await talker.say("write down milk", agent="poet")
+    assert (alone.last["kind"], alone.mode, alone.notices) == ("error", "refused", [])
+    assert own_model.requests == []
+
+
 async def test_a_local_sentence_needs_neither_hub_nor_model(
     talker: Talker, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:

@@ -1,6 +1,7 @@
-"""``strawberry history``: conversations listed, shown and deleted."""
+"""``strawberry history``: conversations listed, shown, renamed, exported and deleted."""
 
 import argparse
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
@@ -16,12 +17,15 @@ _COLUMNS: Final = ("when", "asked", "id")
 
 
 def history(options: argparse.Namespace) -> int:
-    """List the conversations, newest first; or show or delete one."""
-    if options.delete and options.id is None:
-        raise ConfigError("--delete needs the ID of a conversation", hint="'strawberry history' lists them.")
+    """List the conversations, newest first; or show, rename, export or delete one."""
+    change = next((name for name in _CHANGES if getattr(options, name) not in (None, False)), None)
+    if change is not None and options.id is None:
+        raise ConfigError(
+            f"--{change} needs the ID of a conversation", hint="'strawberry history' lists them."
+        )
     client, output = nearest_of(options), Output(options.json)
-    if options.delete:
-        return _delete(client, options)
+    if change is not None:
+        return _CHANGES[change](client, options)
     if options.id is not None:
         kept = exchanges(client, options.id, limit=options.limit)
         if output.as_json:
@@ -33,8 +37,39 @@ def history(options: argparse.Namespace) -> int:
         conversations(client, limit=options.limit),
         _COLUMNS,
         empty="There is no conversation yet. 'strawberry chat' starts one.",
-        shown=lambda each: {**each, "when": moment(each["at"])},
+        shown=lambda each: {
+            "when": moment(each["at"]),
+            "asked": each.get("title") or each["asked"],
+            "id": each["id"],
+        },
     )
+    return 0
+
+
+def _rename(client: HubClient, options: argparse.Namespace) -> int:
+    renamed = client.request("PATCH", _path(options.id), {"title": options.rename})
+    title = renamed["title"]
+    said = f"The conversation is called {title!r}." if title else "The conversation has no title."
+    Output(options.json).result(renamed, text=said)
+    return 0
+
+
+def _export(client: HubClient, options: argparse.Namespace) -> int:
+    kind = "json" if options.export.lower().endswith(".json") else "markdown"
+    content = client.download(f"{_path(options.id)}/export?format={kind}")
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if options.yes else os.O_EXCL)
+    try:
+        # What people said at home is for their own eyes.
+        with os.fdopen(os.open(options.export, flags, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigError(
+            f"{options.export} exists already", hint="Name another file, or add --yes to replace it."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{options.export} cannot be written: {error.strerror or error}") from None
+    written = {"id": options.id, "file": options.export}
+    Output(options.json).result(written, text=f"Written to {options.export}.")
     return 0
 
 
@@ -48,6 +83,10 @@ def _delete(client: HubClient, options: argparse.Namespace) -> int:
     client.request("DELETE", _path(options.id))
     Output(options.json).result({"id": options.id, "deleted": True}, text="The conversation is deleted.")
     return 0
+
+
+_CHANGES: Final = {"delete": _delete, "rename": _rename, "export": _export}
+"""By the names of their options."""
 
 
 def conversations(client: HubClient, *, limit: int | None = None) -> list[dict[str, Any]]:

@@ -76,6 +76,16 @@ class HubClient:
         except ValueError:
             raise StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB) from None
 
+    def download(self, path: str) -> bytes:
+        """Return what is at a path, as it is.
+
+        Raises:
+            StrawberryError: As ``request``.
+        """
+        connection, response = self._send("GET", path, None)
+        with closing(connection):
+            return self._receive(response)
+
     def stream(self, path: str, body: Any, headers: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Post, and yield each JSON event of the answer's server-sent stream.
 

@@ -27,15 +27,23 @@ def add(commands: Commands, parents: Parents) -> None:
     history = commands.add_parser(
         "history",
         parents=[client],
-        help="list, show or delete conversations",
-        description="Lists the conversations, newest first; with an ID, shows or deletes that one.",
+        help="list, show, rename, export or delete conversations",
+        description="Lists the conversations, newest first; with an ID, shows that one, or does with it what "
+        "the options say.",
     )
     history.add_argument("id", nargs="?", metavar="ID", help="the conversation")
     history.add_argument(
         "--limit", type=positive, metavar="N", help="how many of the latest; default 20, within one 100"
     )
-    history.add_argument("--delete", action="store_true", help="delete the conversation ID for good")
-    history.add_argument("--yes", action="store_true", help="delete without asking")
+    change = history.add_mutually_exclusive_group()
+    change.add_argument(
+        "--rename", metavar="TITLE", help="give the conversation ID a title; '' takes it away"
+    )
+    change.add_argument(
+        "--export", metavar="FILE", help="write all of the conversation ID to a file: .json, else Markdown"
+    )
+    change.add_argument("--delete", action="store_true", help="delete the conversation ID for good")
+    history.add_argument("--yes", action="store_true", help="delete, or replace the file, without asking")
     history.set_defaults(run="deploy.cli.chat.history:history")
 
     call = commands.add_parser(

@@ -145,7 +145,7 @@ class WatcherModel:
 
     def __init__(self, gateway: Gateway, *, only: str | None = None) -> None:
         self._gateway = gateway
-        self._only = only
+        self._only = () if only is None else (only,)
 
     async def propose(self, instruction: str, seen: Mapping[str, Seen]) -> Proposal:
         """Ask once for a predicate.
@@ -200,7 +200,7 @@ class WatcherModel:
     async def _ask(
         self, system: str, parts: Sequence[Text | Prompt], tool: ToolSpec
     ) -> tuple[dict[str, Json], int]:
-        request = ModelRequest(system, (UserMessage(render(*parts)),), (tool,), only=self._only)
+        request = ModelRequest(system, (UserMessage(render(*parts)),), (tool,), models=self._only)
         texts, calls, tokens = list[str](), list[ToolCall](), 0
         async with aclosing(self._gateway.stream(request)) as events:
             async for event in events:

@@ -79,6 +79,55 @@ STATEMENTS = (
         missed VARCHAR NOT NULL
     )
     """,
+    # Conversations: their titles, and summaries of long ones.
+    """
+    CREATE TABLE conversation (
+        user VARCHAR NOT NULL,
+        conversation VARCHAR NOT NULL,
+        title VARCHAR,
+        PRIMARY KEY (user, conversation)
+    )
+    """,
+    """
+    CREATE TABLE conversation_summary (
+        user VARCHAR NOT NULL,
+        conversation VARCHAR NOT NULL,
+        reader VARCHAR NOT NULL,
+        text VARCHAR NOT NULL,
+        turn VARCHAR NOT NULL,
+        at VARCHAR(24) NOT NULL,
+        exchanges INTEGER NOT NULL,
+        untrusted BOOLEAN NOT NULL,
+        skilled BOOLEAN NOT NULL,
+        PRIMARY KEY (user, conversation, reader)
+    )
+    """,
+    # The words of all turns. It holds no text of its own, only numbers of rows of "turn": a VACUUM changes
+    # those, and must be followed by INSERT INTO turn_words(turn_words) VALUES ('rebuild').
+    """
+    CREATE VIRTUAL TABLE turn_words USING fts5(
+        question, answer, content = 'turn', tokenize = 'porter unicode61 remove_diacritics 2'
+    )
+    """,
+    "INSERT INTO turn_words(turn_words) VALUES ('rebuild')",
+    """
+    CREATE TRIGGER turn_words_of_new AFTER INSERT ON turn BEGIN
+        INSERT INTO turn_words(rowid, question, answer) VALUES (new.rowid, new.question, new.answer);
+    END
+    """,
+    """
+    CREATE TRIGGER turn_words_of_changed AFTER UPDATE OF question, answer ON turn BEGIN
+        INSERT INTO turn_words(turn_words, rowid, question, answer)
+            VALUES ('delete', old.rowid, old.question, old.answer);
+        INSERT INTO turn_words(rowid, question, answer) VALUES (new.rowid, new.question, new.answer);
+    END
+    """,
+    """
+    CREATE TRIGGER turn_words_of_gone AFTER DELETE ON turn BEGIN
+        INSERT INTO turn_words(turn_words, rowid, question, answer)
+            VALUES ('delete', old.rowid, old.question, old.answer);
+    END
+    """,
 )
 
 

@@ -1,0 +1,1 @@
+"""Agents beside the assistant: each with its own instructions, models, tools, files and rights."""

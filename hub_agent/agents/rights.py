@@ -1,0 +1,91 @@
+"""What an agent sees of the skills and what it may call; decided here, never by its model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from agent_core.search.catalogue import FoundMethod, SearchPage, Target
+from agent_core.search.directory import HUB_KEY
+from agent_core.search.finder import DirectoryCatalogue, SkillFinder
+from agent_core.sentences.index import SentenceCall, SentenceChoice
+from contracts.errors import CallError, ErrorCode
+from contracts.wire import Json
+from hub_agent.agents.profile import matches
+from hub_agent.calls.device_manager import ActingCaller
+
+_SEARCHED_BYTES: Final = 256 * 1024
+"""Of results, before those are left out that the agent may not call."""
+
+
+class AllowedCatalogue(DirectoryCatalogue):
+    """The skills that an agent may call, as they are seen from a device.
+
+    Args:
+        allow: See ``hub_agent.agents.profiles.Agent``.
+    """
+
+    def __init__(self, finder: SkillFinder, current: str | None, *, allow: tuple[str, ...] | None) -> None:
+        super().__init__(finder, current)
+        self._allow = allow
+
+    async def search(self, query: str) -> SearchPage:
+        """See ``agent_core.search.catalogue.Catalogue``."""
+        if self._allow is None:
+            return await super().search(query)
+        page = await self.finder.find(query, current=self.current, max_bytes=_SEARCHED_BYTES)
+        found = tuple(allowed for each in page.results if (allowed := self._allowed(each)) is not None)
+        return SearchPage(found, len(found))
+
+    async def resolve(self, path: str) -> Target:
+        """See ``agent_core.search.catalogue.Catalogue``."""
+        target = await super().resolve(path)
+        if not matches(self._allow, target.path):
+            raise _refusal(target)
+        return target
+
+    def _allowed(self, found: FoundMethod) -> FoundMethod | None:
+        """Return a result with the devices on which the agent may call it; None where there is none."""
+        _, first, *method = found.path.split(".")
+        if first == HUB_KEY:
+            return found if matches(self._allow, found.path) else None
+        paths = {key: ".".join(("devices", key, *method)) for key in found.devices}
+        devices = tuple(key for key, path in paths.items() if matches(self._allow, path))
+        if not devices:
+            return None
+        return replace(found, path=paths[devices[0]], devices=devices, more_devices=0)
+
+
+@dataclass(frozen=True)
+class AllowedCaller(ActingCaller):
+    """A ``SkillCaller`` that calls what an agent may call, and nothing else."""
+
+    allow: tuple[str, ...] | None = None
+
+    async def call(self, target: Target, arguments: Mapping[str, Json], **how: Any) -> Json:
+        """See ``agent_core.tools.skill_calls.SkillCaller``."""
+        if not matches(self.allow, target.path):
+            self.note_refused(target, arguments)
+            raise _refusal(target)
+        return await super().call(target, arguments, **how)
+
+
+def allowed_sentence(
+    matched: SentenceCall | SentenceChoice | None, allow: tuple[str, ...] | None
+) -> SentenceCall | SentenceChoice | None:
+    """Return what is left of the meanings of an utterance if those go that an agent may not call."""
+    match matched:
+        case SentenceCall():
+            return matched if matches(allow, matched.target.path) else None
+        case SentenceChoice():
+            calls = tuple(call for call in matched.calls if matches(allow, call.target.path))
+            return SentenceChoice(calls) if len(calls) > 1 else next(iter(calls), None)
+    return None
+
+
+def _refusal(target: Target) -> CallError:
+    return CallError(
+        ErrorCode.REFUSED,
+        f"this agent may not call {target.path}",
+        hint="Its profile lists what it may call under skills: allow.",
+        device=target.device,
+    )

@@ -1,0 +1,153 @@
+"""Topics over HTTP: ``/api/bus/latest``, ``/api/bus/history``, and the body of ``/api/bus/publish``."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from chat.http.requests import answer, read_query
+from chat.http.streams import Connections, EventStream, event
+from contracts.errors import TooManyRequests
+from contracts.rates import Slots
+from contracts.wire import Json
+from hub_agent.live.times import parse_since
+from hub_agent.live.topics.samples import Gap, LinkName, Sample
+from hub_agent.live.topics.values import BusValues, described, described_gap, visible_to
+from hub_registry.access.bearer import Bearer, Gate
+
+_HEARTBEAT_S: Final = 15.0
+"""Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
+_WAITING: Final = 1_000
+"""Messages that wait for a client of a stream that reads too slowly; what is more is counted and dropped."""
+
+_STREAMS: Final = 8
+"""Streams of one token at once; a person has a few windows open."""
+
+Topic = Annotated[str, Field(min_length=1, max_length=65_535)]
+
+
+class _Latest(BaseModel):
+    """Query parameters of ``/api/bus/latest``.
+
+    Attributes:
+        topic: A topic or a topic filter.
+        follow: Whether each further message follows, as a stream of server-sent events.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic: Topic
+    link: LinkName = "bus"
+    follow: bool = False
+
+
+class _History(BaseModel):
+    """Query parameters of ``/api/bus/history``.
+
+    Attributes:
+        since: A duration before now, or a time.
+        limit: The newest so many.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic: Topic
+    link: LinkName = "bus"
+    since: Annotated[str, Field(max_length=40)] = "1h"
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+
+
+class PublishBody(BaseModel):
+    """A message to publish; see `BusSkill.publish`.
+
+    Attributes:
+        confirmation: As for ``/api/skills/call``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic: Topic
+    payload: Json
+    link: LinkName
+    retain: bool = False
+    qos: Literal[0, 1] = 0
+    confirmation: Annotated[str | None, Field(max_length=64)] = None
+
+
+def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
+    """Make the routes that read."""
+    may_read, streams = gate.require("chat"), Slots(each=_STREAMS)
+
+    async def latest(request: Request) -> Response:
+        bearer, query = await may_read(request), read_query(request, _Latest)
+        samples = await values.latest(bearer.user, query.topic, query.link)
+        if query.follow:
+            if not streams.take(bearer.claims.jti):
+                raise TooManyRequests(
+                    f"this token has {_STREAMS} streams open", hint="Close one, or use another token."
+                )
+            chunks = _following(values, bearer, query, streams)
+            return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+        return answer(_shown(values, samples, query.link, since=None))
+
+    async def history(request: Request) -> Response:
+        bearer, query = await may_read(request), read_query(request, _History)
+        since = parse_since(query.since)
+        samples = await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
+        return answer(_shown(values, samples, query.link, since=since))
+
+    return [Route("/api/bus/latest", latest), Route("/api/bus/history", history)]
+
+
+def _shown(
+    values: BusValues, samples: list[Sample], link: LinkName, *, since: float | None
+) -> dict[str, Json]:
+    gaps = values.gaps(link, since=since)
+    if since is None:
+        # Of the latest values only counts whether they may be out of date.
+        gaps = [gap for gap in gaps if gap["until"] is None]
+    return {"samples": [described(each) for each in samples], "gaps": gaps}
+
+
+async def _following(
+    values: BusValues, bearer: Bearer, query: _Latest, streams: Slots
+) -> AsyncGenerator[bytes, None]:
+    waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(_WAITING)
+    lost = 0
+
+    def put(item: Sample | Gap) -> None:
+        nonlocal lost
+        try:
+            waiting.put_nowait(item)
+        except asyncio.QueueFull:
+            lost += 1
+
+    with ExitStack() as stack:
+        stack.callback(streams.give_back, bearer.claims.jti)
+        sees = visible_to(bearer.user, query.link)
+        stack.enter_context(values.feed.follow(query.topic, put, link=query.link, sees=sees))
+        stack.callback(values.feed.on_gap(lambda gap: put(gap) if gap.link == query.link else None))
+        known = await values.latest(bearer.user, query.topic, query.link)
+        for sample in known:
+            yield event(described(sample))
+        while time.time() < bearer.claims.exp:
+            if lost and waiting.empty():
+                # The client gets them in the order in which they would have come.
+                count, lost = lost, 0
+                yield event({"lost": count})
+            try:
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    item = await waiting.get()
+            except TimeoutError:
+                yield b":\n\n"
+                continue
+            if isinstance(item, Gap):
+                yield event({"gap": described_gap(item)})
+            elif not any(item is each for each in known):
+                yield event(described(item))

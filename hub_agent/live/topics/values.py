@@ -1,0 +1,214 @@
+"""Values of topics as one person may read and publish them.
+
+On the bus a person reads what `contracts.access` shows to a reader: presence, skills, states and events of
+devices, watchers and captures, and the events of this person. Nobody, not even an admin, reads calls, results
+or conversations. All topics of the bus belong to the hub or to a device, so a person publishes only on
+``users/{user}/events/{kind}``, with kinds that the hub does not use itself.
+
+The home broker is not ours, and has one login for the whole home: people read all that this login reads, and
+what is published there outside of ``[home_broker] publish`` needs a person's confirmation.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from agent_core.search.directory import Found
+from agent_core.search.targets import on_device
+from contracts import topics
+from contracts.access import Principal, allowed, covers, overlaps, rights
+from contracts.errors import CallError, Forbidden, InvalidTopic
+from contracts.presence import UserEvent
+from contracts.wire import Json, rfc3339
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.live.events.events import KINDS
+from hub_agent.live.topics.feed import Feed
+from hub_agent.live.topics.samples import Gap, LinkName, Sample
+from hub_agent.own_skills import Asking
+from hub_registry.access.accounts import User
+from hub_registry.devices.directory import Directory, Entry
+
+_MOST_ASKED: Final = 50
+"""Devices that one query asks."""
+
+
+def visible_to(user: User, link: LinkName) -> Callable[[str], bool]:
+    """Return the function that says whether a person may see a topic."""
+    if link == "home":
+        return _is_public
+    return partial(allowed, rights(Principal("user", user.id, owner=user.id)), "receive")
+
+
+def check_visible(user: User, filter_: str, link: LinkName) -> None:
+    """Check that a person may see something of what a filter matches.
+
+    Raises:
+        InvalidTopic: If that is not a topic filter.
+        Forbidden: If all of it is hidden from this person.
+    """
+    topics.check_filter(filter_)
+    if link == "home":
+        return
+    given = rights(Principal("user", user.id, owner=user.id))
+    if not any(right.action == "receive" and overlaps(right.filter, filter_) for right in given):
+        raise Forbidden(
+            f"nothing on {filter_} is shown to {user.display_name}",
+            hint="On the bus people see devices/+/status, skills, state and events, hub/+/status, "
+            "hub/watchers, hub/captures and their own users/ events.",
+        )
+
+
+class BusValues:
+    """Reads and publishes on behalf of people.
+
+    Args:
+        patterns: Topic filters of the home broker on which may be published without a confirmation.
+        directory: The devices that queries ask.
+        manager: Calls them.
+    """
+
+    def __init__(
+        self, feed: Feed, *, patterns: Sequence[str], directory: Directory, manager: DeviceManager
+    ) -> None:
+        self.feed = feed
+        self._patterns = tuple(patterns)
+        self._directory = directory
+        self._manager = manager
+
+    async def latest(self, user: User, filter_: str, link: LinkName) -> list[Sample]:
+        """Return the last sample of each topic that a filter matches.
+
+        Raises:
+            InvalidTopic: If that is not a topic filter.
+            Forbidden: If this person may see nothing of it.
+            NotFound: If there is no home broker.
+        """
+        check_visible(user, filter_, link)
+        sees = visible_to(user, link)
+        return [sample for sample in await self.feed.fetch(filter_, link) if sees(sample.topic)]
+
+    async def history(
+        self, user: User, topic: str, link: LinkName, *, since: float | None, limit: int
+    ) -> list[Sample]:
+        """Return the newest samples of a topic, oldest first; they are kept from the first question on.
+
+        Raises:
+            InvalidTopic: If that is not a topic.
+            Forbidden: If this person may not see it.
+            NotFound: If there is no home broker.
+        """
+        topics.check_topic(topic)
+        await self.latest(user, topic, link)
+        return list(self.feed.history(topic, link, since=since)[-limit:])
+
+    async def query(self, asking: Asking, filter_: str, link: LinkName) -> list[dict[str, Json]]:
+        """Return the last value of each topic that a filter matches, or what devices answer.
+
+        MQTT has no queries: a state is what a device last published, and is retained. A device that answers
+        does so by a method. So a filter of call topics, ``devices/+/calls/Skill/method``, calls this method
+        of each connected device that it matches, if it is read-only and needs no arguments.
+        """
+        place = topics.CALL.place(filter_) if link == "bus" else None
+        if place is None:
+            return [described(sample) for sample in await self.latest(asking.user, filter_, link)]
+        topics.check_filter(filter_)
+        found = [
+            Found(entry, skill, method)
+            for entry in self._directory.entries()
+            for skill in entry.skills.values()
+            for method in skill.methods.values()
+            if entry.connected
+            and covers(filter_, topics.CALL.build(device=entry.id, skill=skill.name, method=method.name))
+            and method.flags.read_only
+            and not method.parameters.get("required")
+        ]
+        return await asyncio.gather(*(self._ask(asking, each) for each in found[:_MOST_ASKED]))
+
+    async def _ask(self, asking: Asking, found: Found[Entry]) -> dict[str, Json]:
+        target = on_device(found)
+        answer: dict[str, Json] = {"path": target.path}
+        try:
+            value = await self._manager.call(
+                asking.actor, target, {}, confirmed=False, origin=asking.origin, untrusted=asking.untrusted
+            )
+        except CallError as error:
+            return {**answer, "error": error.message}
+        return {**answer, "value": value}
+
+    async def publish(
+        self,
+        asking: Asking,
+        topic: str,
+        payload: Json,
+        *,
+        link: LinkName,
+        retain: bool,
+        qos: int,
+    ) -> None:
+        """Publish a message.
+
+        Raises:
+            InvalidTopic: If that is not a topic to publish on.
+            Forbidden: If nobody may publish on it.
+            CallError: ``needs_confirmation``.
+            Disconnected: While there is no connection.
+            NotFound: If there is no home broker.
+        """
+        topics.check_topic(topic)
+        if link == "bus":
+            await self._publish_event(asking.user, topic, payload, retain=retain)
+            return
+        if topic.startswith("$") or covers(topics.HOME_AVAILABILITY, topic):
+            raise Forbidden(
+                f"{topic} cannot be published on", hint="It belongs to the broker, or to Strawberry itself."
+            )
+        if not any(covers(pattern, topic) for pattern in self._patterns):
+            asking.need_confirmation(f"{topic} is not among the topics of [home_broker] publish")
+        elif asking.untrusted:
+            asking.need_confirmation(f"{topic} would be published on after text of strangers was read")
+        await self.feed.publish(topic, payload, link=link, retain=retain, qos=qos)
+
+    async def _publish_event(self, user: User, topic: str, payload: Json, *, retain: bool) -> None:
+        place = topics.USER_EVENT.match(topic)
+        if place is None or place["user"] != user.id or place["kind"] in KINDS:
+            raise Forbidden(
+                f"{topic} cannot be published on: the topics of the bus belong to the hub and to devices",
+                hint="Call a skill to act on a device. Your own programs can follow "
+                f"users/{user.id}/events/<name>, with a name of your own.",
+            )
+        if retain:
+            raise InvalidTopic("events are not retained", hint="Publish it without retain.")
+        event = UserEvent(at=datetime.now(UTC), subject=place["kind"], data=payload)
+        await self.feed.publish(topic, event.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
+
+    def gaps(self, link: LinkName, *, since: float | None) -> list[dict[str, Json]]:
+        """Return the times in which nothing was heard, as people and models are shown them."""
+        return [described_gap(gap) for gap in self.feed.gaps(link, since=since)]
+
+
+def described(sample: Sample) -> dict[str, Json]:
+    """Return a sample as people and models are shown it."""
+    return {
+        "topic": sample.topic,
+        "link": sample.link,
+        "at": moment(sample.at),
+        "retained": sample.retained,
+        "value": sample.value,
+    }
+
+
+def described_gap(gap: Gap) -> dict[str, Json]:
+    """Return a gap as people and models are shown it."""
+    return {"since": moment(gap.since), "until": None if gap.until is None else moment(gap.until)}
+
+
+def moment(at: float) -> str:
+    """Return Unix seconds as RFC 3339."""
+    return rfc3339(datetime.fromtimestamp(at, UTC))
+
+
+def _is_public(topic: str) -> bool:
+    """Return whether a topic of the home broker is not the broker's own."""
+    return not topic.startswith("$")

@@ -1,0 +1,198 @@
+"""Agents as people and programs meet them, over HTTP."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.hub_agent.home import Home, events_of, open_home, says, text_of
+from tests.hub_agent.skills import LampSkill, LockSkill
+from tests.hub_agent.test_http_chat import URL, stream
+from tests.model_server import Fails, Says, ScriptedModel, calls
+
+LIGHTS = """\
+description: Looks after the lamps
+prompt: You look after the lamps, and nothing else.
+skills:
+  allow: [devices.*.LampSkill.*]
+"""
+
+
+def write(home: Home, name: str, text: str) -> Path:
+    """Write the profile of an agent."""
+    file = home.directory / "agents" / f"{name}.yml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+async def ask(home: Home, agent: str, text: str, **headers: str) -> httpx.Response:
+    async with home.client() as client:
+        return await client.post(URL, json={**says(text), "model": agent}, headers=headers)
+
+
+async def test_an_agent_is_a_model_with_instructions_of_its_own(thinking: Home, model: ScriptedModel) -> None:
+    write(thinking, "poet", "prompt: You answer in verse.\n")
+    model.script = [Says(text="Roses are red.")]
+    async with thinking.client() as client:
+        listed = (await client.get("/v1/models")).json()["data"]
+        assert [each["id"] for each in listed] == ["assistant", "strawberry", "poet"]
+        answer = await client.post(
+            URL, json={**says("hello"), "model": "poet"}, headers={"x-strawberry-conversation": "c"}
+        )
+        assert answer.json()["choices"][0]["message"]["content"] == "Roses are red."
+        (exchange,) = (await client.get("/api/conversations/c")).json()["exchanges"]
+    assert exchange["agent"] == "poet"
+    (system,) = model.requests[0].said("system")
+    assert "You answer in verse." in system
+    assert "You are Strawberry" not in system
+    assert "What you may trust" in system
+    assert "python_exec" not in system
+    assert model.requests[0].tools == []
+
+
+async def test_an_unknown_agent_is_refused_with_those_that_there_are(home: Home) -> None:
+    write(home, "poet", "prompt: You answer in verse.\n")
+    answer = await ask(home, "cook", "hello")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == "there is no agent 'cook'"
+    assert answer.json()["error"]["hint"] == "The agents are: assistant, strawberry, poet."
+    for name in ("../hub/key", "poet.yml", "", "a\nb"):
+        assert (await ask(home, name, "hello")).status_code == 404
+
+
+async def test_a_changed_profile_counts_at_once_and_a_broken_one_leaves_the_last_in_force(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    file = write(thinking, "poet", "prompt: You answer in verse.\nmodle: house\n")
+    answer = await ask(thinking, "poet", "hello")
+    assert answer.status_code == 404
+    assert f"{file}:2: unknown setting 'modle'" in answer.json()["error"]["message"]
+    for text, system in (
+        ("prompt: You answer in verse.\n", "You answer in verse."),
+        ("prompt: You answer in prose.\n", "You answer in prose."),
+        ("prompt: [\n", "You answer in prose."),
+    ):
+        write(thinking, "poet", text)
+        model.script = [*model.script, Says(text="Well.")]
+        assert (await ask(thinking, "poet", "hello")).status_code == 200
+        assert system in model.requests[-1].said("system")[0]
+    file.unlink()
+    assert (await ask(thinking, "poet", "hello")).status_code == 404
+
+
+async def test_an_agent_calls_what_its_profile_allows_and_nothing_else(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    lamp, lock = LampSkill(), LockSkill()
+    await thinking.device("Bedroom PC", lamp, lock)
+    write(thinking, "lights", LIGHTS)
+    model.script = [
+        calls("search_skills", query=""),
+        calls("python_exec", code="devices.bedroom_pc.LampSkill.turn_on(30)"),
+        calls("python_exec", code="devices.bedroom_pc.LockSkill.unlock()"),
+        Says(text="Done."),
+    ]
+    async with thinking.client() as client:
+        _, seen = await stream(
+            client, {**says("do it"), "model": "lights"}, **{"x-strawberry-confirm": "true"}
+        )
+    assert text_of(seen) == "Done."
+    found, _, refused = model.requests[-1].results
+    assert "LampSkill" in found
+    assert "LockSkill" not in found
+    assert "this agent may not call devices.bedroom_pc.LockSkill.unlock" in refused
+    assert (lamp.level, lock.opened) == (30, [])
+    # It was not even asked for.
+    assert "confirmation" not in [event["kind"] for event in events_of(seen)]
+
+
+async def test_an_agent_that_may_only_read_modifies_nothing(thinking: Home, model: ScriptedModel) -> None:
+    lamp = LampSkill()
+    await thinking.device("Bedroom PC", lamp)
+    write(thinking, "lights", LIGHTS + "  read_only: true\n")
+    model.script = [
+        calls("python_exec", code="devices.bedroom_pc.LampSkill.turn_on(30)"),
+        calls("python_exec", code="devices.bedroom_pc.LampSkill.status()"),
+        Says(text="Done."),
+    ]
+    assert (await ask(thinking, "lights", "do it")).status_code == 200
+    turned, status = model.requests[-1].results
+    assert "read-only access" in turned
+    assert "0" in status
+    assert lamp.level == 0
+
+
+async def test_sentences_act_where_the_profile_says_so_and_only_on_what_it_allows(home: Home) -> None:
+    lamp, lock = LampSkill(), LockSkill()
+    await home.device("Bedroom PC", lamp, lock)
+    write(home, "lights", LIGHTS)
+    # There is no model, and no sentence acts.
+    assert (await ask(home, "lights", "turn on the lamp")).status_code == 503
+    write(home, "lights", LIGHTS + "sentences: on\n")
+    answer = await ask(home, "lights", "turn on the lamp")
+    assert answer.json()["x_strawberry"]["mode"] == "sentence"
+    assert lamp.level == 100
+    assert (await ask(home, "lights", "unlock the door")).status_code == 503
+    assert lock.opened == []
+
+
+async def test_agents_of_one_conversation_share_neither_words_nor_variables(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    write(thinking, "lights", LIGHTS)
+    model.script = [
+        calls("python_exec", code="secret = 4711"),
+        Says(text="Noted: 4711."),
+        calls("python_exec", code="secret"),
+        Says(text="Nothing."),
+        Says(text="Still 4711."),
+    ]
+    conversation = {"x-strawberry-conversation": "shared"}
+    await ask(thinking, "assistant", "keep it", **conversation)
+    await ask(thinking, "lights", "what is it?", **conversation)
+    assert "4711" not in str(model.requests[2].messages)
+    assert "NameError" in model.requests[3].results[0]
+    await ask(thinking, "strawberry", "and now?", **conversation)
+    assert "Noted: 4711." in str(model.requests[4].messages)
+    assert "what is it?" not in str(model.requests[4].messages)
+
+
+async def test_a_model_of_its_own_answers_and_a_missing_key_names_the_line_to_add(
+    thinking: Home, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FINANCE_API_KEY", raising=False)
+    with ScriptedModel(
+        [Says(text="Rich."), Fails(status=500), Says(text="Still rich.")], api_key="k-123"
+    ) as own:
+        write(
+            thinking,
+            "finance",
+            "prompt: You count.\nmodel:\n  provider: openai\n  model: scripted\n"
+            f"  base_url: {own.base_url}\n  api_key_env: FINANCE_API_KEY\n",
+        )
+        answer = await ask(thinking, "finance", "how much?")
+        assert answer.status_code == 503
+        assert answer.json()["error"]["message"] == (
+            "the agent finance has no model: finance: FINANCE_API_KEY is not set"
+        )
+        env = thinking.directory / ".env"
+        assert answer.json()["error"]["hint"] == f"Add the line FINANCE_API_KEY=… to {env}."
+        env.write_text("FINANCE_API_KEY=k-123\n")
+        answer = await ask(thinking, "finance", "how much?")
+        assert answer.json()["choices"][0]["message"]["content"] == "Rich."
+        assert answer.json()["x_strawberry"]["model"] == "finance"
+        # A failure that may pass is tried again.
+        answer = await ask(thinking, "finance", "how much?")
+        assert answer.json()["choices"][0]["message"]["content"] == "Still rich."
+    assert model.requests == []
+
+
+async def test_a_named_model_is_asked_alone(tmp_path: Path) -> None:
+    with ScriptedModel([Says(text="Here.")]) as server:
+        async with open_home(tmp_path / "home", model_url=server.base_url) as home:
+            write(home, "poet", "prompt: You rhyme.\nmodel: house\n")
+            assert (await ask(home, "poet", "hello")).status_code == 200
+            write(home, "poet", "prompt: You rhyme.\nmodel: [horse]\n")
+            answer = await ask(home, "poet", "hello")
+            assert "horse: there is no such model" in answer.json()["error"]["message"]
