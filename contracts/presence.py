@@ -122,13 +122,24 @@ class WatcherState(Wire):
 
 
 class CaptureState(Wire):
-    """Hub → all: what a capture is recording."""
+    """Hub → all: what a capture is recording.
+
+    Attributes:
+        state: ``full``: there is no room; it goes on by itself when there is.
+        gaps: Times and messages that it does not have, and has written down.
+        bytes: What its files take.
+        problem: Why it is ``full`` or ``failed``.
+    """
 
     kind: Literal["capture"] = "capture"
     name: str
-    state: Literal["active", "stopped", "failed"]
+    state: Literal["active", "stopped", "full", "failed"]
     at: Timestamp
-    messages: int = 0
+    messages: Counter = 0
+    gaps: Counter = 0
+    files: Counter = 0
+    bytes: Counter = 0
+    problem: str = ""
 
 
 class Revocation(Part):

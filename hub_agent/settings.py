@@ -204,23 +204,23 @@ class SandboxSettings(_Settings):
 
 
 class CaptureSettings(_Settings):
-    """Where captures may write, and how much they may keep.
+    """``[captures]``: where captures may write, and how much they may keep.
 
     Attributes:
-        folders: Allowed folders; paths count from the first.
-        total_bytes: Of all captures together; the oldest files go first.
-        folder_bytes: Of one folder; None for no other limit than that of all.
+        folders: Allowed folders, seen from the data directory; paths count from the first.
+        total_mb: Of all captures together; the oldest files go first.
+        folder_mb: Of one folder; None for no other limit than that of all.
         folder_files: Likewise.
         keep_days: Older files are removed; None to keep them.
-        free_bytes: What stays free on the disk, for the rest of the home.
+        free_mb: What stays free on the disk, for the rest of the home.
     """
 
-    folders: Annotated[tuple[Path, ...], Field(min_length=1)]
-    total_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
-    folder_bytes: Annotated[int, Field(gt=0)] | None = None
+    folders: Annotated[tuple[Path, ...], Field(min_length=1)] = (Path("captures"),)
+    total_mb: Annotated[float, Field(gt=0)] = 10 * 1024
+    folder_mb: Annotated[float, Field(gt=0)] | None = None
     folder_files: Annotated[int, Field(gt=0)] = 10_000
     keep_days: Annotated[float, Field(gt=0)] | None = None
-    free_bytes: Annotated[int, Field(ge=0)] = 256 * 1024**2
+    free_mb: Annotated[float, Field(ge=0)] = 256
 
 
 class HubSettings(_Settings):
@@ -251,6 +251,7 @@ class HubSettings(_Settings):
     turns: TurnSettings = TurnSettings()
     quotas: QuotaSettings = QuotaSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    captures: CaptureSettings = CaptureSettings()
     household: Household = Household()
     watchers: WatcherSettings = WatcherSettings()
 

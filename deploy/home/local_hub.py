@@ -13,6 +13,7 @@ from deploy.home.running import Reporter, forever
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
+    read_captures,
     read_embeddings,
     read_gateway,
     read_household,
@@ -24,6 +25,7 @@ from deploy.settings.settings import (
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import (
     BusSettings,
+    CaptureSettings,
     HttpSettings,
     HubSettings,
     LanSettings,
@@ -72,6 +74,7 @@ async def enter_hub(
         gateway=read_gateway(home),
         turns=TurnSettings(limits=read_limits(home)),
         household=read_household(home),
+        captures=read_captures(home) or CaptureSettings(),
         watchers=read_watchers(home) or WatcherSettings(),
     )
     await prepare_sandbox(home, report=report, without="sentences and 'strawberry call' work without it")

@@ -27,7 +27,7 @@ from contracts.validation import did_you_mean, explain
 from deploy.home.directory import Home
 
 if TYPE_CHECKING:
-    from hub_agent.settings import WatcherSettings
+    from hub_agent.settings import CaptureSettings, WatcherSettings
 
 _Table = TypeVar("_Table", bound=BaseModel)
 
@@ -151,6 +151,7 @@ _TABLES: Final = (
     "broker",
     "home_broker",
     "protobuf",
+    "captures",
     "watchers",
 )
 
@@ -235,6 +236,19 @@ def read_protobuf(home: Home) -> ProtobufTable | None:
     return _read(home, "protobuf", ProtobufTable)
 
 
+def read_captures(home: Home) -> "CaptureSettings | None":
+    """Read ``[captures]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if "captures" not in _known_tables(home):
+        return None
+    from hub_agent.settings import CaptureSettings  # what a command that only asks a hub does not load
+
+    return _read(home, "captures", CaptureSettings)
+
+
 def read_watchers(home: Home) -> "WatcherSettings | None":
     """Read ``[watchers]``; None where there is no such table.
 
@@ -248,7 +262,14 @@ def read_watchers(home: Home) -> "WatcherSettings | None":
     return _read(home, "watchers", WatcherSettings)
 
 
-_OF_A_HUB: Final = (read_embeddings, read_broker, read_home_broker, read_protobuf, read_watchers)
+_OF_A_HUB: Final = (
+    read_embeddings,
+    read_broker,
+    read_home_broker,
+    read_protobuf,
+    read_captures,
+    read_watchers,
+)
 
 
 def check_settings(home: Home, *, hub: bool = True) -> None:

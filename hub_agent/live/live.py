@@ -14,6 +14,8 @@ from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.chat.record import ConversationRecord
+from hub_agent.live.captures import Captures, CaptureSkill, open_captures
+from hub_agent.live.captures.http import capture_routes
 from hub_agent.live.events import Events
 from hub_agent.live.events.http import event_routes
 from hub_agent.live.events.presence import presence_events
@@ -46,6 +48,7 @@ class Live:
     feed: Feed
     values: BusValues
     events: Events
+    captures: Captures
     watchers: Watchers
     timers: Timers
     household: Household
@@ -56,6 +59,7 @@ class Live:
         """Make the hub's own skills."""
         return [
             BusSkill(self.values),
+            CaptureSkill(self.captures),
             WatcherSkill(self.watchers, self.timers, household=self.household),
             WorldSkill(self.world),
             MemorySkill(self.memory),
@@ -81,6 +85,7 @@ class Live:
         return [
             *event_routes(self.events, gate, connections=connections),
             *topic_routes(self.values, gate, connections=connections),
+            *capture_routes(self.captures, gate),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *world_routes(self.world, gate),
             *memory_routes(self.memory, gate),
@@ -120,6 +125,9 @@ async def open_live(
             directory=registry.directory,
             manager=manager,
         )
+        captures = await stack.enter_async_context(
+            open_captures(settings, registry, feed=feed, link=bus.link, events=events)
+        )
         watchers = await stack.enter_async_context(
             open_watchers(
                 settings,
@@ -142,6 +150,7 @@ async def open_live(
             feed=feed,
             values=values,
             events=events,
+            captures=captures,
             watchers=watchers,
             timers=timers,
             household=settings.household,

@@ -20,6 +20,7 @@ from deploy.cli.parser import make_parser
 from deploy.home.directory import Home
 from deploy.settings.settings import (
     read_broker,
+    read_captures,
     read_embeddings,
     read_home_broker,
     read_household,
@@ -127,13 +128,8 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
     (tmp_path / "strawberry.toml").write_text(block)
     home = Home(tmp_path)
     read_household(home)
-    found = [
-        read_entries(tmp_path),
-        read_broker(home),
-        read_home_broker(home),
-        read_embeddings(home),
-        read_protobuf(home),
-    ]
+    tables = (read_broker, read_home_broker, read_embeddings, read_protobuf, read_captures)
+    found = [read_entries(tmp_path), *(read(home) for read in tables)]
     assert any(found) or "[household]" in block, document
 
 

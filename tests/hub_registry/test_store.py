@@ -13,7 +13,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 from sqlmodel import select
 
-import hub_agent.tables  # noqa: F401  its tables are in the database, too
+import hub_agent.live.captures.tables
+import hub_agent.tables  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key

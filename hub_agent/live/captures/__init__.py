@@ -1,1 +1,24 @@
-"""Captures: what arrives on topics, recorded in files."""
+"""Captures: what arrives on topics, recorded in files.
+
+``captures``   starts and stops them, over restarts and within budgets
+``recording``  one that runs: from the event loop to a thread
+``writer``     its files, by ``formats``, named by ``series``
+``budget``     removes old files
+``reading``    reads them back
+"""
+
+from hub_agent.live.captures.captures import Captures, open_captures
+from hub_agent.live.captures.reading import read_capture
+from hub_agent.live.captures.recording import Followed
+from hub_agent.live.captures.skill import CaptureSkill
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec
+
+__all__ = [
+    "CaptureInfo",
+    "CaptureSkill",
+    "CaptureSpec",
+    "Captures",
+    "Followed",
+    "open_captures",
+    "read_capture",
+]

@@ -12,6 +12,7 @@ from hub_agent.settings import CaptureSettings
 
 _log = logging.getLogger(__name__)
 
+MB: Final = 1024 * 1024
 _DAY_S: Final = 24 * 60 * 60
 
 
@@ -33,10 +34,15 @@ class Kept:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a capture has on the disk."""
+    """What a capture has on the disk.
+
+    Attributes:
+        changed: When it last wrote, Unix seconds; 0 without files.
+    """
 
     files: int = 0
     bytes: int = 0
+    changed: float = 0
 
 
 @dataclass(frozen=True)
@@ -78,16 +84,21 @@ def clean_up(captures: Mapping[str, Kept], settings: CaptureSettings, *, now: fl
     full = set()
     for root in {kept.series.root for kept in captures.values()}:
         own = [file for file in files if captures[file.capture].series.root == root]
-        left = _shrink(captures, own, max_bytes=settings.folder_bytes, max_files=settings.folder_files)
-        if settings.folder_bytes is not None and _size(left) > settings.folder_bytes:
+        left = _shrink(captures, own, max_mb=settings.folder_mb, max_files=settings.folder_files)
+        if settings.folder_mb is not None and _size(left) > settings.folder_mb * MB:
             full.add(root)
         gone = {*own} - {*left}
         files = [file for file in files if file not in gone]
-    files = _shrink(captures, files, max_bytes=settings.total_bytes)
-    if _size(files) > settings.total_bytes:
+    files = _shrink(captures, files, max_mb=settings.total_mb)
+    if _size(files) > settings.total_mb * MB:
         full.update(kept.series.root for kept in captures.values())
     usage = {capture: _usage(file for file in files if file.capture == capture) for capture in captures}
     return CleanUp(usage, frozenset(full))
+
+
+def usage_of(series: Series) -> Usage:
+    """Return what one capture has on the disk; blocks."""
+    return _usage(_files("", Kept(series, active=False)))
 
 
 def _files(capture: str, kept: Kept) -> list[_File]:
@@ -109,7 +120,7 @@ def _shrink(
     captures: Mapping[str, Kept],
     files: Iterable[_File],
     *,
-    max_bytes: int | None = None,
+    max_mb: float | None = None,
     max_files: int | None = None,
     oldest: float | None = None,
 ) -> list[_File]:
@@ -119,7 +130,7 @@ def _shrink(
     left = []
     for file in files:
         exceeds = (
-            (max_bytes is not None and size > max_bytes)
+            (max_mb is not None and size > max_mb * MB)
             or (max_files is not None and count > max_files)
             or (oldest is not None and file.changed < oldest)
         )
@@ -147,5 +158,5 @@ def _size(files: Iterable[_File]) -> int:
 
 
 def _usage(files: Iterable[_File]) -> Usage:
-    sizes = [file.size for file in files]
-    return Usage(len(sizes), sum(sizes))
+    found = list(files)
+    return Usage(len(found), _size(found), max((file.changed for file in found), default=0))

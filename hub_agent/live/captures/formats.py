@@ -25,7 +25,7 @@ class Missing:
     Attributes:
         since: When the last message before them came, Unix seconds.
         until: When the first one after them came.
-        reason: ``hub`` and ``connection``: nothing was heard. ``overrun``: more came than could be written.
+        reason: ``connection``: nothing was heard. ``overrun``: more came than could be written.
             ``disk``: there was no room, or the file could not be written. ``sequence``: the sender's numbers
             have a hole.
         messages: How many, where that is known.
@@ -35,7 +35,7 @@ class Missing:
     link: LinkName
     since: float
     until: float
-    reason: Literal["hub", "connection", "overrun", "disk", "sequence"]
+    reason: Literal["connection", "overrun", "disk", "sequence"]
     messages: int | None = None
     topic: str | None = None
 
@@ -137,6 +137,7 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def _payload(payload: bytes) -> bytes:
+    payload = payload or b"null"
     try:
         from_json(payload, allow_inf_nan=False)
     except ValueError:
@@ -189,7 +190,8 @@ _MOST_COLUMNS: Final = 200
 def _row(cells: list[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue().encode()
+    # JSON may hold half of a surrogate pair, which UTF-8 has no place for.
+    return text.getvalue().encode(errors="backslashreplace")
 
 
 def _cell(value: Json) -> str:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, Self
@@ -81,6 +81,13 @@ class Series:
                 found[int(match[1] or 1)] = name
         return dict(sorted(found.items()))
 
+    def overlaps(self, other: "Series") -> bool:
+        """Return whether a file of one could be taken for a file of the other, on any system."""
+        one, two = replace(self, zstd=False), replace(other, zstd=False)
+        folders = [(each.root, *(part.casefold() for part in each.parts[:-1])) for each in (one, two)]
+        same = one.numbers([two.file(1)]) or two.numbers([one.file(1)])
+        return folders[0] == folders[1] and bool(same)
+
     @contextmanager
     def directory(self, *, create: bool = False) -> Iterator[Directory]:
         """Open the directory of the files; see `identity.confined.open_below`."""
@@ -90,7 +97,7 @@ class Series:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         before, after = self.file(2).split(".000002", 1)
-        return re.compile(rf"{re.escape(before)}(?:\.(\d{{6,9}}))?{re.escape(after)}")
+        return re.compile(rf"{re.escape(before)}(?:\.(\d{{6,9}}))?{re.escape(after)}", re.IGNORECASE)
 
 
 def read_lines(file: IO[bytes], *, zstd: bool) -> Iterator[bytes]:

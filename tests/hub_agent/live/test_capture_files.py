@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from contracts.errors import Forbidden
-from hub_agent.live.captures.budget import Kept, clean_up
+from hub_agent.live.captures.budget import MB, Kept, clean_up
 from hub_agent.live.captures.formats import FormatName, Missing
 from hub_agent.live.captures.reading import read_capture, read_numbers
 from hub_agent.live.captures.series import Series
@@ -128,7 +128,7 @@ def test_a_new_column_begins_a_new_csv_file_with_its_header(tmp_path):
     )
     one.close()
     # It goes on with its last file, also after a restart.
-    write(tmp_path, "all.csv", [sample({"t": 3}), Missing("bus", AT, AT + 1, "hub")], "csv")
+    write(tmp_path, "all.csv", [sample({"t": 3}), Missing("bus", AT, AT + 1, "connection")], "csv")
     tables = [table(tmp_path / name) for name in ("all.csv", "all.000002.csv")]
     assert [list(table[0]) for table in tables] == [
         ["at", "topic", "link", "t"],
@@ -146,7 +146,7 @@ def test_a_new_column_begins_a_new_csv_file_with_its_header(tmp_path):
         "list": "[1]",
     }
     assert [row["value"] for row in table(tmp_path / "all.000004.csv")] == ["5", ""]
-    assert json.loads((tmp_path / "all.csv.gaps.jsonl").read_text())["gap"]["reason"] == "hub"
+    assert json.loads((tmp_path / "all.csv.gaps.jsonl").read_text())["gap"]["reason"] == "connection"
     numbers = read_numbers(tmp_path / "all.csv", fields=("t",))
     assert [value for _, value in numbers["devices/nas/state/Disk/used t"]] == [1, 2, 3]
 
@@ -369,7 +369,7 @@ def test_the_oldest_files_go_when_there_are_too_many_or_too_much(tmp_path):
     }
     assert left(Kept(first, active=True, keep_days=1.5)) == {"first.000003", "second", "second.000002"}
     assert left(Kept(first, active=True), folder_files=2) == {"first.000003", "second.000002"}
-    assert left(Kept(first, active=True), total_bytes=100) == {"first.000003"}
+    assert left(Kept(first, active=True), total_mb=100 / MB) == {"first.000003"}
 
 
 def test_a_folder_that_is_over_its_budget_is_full(tmp_path):
@@ -378,7 +378,7 @@ def test_a_folder_that_is_over_its_budget_is_full(tmp_path):
     for active, full in ((True, {tmp_path}), (False, set())):
         result = clean_up(
             {"all": Kept(series, active=active)},
-            CaptureSettings(folders=(tmp_path,), folder_bytes=50),
+            CaptureSettings(folders=(tmp_path,), folder_mb=50 / MB),
             now=time.time(),
         )
         assert result.full == full

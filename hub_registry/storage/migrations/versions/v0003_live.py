@@ -18,6 +18,21 @@ STATEMENTS = (
     )
     """,
     "CREATE INDEX ix_event_kept ON event (user, kind, id)",
+    # Captures: what is recorded into which files.
+    """
+    CREATE TABLE capture (
+        id VARCHAR PRIMARY KEY NOT NULL,
+        instance VARCHAR NOT NULL,
+        owner VARCHAR NOT NULL,
+        spec JSON NOT NULL,
+        root VARCHAR NOT NULL,
+        is_stopped BOOLEAN NOT NULL,
+        messages INTEGER NOT NULL,
+        gaps INTEGER NOT NULL,
+        begun_at FLOAT NOT NULL,
+        created_at VARCHAR(24) NOT NULL
+    )
+    """,
     # Topics: until when each link was heard.
     """
     CREATE TABLE heard (

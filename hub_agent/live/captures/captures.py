@@ -1,0 +1,585 @@
+"""The captures of one hub process: started and stopped by people, kept over restarts and within budgets."""
+
+import asyncio
+import heapq
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlmodel import Session, col, select
+
+from bus.link import Link
+from chat.tasks import open_tasks
+from contracts import topics
+from contracts.access import Principal, allowed, covers, rights
+from contracts.errors import (
+    ConfigError,
+    Conflict,
+    Disconnected,
+    Forbidden,
+    NotFound,
+    StorageError,
+    StrawberryError,
+    TooManyRequests,
+)
+from contracts.presence import CaptureState
+from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of
+from hub_agent.live.captures.reading import read_capture
+from hub_agent.live.captures.recording import Change, Followed, Recording, Shared, State
+from hub_agent.live.captures.series import Series
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice, is_exact
+from hub_agent.live.captures.tables import CaptureRow
+from hub_agent.live.captures.writer import Limits, Writer
+from hub_agent.live.events import Events
+from hub_agent.live.topics import Feed, Gap, LinkName, Sample
+from hub_agent.settings import CaptureSettings, HubSettings
+from hub_registry.access.accounts import Accounts, User
+from hub_registry.registry import Registry
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import now
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_MOST: Final = 64
+"""Captures that run at the same time."""
+_WRITERS: Final = 4
+"""Threads: a disk that does not answer keeps three others going."""
+_SHARE: Final = 4
+"""A file takes at most a quarter of a budget, so that there are older ones to remove."""
+_SAVE_S: Final = 30.0
+"""How often counts are stored and published."""
+_FULL_S: Final = 2.0
+"""How often is looked for room while there is none."""
+
+
+@dataclass
+class _Capture:
+    """A capture that is known.
+
+    Attributes:
+        sees: Which topics of a link it may record.
+    """
+
+    row: CaptureRow
+    spec: CaptureSpec
+    series: Series
+    recording: Recording | None = None
+    task: asyncio.Task[None] | None = None
+    problem: str = ""
+    published: CaptureState | None = None
+    stored: dict[str, Any] | None = None
+
+    @property
+    def state(self) -> State:
+        if self.recording is not None:
+            return self.recording.state
+        return "stopped" if self.row.is_stopped else "failed"
+
+
+class Captures:
+    """Starts, stops and lists captures. Made by `open_captures`.
+
+    Args:
+        instance: Name of this hub process; it runs its own captures only.
+        folders: Those that people's captures may write to.
+        recordings: Directory for what the hub records for itself.
+    """
+
+    def __init__(
+        self,
+        settings: CaptureSettings,
+        store: Store,
+        *,
+        folders: Sequence[Path],
+        accounts: Accounts,
+        shared: Shared,
+        link: Link,
+        events: Events,
+        tasks: asyncio.TaskGroup,
+        instance: str,
+        recordings: Path,
+    ) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._store = store
+        self._accounts = accounts
+        self._shared = shared
+        self._link = link
+        self._events = events
+        self._tasks = tasks
+        self._instance = instance
+        self._recordings = recordings
+        self._captures: dict[str, _Capture] = {}
+        self._full: frozenset[Path] = frozenset()
+        self._rolled = asyncio.Event()
+        # Two that start at once must not both find a path free.
+        self._changing = asyncio.Lock()
+
+    # What people do
+
+    async def start(self, user: User, spec: CaptureSpec) -> CaptureInfo:
+        """Start a capture; one that was stopped goes on where it has the same path and format.
+
+        Raises:
+            Forbidden: If the person may not, or the path leads out of the allowed folders.
+            Conflict: If another capture or another program writes there.
+            ConfigError: If the file cannot be written.
+            InvalidTopic: If a topic filter is none.
+            NotFound: If there is no such link.
+            TooManyRequests: If too many run.
+        """
+        if user.read_only:
+            raise Forbidden(f"{user.display_name} has read-only access; a capture writes files")
+        try:
+            series = Series.within(self._folders, spec.path, zstd=spec.zstd)
+        except Forbidden as error:
+            _log.warning("refused a capture of %s: %s", user.id, error.message)
+            raise
+        for each in spec.topics:
+            sees = _sees(user, each.link)
+            if is_exact(each.topic) and sees is not None and not sees(each.topic):
+                raise Forbidden(f"{user.display_name} may not read {each.topic[:200]!r}")
+        async with self._changing:
+            if sum(each.recording is not None for each in self._captures.values()) >= _MOST:
+                raise TooManyRequests(f"{_MOST} captures are running", hint="Stop one of them.")
+            capture = await self._claimed(user, spec, series)
+            recording = self._recording(capture)
+            recording.follow(_followed(spec), sees=partial(_sees, user), since=time.time())
+            try:
+                await self._in_thread(partial(recording.writer.write, ()))
+            except OSError as error:
+                recording.drop()
+                raise ConfigError(
+                    f"{series.path} cannot be written: {(error.strerror or str(error)).lower()}",
+                    hint="Check the folder's owner and its rights, and the disk.",
+                ) from None
+            except Forbidden as error:
+                recording.drop()
+                _log.warning("refused a capture of %s: %s", user.id, error.message)
+                raise
+            capture.row.is_stopped = False
+            self._captures[capture.row.id] = capture
+            self._run(capture, recording)
+        await self._changed(capture, "started")
+        return await self._info(capture)
+
+    async def stop(self, user: User, capture: str) -> CaptureInfo:
+        """Stop a capture; its files stay, and it goes on when it is started again.
+
+        Raises:
+            NotFound: If this person has no such capture.
+            Forbidden: If the person may not.
+        """
+        if user.read_only:
+            raise Forbidden(f"{user.display_name} has read-only access")
+        found = self._find(user, capture)
+        async with self._changing:
+            await self._end(found)
+            was_stopped, found.row.is_stopped = found.row.is_stopped, True
+        if not was_stopped:
+            await self._changed(found, "stopped")
+        return await self._info(found)
+
+    async def list(self, user: User) -> list[CaptureInfo]:
+        """List the captures of a person, the oldest first; an admin sees all."""
+        own = [each for each in self._captures.values() if _may_see(user, each)]
+        return [await self._info(each) for each in own]
+
+    async def get(self, user: User, capture: str) -> CaptureInfo:
+        """Return one capture.
+
+        Raises:
+            NotFound: If this person has no such capture.
+        """
+        return await self._info(self._find(user, capture))
+
+    # What other parts do
+
+    def read(self, user: User, capture: str, *, since: float | None = None) -> Iterator[Sample | Gap]:
+        """Read a jsonl capture, oldest first; blocks.
+
+        Raises:
+            NotFound: If this person has no such capture.
+            Conflict: If it is of another format.
+        """
+        found = self._find(user, capture)
+        if found.spec.format != "jsonl":
+            raise Conflict(f"{capture!r} is {found.spec.format}; only jsonl can be replayed")
+        return read_capture(found.series.path, since=since)
+
+    def recorded(self, topics: Collection[Followed], since: float) -> Iterator[Sample | Gap]:
+        """Read what jsonl captures hold of these topics, oldest first and each message once; blocks.
+
+        Args:
+            since: Unix seconds.
+        """
+        readers = [
+            _matching(each.series, topics, since)
+            for each in list(self._captures.values())
+            if each.spec.format == "jsonl"
+            and any(_meets(own, asked) for own in _followed(each.spec) for asked in topics)
+        ]
+        seen: set[tuple[str, str, bytes]] = set()
+        at = 0.0
+        for item in heapq.merge(*readers, key=_at):
+            if isinstance(item, Sample):
+                if item.at != at:
+                    at = item.at
+                    seen.clear()
+                if (key := (item.link, item.topic, item.payload)) in seen:
+                    continue
+                seen.add(key)
+            yield item
+
+    async def record(
+        self, name: str, topics: Collection[Followed], *, keep_days: float, keep_bytes: int
+    ) -> None:
+        """Record these topics in the hub's own directory, in place of those that were given before.
+
+        Args:
+            name: Of the recording, known to admins as a capture.
+            topics: None of them to end it.
+        """
+        async with self._changing:
+            known = self._captures.get(name)
+            if known is not None:
+                await self._end(known)
+            if not topics:
+                self._captures.pop(name, None)
+                return
+            spec = CaptureSpec(
+                topics=tuple(TopicChoice(topic=each.topic, link=each.link) for each in topics),
+                path=f"{name}.jsonl",
+                zstd=True,
+                max_bytes=max(1_000, keep_bytes // _OWN_FILES),
+                max_files=_OWN_FILES,
+                max_age_s=keep_days * 86_400 / _OWN_FILES,
+                keep_days=keep_days,
+            )
+            series = Series.within((self._recordings,), spec.path, zstd=True)
+            row = known.row if known is not None else self._row(name, "", spec, series)
+            self._captures[name] = _Capture(row, spec, series)
+            await self._begin(self._captures[name], _sees_all)
+
+    # How it works
+
+    async def resume(self) -> None:
+        """Go on with the captures that ran when the hub was stopped."""
+
+        def work(session: Session) -> list[CaptureRow]:
+            chosen = select(CaptureRow).where(CaptureRow.instance == self._instance)
+            return list(session.exec(chosen.order_by(col(CaptureRow.created_at))))
+
+        for row in await self._store.read(work):
+            spec = CaptureSpec.model_validate(row.spec)
+            root = Path(row.root)
+            capture = _Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
+            self._captures[row.id] = capture
+            if row.is_stopped:
+                continue
+            try:
+                user = await self._accounts.get(row.owner)
+                if root not in self._folders:
+                    raise Forbidden(f"{root} is no longer a folder for captures")
+                await self._begin(capture, partial(_sees, user))
+            except StrawberryError as error:
+                capture.problem = error.message
+                _log.error("the capture %s cannot go on: %s", row.id, error.message)
+
+    async def tidy(self) -> None:
+        """Keep the budgets, and store and publish counts, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FULL_S if self._full else _SAVE_S):
+                    await self._rolled.wait()
+            self._rolled.clear()
+            kept = {
+                name: Kept(each.series, each.state == "active", each.spec.max_files, each.spec.keep_days)
+                for name, each in self._captures.items()
+            }
+            cleaned = await self._in_thread(partial(clean_up, kept, self._settings, now=time.time()))
+            self._full = cleaned.full
+            for name, usage in cleaned.usage.items():
+                if not usage.files and self._captures[name].row.is_stopped:
+                    await self._forget(name)
+            await self._save()
+
+    async def publish(self) -> None:
+        """Publish the state of every capture, after each connect."""
+        for each in self._captures.values():
+            each.published = None
+        await self._save()
+
+    async def close(self) -> None:
+        """Write all that came, and go on at the next start."""
+        for each in self._captures.values():
+            if each.recording is not None:
+                each.recording.end()
+        for each in self._captures.values():
+            await self._end(each)
+        await self._save()
+
+    async def _claimed(self, user: User, spec: CaptureSpec, series: Series) -> _Capture:
+        """Return the capture of a path: the stopped one that was there, or a new one."""
+        for known in self._captures.values():
+            if not known.series.overlaps(series):
+                continue
+            same = (known.series, known.spec.format, known.row.owner) == (series, spec.format, user.id)
+            if known.row.is_stopped and same:
+                known.row.spec = spec.model_dump(mode="json")
+                return _Capture(known.row, spec, series)
+            raise Conflict(
+                f"the capture {known.row.id!r} writes to {known.spec.path!r}", hint="Choose another path."
+            )
+        if (await self._in_thread(partial(usage_of, series))).files:
+            raise Conflict(
+                f"there is a file {series.path} that no capture has written", hint="Choose another path."
+            )
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", "_".join(series.parts).rpartition(".")[0] or series.parts[-1])
+        name, number = name[:56], 1
+        while (free := name if number == 1 else f"{name}-{number}") in self._captures:
+            number += 1
+        return _Capture(self._row(free, user.id, spec, series), spec, series)
+
+    def _row(self, name: str, owner: str, spec: CaptureSpec, series: Series) -> CaptureRow:
+        return CaptureRow(
+            id=name,
+            instance=self._instance,
+            owner=owner,
+            spec=spec.model_dump(mode="json"),
+            root=str(series.root),
+            created_at=now(),
+        )
+
+    def _recording(self, capture: _Capture) -> Recording:
+        spec, root = capture.spec, capture.series.root
+        budget = min(self._settings.total_mb, self._settings.folder_mb or self._settings.total_mb)
+        limits = Limits(
+            min(spec.max_bytes, int(budget * MB / _SHARE)), spec.max_age_s, int(self._settings.free_mb * MB)
+        )
+        return Recording(
+            Writer(capture.series, spec.format, limits, begun_at=capture.row.begun_at),
+            self._shared,
+            is_over=lambda: root in self._full,
+            on_change=partial(self._changed, capture),
+            on_roll=self._rolled.set,
+            sequence=spec.sequence,
+            messages=capture.row.messages,
+            gaps=capture.row.gaps,
+        )
+
+    async def _begin(
+        self, capture: _Capture, sees: Callable[[LinkName], Callable[[str], bool] | None]
+    ) -> None:
+        """Go on with a capture that has run before."""
+        recording = self._recording(capture)
+        last = (await self._in_thread(partial(usage_of, capture.series))).changed
+        recording.follow(_followed(capture.spec), sees=sees, since=last or time.time())
+        self._run(capture, recording)
+
+    def _run(self, capture: _Capture, recording: Recording) -> None:
+        capture.recording, capture.problem = recording, ""
+        capture.task = self._tasks.create_task(recording.run(), name=f"capture {capture.row.id}")
+
+    async def _end(self, capture: _Capture) -> None:
+        if capture.recording is not None and capture.task is not None:
+            capture.recording.end()
+            await asyncio.wait([capture.task])
+            self._note(capture)
+            capture.recording = capture.task = None
+
+    def _note(self, capture: _Capture) -> None:
+        """Bring the row of a capture up to date."""
+        recording, row = capture.recording, capture.row
+        if recording is not None:
+            row.messages, row.gaps = recording.messages, recording.gaps
+            row.begun_at = recording.writer.begun_at
+
+    async def _changed(self, capture: _Capture, change: Change) -> None:
+        problem = capture.recording.problem if capture.recording is not None else ""
+        if problem:
+            _log.error("the capture %s is %s: %s", capture.row.id, change, problem)
+        else:
+            _log.info("the capture %s is %s", capture.row.id, change)
+        await self._save()
+        if capture.row.owner:
+            data = {"subject": capture.row.id, "event": change, "path": capture.spec.path, "problem": problem}
+            await self._events.publish(capture.row.owner, "capture", data)
+
+    async def _save(self) -> None:
+        """Store and publish what has changed."""
+        rows = []
+        for each in list(self._captures.values()):
+            self._note(each)
+            stored = each.row.model_dump()
+            if each.row.owner and stored != each.stored:
+                rows.append(CaptureRow(**stored))
+                each.stored = stored
+
+        def work(session: Session) -> None:
+            for row in rows:
+                session.merge(row)
+
+        try:
+            if rows:
+                await self._store.write(work)
+        except StorageError as error:
+            _log.error("the state of captures cannot be stored: %s", error)
+        for each in list(self._captures.values()):
+            info = await self._info(each)
+            fields = info.model_dump(include={"state", "messages", "gaps", "files", "bytes", "problem"})
+            state = CaptureState(name=each.row.id, at=now(), **fields)
+            # The time alone is no news.
+            if each.published is None or state.model_copy(update={"at": each.published.at}) != each.published:
+                await self._retain(each.row.id, state.model_dump_json().encode())
+                each.published = state
+
+    async def _forget(self, name: str) -> None:
+        """Forget a stopped capture without files."""
+
+        def work(session: Session) -> None:
+            if (row := session.get(CaptureRow, name)) is not None:
+                session.delete(row)
+
+        await self._store.write(work)
+        del self._captures[name]
+        await self._retain(name, b"")
+
+    async def _retain(self, name: str, payload: bytes) -> None:
+        with suppress(Disconnected):  # all are published again after the next connect
+            await self._link.publish(topics.CAPTURE.build(capture=name), payload, retain=True)
+
+    async def _info(self, capture: _Capture) -> CaptureInfo:
+        usage = await self._in_thread(partial(usage_of, capture.series))
+        row, spec, recording = capture.row, capture.spec, capture.recording
+        refused = (self._shared.feed.refusal(each.topic, each.link) for each in spec.topics)
+        problem = (
+            recording.problem or next(filter(None, refused), "") if recording is not None else capture.problem
+        )
+        return CaptureInfo(
+            id=row.id,
+            owner=row.owner,
+            state=capture.state,
+            path=spec.path,
+            file=str(capture.series.path),
+            topics=spec.topics,
+            format=spec.format,
+            zstd=capture.series.zstd,
+            messages=recording.messages if recording is not None else row.messages,
+            bytes=usage.bytes,
+            gaps=recording.gaps if recording is not None else row.gaps,
+            files=usage.files,
+            problem=problem,
+            created_at=row.created_at,
+        )
+
+    def _find(self, user: User, capture: str) -> _Capture:
+        found = self._captures.get(capture)
+        if found is None or not _may_see(user, found):
+            known = ", ".join(name for name, each in self._captures.items() if _may_see(user, each))
+            raise NotFound(
+                f"there is no capture {capture[:100]!r}", hint=f"There are: {known or 'none yet'}."
+            )
+        return found
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._shared.thread, work)
+
+
+@asynccontextmanager
+async def open_captures(
+    settings: HubSettings, registry: Registry, *, feed: Feed, link: Link, events: Events
+) -> AsyncIterator[Captures]:
+    """Record what was started, for as long as the context is open.
+
+    Args:
+        link: Of the bus, where the states are retained.
+    """
+    async with AsyncExitStack() as stack:
+        thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
+        tasks = await stack.enter_async_context(open_tasks())
+        captures = Captures(
+            settings.captures,
+            registry.store,
+            folders=[settings.home / folder.expanduser() for folder in settings.captures.folders],
+            accounts=registry.accounts,
+            shared=Shared(feed, thread),
+            link=link,
+            events=events,
+            tasks=tasks,
+            instance=settings.instance,
+            recordings=settings.directory / "recordings",
+        )
+        await captures.resume()
+        stack.push_async_callback(captures.close)
+        stack.callback(link.on_connected(captures.publish))
+        tidying = tasks.create_task(captures.tidy(), name="old captures")
+        stack.callback(tidying.cancel)
+        await captures.publish()
+        yield captures
+
+
+def _may_see(user: User, capture: _Capture) -> bool:
+    return user.role == "admin" or capture.row.owner == user.id
+
+
+def _sees(user: User, link: LinkName) -> Callable[[str], bool] | None:
+    """Return which topics of a link a person may read."""
+    if link == "home":
+        return None
+    given = rights(Principal("user", user.id, owner=user.id))
+    return lambda topic: allowed(given, "receive", topic)
+
+
+def _sees_all(_: LinkName) -> None:
+    """Let everything be recorded: its reader checks."""
+
+
+def _followed(spec: CaptureSpec) -> tuple[Followed, ...]:
+    return tuple(Followed(each.topic, each.link) for each in spec.topics)
+
+
+def _meets(one: Followed, other: Followed) -> bool:
+    """Return whether two filters may match the same topic."""
+    if one.link != other.link:
+        return False
+    for ours, theirs in zip(one.topic.split("/"), other.topic.split("/"), strict=False):
+        if "#" in (ours, theirs):
+            return True
+        if ours != theirs and "+" not in (ours, theirs):
+            return False
+    return True
+
+
+def _matching(series: Series, topics: Collection[Followed], since: float) -> Iterator[Sample | Gap]:
+    links = {each.link for each in topics}
+    try:
+        for item in read_capture(series.path, since=since):
+            if _at(item) >= since and (
+                item.link in links
+                if isinstance(item, Gap)
+                else any(each.link == item.link and covers(each.topic, item.topic) for each in topics)
+            ):
+                yield item
+    except NotFound:
+        # Nothing was recorded yet.
+        return
+
+
+def _at(item: Sample | Gap) -> float:
+    if isinstance(item, Sample):
+        return item.at
+    return item.since if item.until is None else item.until
+
+
+_OWN_FILES: Final = 16
+"""Files of what the hub records for itself: one is removed at a time."""

@@ -1,0 +1,289 @@
+"""One capture that runs: samples are queued in the event loop and written in a thread."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal, TypeVar
+
+from contracts.errors import Forbidden
+from contracts.rates import Backoff
+from hub_agent.live.captures.formats import Missing
+from hub_agent.live.captures.writer import Writer
+from hub_agent.live.topics import Feed, Gap, LinkName, Sample, field
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+State = Literal["active", "stopped", "full", "failed"]
+Change = Literal["started", "stopped", "full", "failed", "resumed"]
+
+_FLUSH_S: Final = 0.5
+"""How long samples are gathered: with the time that writing takes, a crash loses less than a second."""
+_SAMPLE_BYTES: Final = 400
+"""What a queued sample takes besides its payload."""
+_QUEUES_BYTES: Final = 64 * 1024 * 1024
+"""Enough for half a minute of 10,000 messages a second, when a disk does not answer."""
+_RETRY_S: Final = (1.0, 60.0)
+"""First and longest wait for a disk that is full or away."""
+_NO_ROOM: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A topic filter on one of the links."""
+
+    topic: str
+    link: LinkName = "bus"
+
+
+@dataclass
+class Shared:
+    """What all captures share.
+
+    Attributes:
+        thread: Where files are written.
+        room: Bytes that may still wait to be written.
+        retry_s: First and longest wait for a disk that is full or away.
+    """
+
+    feed: Feed
+    thread: Executor
+    room: int = _QUEUES_BYTES
+    retry_s: tuple[float, float] = _RETRY_S
+
+
+class Recording:
+    """Records with one writer.
+
+    Args:
+        is_over: Whether its folder has more than it may keep.
+        on_change: Called after each change of the state.
+        on_roll: Called when a file was completed.
+        sequence: Field of the payloads that counts the messages of a topic.
+
+    Attributes:
+        problem: Why it is ``full`` or ``failed``.
+        messages: How many are in its files or were, in all.
+        gaps: How many it has written down.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        shared: Shared,
+        *,
+        is_over: Callable[[], bool],
+        on_change: Callable[[Change], Awaitable[None]],
+        on_roll: Callable[[], None],
+        sequence: str | None = None,
+        messages: int = 0,
+        gaps: int = 0,
+    ) -> None:
+        self.writer = writer
+        self.state: State = "active"
+        self.problem = ""
+        self.messages = messages
+        self.gaps = gaps
+        self._shared = shared
+        self._is_over = is_over
+        self._on_change = on_change
+        self._on_roll = on_roll
+        self._sequence = _Sequence(sequence) if sequence else None
+        self._queue: list[Sample | Missing] = []
+        self._taken = 0
+        self._lost: dict[LinkName, Missing] = {}
+        self._last: Sample | None = None
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._following = ExitStack()
+        self._backoff = Backoff(*shared.retry_s)
+
+    def follow(
+        self,
+        topics: Iterable[Followed],
+        *,
+        sees: Callable[[LinkName], Callable[[str], bool] | None],
+        since: float,
+    ) -> None:
+        """Record these topics as soon as it runs.
+
+        Args:
+            sees: Which topics of a link may be recorded.
+            since: When it last wrote, Unix seconds; what was not heard after that is a gap.
+
+        Raises:
+            InvalidTopic: If one is no topic filter.
+            NotFound: If there is no such link.
+        """
+        topics, feed = tuple(topics), self._shared.feed
+        links = {each.link for each in topics}
+
+        def note(gap: Gap) -> None:
+            if gap.until is not None and gap.link in links:
+                self._queue.append(Missing(gap.link, max(gap.since, since), gap.until, "connection"))
+                self._news.set()
+
+        with ExitStack() as stack:
+            for link in sorted(links):
+                for gap in feed.gaps(link, since=since):
+                    note(gap)
+            stack.callback(feed.on_gap(note))
+            for each in topics:
+                stack.enter_context(feed.follow(each.topic, self._put, link=each.link, sees=sees(each.link)))
+            self._following = stack.pop_all()
+
+    async def run(self) -> None:
+        """Write what comes until `end`; all that came by then is written."""
+        with self._following:
+            while not self._ended.is_set():
+                await self._news.wait()
+                await self._pause(_FLUSH_S)
+                await self._flush()
+        self._note_lost()
+        await self._write()
+        try:
+            await self._in_thread(self.writer.close)
+        except OSError as error:
+            _log.error("%s is not complete: %s", self.writer.series.path, error)
+
+    def drop(self) -> None:
+        """Do not record after all: it never ran."""
+        self._following.close()
+        self._shared.room += self._taken
+
+    def end(self) -> None:
+        """End soon; who awaits `run` awaits the end."""
+        self._ended.set()
+        self._news.set()
+
+    def _put(self, sample: Sample) -> None:
+        if sample is self._last:
+            # Two of the filters match it.
+            return
+        self._last = sample
+        size = len(sample.payload) + _SAMPLE_BYTES
+        if self.state != "active":
+            self._lose(sample, "disk")
+        elif size > self._shared.room:
+            self._lose(sample, "overrun")
+        else:
+            if not self._queue:
+                self._news.set()
+            if self._lost:
+                self._note_lost(sample)
+            self._shared.room -= size
+            self._taken += size
+            self._queue.append(sample)
+
+    def _lose(self, sample: Sample, reason: Literal["disk", "overrun"]) -> None:
+        lost = self._lost.get(sample.link)
+        if lost is None:
+            self._lost[sample.link] = Missing(sample.link, sample.at, sample.at, reason, messages=1)
+        else:
+            self._lost[sample.link] = replace(lost, until=sample.at, messages=(lost.messages or 0) + 1)
+
+    def _note_lost(self, sample: Sample | None = None) -> None:
+        """Write down what was lost, now that it goes on with this sample."""
+        for link in [sample.link] if sample is not None else list(self._lost):
+            if link in self._lost:
+                lost = self._lost.pop(link)
+                self._queue.append(replace(lost, until=sample.at) if sample is not None else lost)
+
+    async def _flush(self) -> None:
+        """Write what has come; where that fails, wait until it can be written again."""
+        problem = await self._write()
+        if problem is None:
+            self._backoff.reset()
+            return
+        self.state, self.problem = problem
+        await self._on_change("full" if self.state == "full" else "failed")
+        while problem is not None and not self._ended.is_set():
+            self.problem = problem[1]
+            await self._pause(self._backoff.next())
+            problem = await self._write()
+        if problem is None:
+            self.state, self.problem = "active", ""
+            await self._on_change("resumed")
+
+    async def _write(self) -> tuple[State, str] | None:
+        """Write what is queued; return the state and the problem where it cannot be written."""
+        batch, self._queue = self._queue, []
+        taken, self._taken = self._taken, 0
+        self._news.clear()
+        self.writer.done = 0
+        try:
+            if self._sequence is not None:
+                batch = await self._in_thread(partial(self._sequence.checked, batch))
+            if await self._in_thread(partial(self._write_now, batch)):
+                self._on_roll()
+        except Exception as error:  # noqa: BLE001 - one capture must not end the others
+            for item in batch[self.writer.done :]:
+                if isinstance(item, Missing):
+                    self._queue.append(item)
+                else:
+                    self._lose(item, "disk")
+            return _explained(error)
+        finally:
+            self._shared.room += taken
+            written = batch[: self.writer.done]
+            gaps = sum(isinstance(item, Missing) for item in written)
+            self.gaps += gaps
+            self.messages += len(written) - gaps
+        return None
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._shared.thread, work)
+
+    def _write_now(self, batch: Sequence[Sample | Missing]) -> bool:
+        if self._is_over():
+            raise OSError(errno.ENOSPC, "the captures have used up the budget of their folder")
+        return self.writer.write(batch)
+
+
+class _Sequence:
+    """Finds holes in the numbers that senders give to their messages.
+
+    Args:
+        path: Field of the payloads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._last: dict[tuple[LinkName, str], tuple[int, float]] = {}
+
+    def checked(self, batch: Sequence[Sample | Missing]) -> list[Sample | Missing]:
+        """Return a batch with the gaps that it has."""
+        found: list[Sample | Missing] = []
+        for item in batch:
+            if isinstance(item, Sample):
+                number = field(item.value, None if self._path == "value" else self._path)
+                if isinstance(number, int):
+                    key = (item.link, item.topic)
+                    last, at = self._last.get(key, (number, item.at))
+                    # A smaller one is a sender that began again.
+                    if number > last + 1:
+                        lost = number - last - 1
+                        found.append(Missing(item.link, at, item.at, "sequence", lost, item.topic))
+                    self._last[key] = (number, item.at)
+            found.append(item)
+        return found
+
+
+def _explained(error: Exception) -> tuple[State, str]:
+    if isinstance(error, OSError):
+        reason = (error.strerror or str(error)).lower()
+        return ("full" if error.errno in _NO_ROOM else "failed"), reason
+    if not isinstance(error, Forbidden):
+        _log.error("a capture cannot be written", exc_info=error)
+    return "failed", str(error)

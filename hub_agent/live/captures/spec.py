@@ -1,0 +1,96 @@
+"""What a capture records, as people ask for it, and what they see of it."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from contracts.wire import Timestamp
+from hub_agent.live.captures.formats import FormatName
+from hub_agent.live.captures.recording import State
+from hub_agent.live.topics import LinkName
+
+_FILE_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TopicChoice(_Part):
+    """A topic filter on one of the links."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=1_000)]
+    link: LinkName = "bus"
+
+
+class CaptureSpec(_Part):
+    """What is recorded, and where.
+
+    Attributes:
+        topics: Topic filters; a text is one on the bus.
+        path: Relative to the first allowed folder, or absolute in one of them.
+        max_bytes: A new file begins beyond that size.
+        max_files: The oldest file is removed when there are more.
+        max_age_s: A new file begins when the present one is as old.
+        keep_days: Older files are removed; None for what the settings say.
+        sequence: A field of the payloads that grows by one with each message: a hole in it is a gap.
+    """
+
+    topics: Annotated[tuple[TopicChoice, ...], Field(min_length=1, max_length=100)]
+    path: Annotated[str, Field(max_length=4_000)]
+    format: FormatName = "jsonl"
+    zstd: bool = False
+    max_bytes: Annotated[int, Field(ge=1_000)] = _FILE_BYTES
+    max_files: Annotated[int, Field(ge=1)] | None = None
+    max_age_s: Annotated[float, Field(ge=1)] | None = None
+    keep_days: Annotated[float, Field(gt=0)] | None = None
+    sequence: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _choices(cls, given: object) -> object:
+        if not isinstance(given, list | tuple):
+            return given
+        return [{"topic": each} if isinstance(each, str) else each for each in given]
+
+    @model_validator(mode="after")
+    def _one_stream(self) -> "CaptureSpec":
+        first = self.topics[0].topic
+        if self.format in ("raw", "h264") and (len(self.topics) > 1 or not is_exact(first)):
+            raise ValueError(
+                f"{self.format} records one topic without wildcards: payloads are not told apart"
+            )
+        return self
+
+
+class CaptureInfo(_Part):
+    """A capture as people see it.
+
+    Attributes:
+        path: As it was given.
+        file: Where the first file is on the hub.
+        files: How many there are.
+        bytes: What they take on the disk.
+        gaps: How many are written down.
+        problem: Why it is ``full`` or ``failed``, or what keeps messages from coming.
+    """
+
+    id: str
+    owner: str
+    state: State
+    path: str
+    file: str
+    topics: tuple[TopicChoice, ...]
+    format: FormatName
+    zstd: bool
+    messages: int
+    bytes: int
+    gaps: int
+    files: int
+    problem: str = ""
+    created_at: Timestamp
+
+
+def is_exact(filter_: str) -> bool:
+    """Return whether a topic filter matches one topic only."""
+    return "+" not in filter_ and "#" not in filter_
