@@ -9,6 +9,7 @@ noticed.
 
 import errno
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ class Directory:
 
         Raises:
             Forbidden: If it is a link, has a second name elsewhere, or is no regular file.
-            OSError: As `os.open`.
+            OSError: As `os.open`; also where it is renamed or removed meanwhile.
         """
         target = self._target(name)
         if sys.platform == "win32":
@@ -85,7 +86,10 @@ class Directory:
             if sys.platform == "win32":
                 _refuse_links(self._root, self.path / name)
             found = os.fstat(handle)
-            is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink < 2
+            # By its name, too: one of two names that is removed between opening and looking leaves one.
+            named = os.stat(target, dir_fd=self._handle, follow_symlinks=False)
+            names = max(found.st_nlink, named.st_nlink)
+            is_plain = stat.S_ISREG(found.st_mode) and names < 2 and os.path.samestat(found, named)
         except BaseException:
             os.close(handle)
             raise
@@ -103,6 +107,48 @@ class Directory:
                 if stat.S_ISREG(status.st_mode):
                     found[name] = status
         return found
+
+    def walk(self) -> Iterator[tuple[str, int]]:
+        """Yield path and size of each regular file in it and below, as deep as a path may lead."""
+        levels: Iterator[tuple[str, list[str], list[str], int | None]]
+        if self._handle is None:
+            levels = ((*each, None) for each in os.walk(self.path))
+        else:
+            levels = os.fwalk(".", dir_fd=self._handle)
+        top = str(self.path) if self._handle is None else "."
+        for place, folders, names, handle in levels:
+            inside = PurePosixPath(os.path.relpath(place, top).replace(os.sep, "/"))
+            if len(inside.parts) >= _DEEPEST - 1:
+                folders.clear()
+            for name in names:
+                with suppress(OSError):
+                    target = os.path.join(place, name) if handle is None else name  # noqa: PTH118
+                    found = os.stat(target, dir_fd=handle, follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        yield str(inside / name), found.st_size
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all; one that is there must be one that `open` opens.
+
+        Raises:
+            Forbidden: If it is a link, has a second name elsewhere, or is no regular file.
+            OSError: If it cannot be written.
+        """
+        with suppress(FileNotFoundError):
+            os.close(self.open(name, os.O_RDONLY))
+        # A hidden name, which no path can have. What is swapped in meanwhile is replaced, not followed.
+        draft = f".{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
+        try:
+            with os.fdopen(os.open(self._target(draft), flags, 0o600, dir_fd=self._handle), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            source, target = self._target(draft), self._target(name)
+            os.replace(source, target, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+        except BaseException:
+            self.remove(draft)
+            raise
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""

@@ -3,11 +3,17 @@
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from pathlib import PurePath
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from agent_core.models.entries import ModelEntry
+from contracts.errors import Forbidden
+from identity.confined import parts_of
+
+DATA: Final = "data"
+"""The folder of ``STRAWBERRY_HOME`` in which agents have theirs."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
@@ -50,6 +56,10 @@ class SkillRights(_Part):
     read_only: bool = False
 
 
+BuiltIn = Literal["calculator", "file_reader", "file_writer", "file_list"]
+"""Tools that every agent may have; the last three see its own files."""
+
+
 class OwnModel(ModelEntry):
     """A model that only this agent uses; the same settings as an entry of ``[[models]]``."""
 
@@ -73,6 +83,30 @@ ModelChoice = Annotated[
 ]
 
 
+class Quota(_Part):
+    """What the files of an agent may be.
+
+    Attributes:
+        files: How many, those included that others put there.
+        bytes: Of all together.
+    """
+
+    files: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    bytes: Annotated[int, Field(ge=1, le=2**40)] = 100 * 1024 * 1024
+
+
+def _data_dir(text: str) -> str:
+    if PurePath(text).is_absolute():
+        return text
+    try:
+        first, *inner = parts_of(text.rstrip("/"))
+    except Forbidden as error:
+        raise ValueError(error.message) from None
+    if first != DATA or not inner:
+        raise ValueError(f"write a folder in {DATA}/, such as {DATA}/finance, or an absolute path")
+    return text
+
+
 class AgentProfile(_Part):
     """What an agent is and may do.
 
@@ -81,6 +115,9 @@ class AgentProfile(_Part):
         description: What it is for, in a line, for people.
         model: Entries of ``[[models]]`` in the order in which they are asked, or one of its own. None: all,
             as for the assistant.
+        tools: What it can do besides calling skills.
+        data_dir: The folder of its files: one in ``data/``, by default of its name, or an absolute path.
+        quota: How large they may grow.
         sentences: Whether declared sentences act at once, without a model.
         skills: What it may call.
     """
@@ -88,5 +125,8 @@ class AgentProfile(_Part):
     prompt: Annotated[str, Field(min_length=1, max_length=32_000)]
     description: Annotated[str, Field(max_length=200)] = ""
     model: ModelChoice | None = None
+    tools: Annotated[tuple[BuiltIn, ...], Field(max_length=32)] = ()
+    data_dir: Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_data_dir)] | None = None
+    quota: Quota = Quota()
     sentences: bool = False
     skills: SkillRights = SkillRights()

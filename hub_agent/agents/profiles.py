@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,9 @@ from agent_core.models.entries import ModelEntry, Models, choose, read_entries, 
 from agent_core.yaml_files import MAX_BYTES, parse_yaml
 from contracts.chat import AGENTS, unknown_agent
 from contracts.errors import FileProblem, NotFound
+from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.profile import NAME, AgentProfile, OwnModel
+from hub_agent.agents.tools import Tools, open_tools
 from hub_agent.live.files import EditedFile
 
 DIRECTORY: Final = "agents"
@@ -26,10 +28,12 @@ class Agent:
 
     Attributes:
         profile: None of the assistant, which may do whatever its user may.
+        tools: What it can do besides calling skills; None if that is nothing.
     """
 
     name: str = AGENTS[0]
     profile: AgentProfile | None = None
+    tools: Tools | None = field(default=None, compare=False)
 
     @property
     def allow(self) -> tuple[str, ...] | None:
@@ -133,7 +137,7 @@ class Agents:
         found = sorted(path for path in self.directory.glob(f"*{SUFFIX}") if path.is_file())
         self._files = {
             path.stem: self._files.get(path.stem)
-            or EditedFile(path, partial(_parse, path.stem), absent=None, max_bytes=MAX_BYTES)
+            or EditedFile(path, partial(_parse, self._home, path.stem), absent=None, max_bytes=MAX_BYTES)
             for path in found
         }
         return list(self._files.values())
@@ -162,11 +166,12 @@ def models_of(agent: Agent, home: Path) -> Models:
     return models.only(names)
 
 
-def _parse(name: str, text: str) -> Agent:
+def _parse(home: Path, name: str, text: str) -> Agent:
     if not NAME.match(name):
         raise FileProblem(
             "its name cannot be that of an agent", hint="Letters, digits, '-' and '_', at most 64."
         )
     if name in AGENTS:
         raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
-    return Agent(name, parse_yaml(text, AgentProfile))
+    profile = parse_yaml(text, AgentProfile)
+    return Agent(name, profile, open_tools(name, profile, files=AgentFiles.of(home, name, profile)))

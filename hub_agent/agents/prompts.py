@@ -1,10 +1,22 @@
 """What the model of an agent is told: its own instructions in place of the assistant's."""
 
+from typing import Final
+
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import Section
+from agent_core.provenance import EMPTY, Prompt
 from hub_agent.agents.profiles import ASSISTANT, Agent
 from hub_agent.prompt import Asked, Context, Prompter
 from hub_registry.access.accounts import User
+
+_ACTING: Final = Prompt("""\
+# How you act
+- To do something, call a tool. A call that fails gives an error with a hint. Correct the call once.
+- Never say that something was done when its call failed. When a person refuses a call, accept it.
+- Where you can answer without a tool, just answer.
+
+""")
+_BESIDE: Final = Prompt("- Your other tools are called by themselves, not in a program.\n\n")
 
 
 def system_of(agent: Agent, prompter: Prompter, user: User, mode: ToolMode = "code") -> tuple[Section, ...]:
@@ -15,7 +27,9 @@ def system_of(agent: Agent, prompter: Prompter, user: User, mode: ToolMode = "co
     sections = prompter.system(user, mode, soul=profile.prompt)
     texts = {section.name: section for section in sections if section.name != "role"}
     if not profile.skills.allow:
-        del texts["acting"]
+        texts["acting"] = Section("acting", _ACTING if agent.tools else EMPTY)
+    elif agent.tools:
+        texts["acting"] = Section("acting", Prompt(f"{texts['acting'].text.rstrip()}\n{_BESIDE}"))
     return texts.pop("soul"), *texts.values()
 
 

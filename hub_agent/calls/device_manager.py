@@ -1,6 +1,7 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -67,10 +68,10 @@ class DeviceManager:
             CallError: If the actor may not, or there is no result.
         """
         record = _Record(actor, target, arguments, origin)
-        try:
+        with self._recorded(record):
             if target.is_hub_own:
                 _permit(actor, target, target.method.flags, confirmed=confirmed)
-                value = await self._own.call(
+                return await self._own.call(
                     actor,
                     target,
                     arguments,
@@ -80,16 +81,41 @@ class DeviceManager:
                     conversation=conversation,
                     on_progress=on_progress,
                 )
-            elif target.device == HUB_KEY:
-                value = await self._call_any(record, confirmed=confirmed, on_progress=on_progress)
-            else:
-                value = await self._call_one(record, confirmed=confirmed, on_progress=on_progress)
+            if target.device == HUB_KEY:
+                return await self._call_any(record, confirmed=confirmed, on_progress=on_progress)
+            return await self._call_one(record, confirmed=confirmed, on_progress=on_progress)
+
+    async def run(
+        self,
+        actor: Actor,
+        target: Target,
+        arguments: Mapping[str, Json],
+        work: Callable[[], Awaitable[Json]],
+        *,
+        confirmed: bool,
+        origin: Origin,
+    ) -> Json:
+        """Do what is no method of a skill, with the same rights and the same audit.
+
+        Args:
+            target: What it is in the audit, and its flags.
+
+        Raises:
+            CallError: If the actor may not, or there is no result.
+        """
+        with self._recorded(_Record(actor, target, arguments, origin)):
+            _permit(actor, target, target.method.flags, confirmed=confirmed)
+            return await work()
+
+    @contextmanager
+    def _recorded(self, record: "_Record") -> Iterator[None]:
+        try:
+            yield
         except CallError as error:
             record.outcome = error.code.value
             raise
         else:
             record.outcome = "result"
-            return value
         finally:
             self._trail.note(record.made())
 
@@ -262,21 +288,34 @@ class ActingCaller:
         on_progress: Callable[[Json], None],
     ) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
-        origin = self.origin()
-        if not confirmed:
-            origin = replace(origin, confirmed_by=None)
         return await self.manager.call(
             self.actor,
             target,
             arguments,
             confirmed=confirmed,
-            origin=origin,
+            origin=self._origin(confirmed=confirmed),
             untrusted=untrusted,
             conversation=self.conversation,
             on_progress=on_progress,
         )
 
+    async def run(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        work: Callable[[], Awaitable[Json]],
+        *,
+        confirmed: bool,
+    ) -> Json:
+        """Do what is no method of a skill; see ``DeviceManager.run``."""
+        origin = self._origin(confirmed=confirmed)
+        return await self.manager.run(self.actor, target, arguments, work, confirmed=confirmed, origin=origin)
+
     def note_refused(self, target: Target, arguments: Mapping[str, Json]) -> None:
         """Record a call that a person did not confirm."""
-        origin = replace(self.origin(), confirmed_by=None)
+        origin = self._origin(confirmed=False)
         self.manager.note_refused(self.actor, target, arguments, origin=origin)
+
+    def _origin(self, *, confirmed: bool) -> Origin:
+        origin = self.origin()
+        return origin if confirmed else replace(origin, confirmed_by=None)

@@ -10,13 +10,14 @@ from agent_core.conversation import messages_of, notes_of, take_in
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
+from agent_core.models.entries import Models
 from agent_core.prompt import context_block, joined
 from agent_core.search.finder import DirectoryCatalogue
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
-from agent_core.tools.native import native_mode
+from agent_core.tools.native import NativeMode, native_mode
 from agent_core.tools.skill_calls import Consent
-from agent_core.tools.toolset import SkillToolset
+from agent_core.tools.toolset import SkillToolset, Toolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
 from chat.turns import Turn, Turns
@@ -34,6 +35,7 @@ from contracts.rpc import Actor
 from hub_agent.agents.profiles import ASSISTANT, Agent, Agents
 from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.agents.rights import AllowedCaller, AllowedCatalogue, allowed_sentence
+from hub_agent.agents.tools import AgentToolset
 from hub_agent.calls.audit import AuditTrail, Origin
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
@@ -215,14 +217,6 @@ class Assistant:
         caller = self._caller(asker, agent, turn)
         turn.consent = self._consent(turn, caller)
         take_in(turn.consent, history, reader=None, notes=turn.request.notes)
-        catalogue = AllowedCatalogue(self.registry.search, turn.device, allow=agent.allow)
-        skills = SkillToolset(
-            catalogue,
-            caller=caller,
-            session=self.sandbox.session(turn.user, _place(turn.conversation, agent), owner=turn.holder),
-            consent=turn.consent,
-            limits=self.settings.turns.tools,
-        )
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
         asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
@@ -237,23 +231,53 @@ class Assistant:
             device=turn.device,
         )
         gateway = self.agents.gateway(agent)
-        native = await native_mode(
-            gateway.models,
-            catalogue,
-            skills,
-            system=joined(system_of(agent, self.prompter, asker.user, "native")),
-            said=said,
-        )
+        toolset, native = await self._toolsets(agent, asker.user, turn, caller, gateway.models, said)
         events = run_turn(
             request,
             gateway=gateway,
-            toolset=None if agent.allow == () else skills,
+            toolset=toolset,
             native=native,
             limits=self.settings.turns.limits,
         )
         async with aclosing(events):
             async for event in events:
                 yield event
+
+    async def _toolsets(
+        self,
+        agent: Agent,
+        user: User,
+        turn: Turn,
+        caller: ActingCaller,
+        models: Models,
+        said: tuple[str, ...],
+    ) -> tuple[Toolset | None, NativeMode | None]:
+        """Return the tools of an agent for a turn, and those for models with ``tools = "native"``."""
+        catalogue = AllowedCatalogue(self.registry.search, turn.device, allow=agent.allow)
+        toolset: Toolset | None = None
+        native: NativeMode | None = None
+        if agent.allow != ():
+            toolset = skills = SkillToolset(
+                catalogue,
+                caller=caller,
+                session=self.sandbox.session(turn.user, _place(turn.conversation, agent), owner=turn.holder),
+                consent=turn.consent,
+                limits=self.settings.turns.tools,
+            )
+            system = joined(system_of(agent, self.prompter, user, "native"))
+            native = await native_mode(models, catalogue, skills, system=system, said=said)
+        if agent.tools is None:
+            return toolset, native
+        beside = partial(
+            AgentToolset,
+            agent.tools,
+            # That it may only read what devices do says nothing about its own tools.
+            caller=replace(caller, actor=caller.actor.model_copy(update={"read_only": user.read_only})),
+            catalogue=catalogue,
+            consent=turn.consent,
+            limit=self.settings.turns.tools.output_chars,
+        )
+        return beside(beside=toolset), native and replace(native, toolset=beside(beside=native.toolset))
 
     def _caller(self, asker: Bearer, agent: Agent, turn: Turn) -> ActingCaller:
         def origin() -> Origin:

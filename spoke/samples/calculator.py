@@ -1,8 +1,7 @@
 """Arithmetic."""
 
+from agent_core.arithmetic import evaluate
 from spoke import Skill, skill_method
-
-from .evaluation import evaluate
 
 
 class CalculatorSkill(Skill):

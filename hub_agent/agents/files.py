@@ -1,0 +1,142 @@
+"""The files of an agent: below its own directory, and within its quota."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Final, Self
+
+from contracts.errors import FileProblem, Forbidden
+from hub_agent.agents.profile import DATA, AgentProfile
+from identity.confined import open_below, parts_of
+
+_MAX_READ: Final = 16 * 1024 * 1024
+"""Bytes of a file that is read; it is in memory as a whole, to count its lines."""
+_PAGE_CHARS: Final = 7_000
+"""Of one answer: what a model is shown of a tool's result in one piece."""
+_LISTED: Final = 200
+
+
+@dataclass(frozen=True)
+class AgentFiles:
+    """The files of one agent.
+
+    Attributes:
+        root: A directory that is trusted: links on the way to it are followed.
+        below: The way from there to the agent's directory, on which no link is followed.
+        max_files: How many there may be, those included that were put there by others.
+        max_bytes: How large all of them together may be.
+    """
+
+    root: Path
+    below: tuple[str, ...]
+    max_files: int
+    max_bytes: int
+    _one: Lock = field(default_factory=Lock, compare=False)
+
+    @classmethod
+    def of(cls, home: Path, name: str, profile: AgentProfile) -> Self:
+        """Return the files of an agent.
+
+        Args:
+            home: ``STRAWBERRY_HOME``.
+
+        Raises:
+            FileProblem: If its directory would hold Strawberry's own files.
+        """
+        quota, path = profile.quota, Path(profile.data_dir or f"{DATA}/{name}")
+        if not path.is_absolute():
+            return cls(home, path.parts, quota.files, quota.bytes)
+        path, own = path.resolve(), home.resolve()
+        if own.is_relative_to(path) or path.is_relative_to(own):
+            raise FileProblem(
+                f"data_dir {path} would hold Strawberry's own files",
+                hint=f"Name a folder in {DATA}/, or one outside of {home}.",
+            )
+        return cls(path, (), quota.files, quota.bytes)
+
+    def read(self, path: str, line: int) -> str:
+        """Return the text of a file from a line on, as much as one answer holds.
+
+        Raises:
+            Forbidden: If it is not a plain file below the directory.
+            OSError: If it cannot be read.
+            ValueError: If it is not text, too large, or has no such line.
+        """
+        *folders, name = parts_of(path)
+        with (
+            open_below(self.root, (*self.below, *folders)) as directory,
+            os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file,
+        ):
+            content = file.read(_MAX_READ + 1)
+        if len(content) > _MAX_READ:
+            raise ValueError(f"{path} is larger than {_MAX_READ:,} bytes")
+        if b"\0" in content:
+            raise ValueError(f"{path} is not a text file")
+        lines = content.decode("utf-8", "replace").splitlines(keepends=True)
+        if not 1 <= line <= max(1, len(lines)):
+            raise ValueError(f"{path} has the lines 1 to {len(lines)}")
+        return _page(lines, line - 1)
+
+    def write(self, path: str, text: str, *, append: bool) -> int:
+        """Write a file, or add to it; return how large it is now.
+
+        Raises:
+            Forbidden: If it cannot be a plain file below the directory, or the quota is used up.
+            OSError: If it cannot be written.
+        """
+        *folders, name = parts_of(path)
+        content = text.encode("utf-8", "replace")
+        # One at a time: two that look at the quota at once would both find room.
+        with self._one, open_below(self.root, (*self.below, *folders), create=True) as directory:
+            present = directory.files().get(name)
+            known = present.st_size if present is not None else 0
+            size = known + len(content) if append else len(content)
+            self._check_quota(size - known, is_new=present is None)
+            if append and present is not None:
+                with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
+                    content = file.read(self.max_bytes) + content
+            directory.write(name, content)
+            return len(content)
+
+    def list(self, folder: str) -> list[dict[str, str | int]]:
+        """Return path and size of the files in a folder and below it, some hundreds at most.
+
+        Raises:
+            Forbidden: If it is not a folder below the directory.
+            OSError: If there is none.
+        """
+        parts = parts_of(folder) if folder not in ("", ".") else ()
+        with open_below(self.root, (*self.below, *parts), create=not parts) as directory:
+            found = sorted((path, size) for path, size in directory.walk() if not _is_hidden(path))
+        listed: list[dict[str, str | int]] = [
+            {"path": "/".join((*parts, path)), "bytes": size} for path, size in found[:_LISTED]
+        ]
+        if len(found) > _LISTED:
+            listed.append({"note": f"and {len(found) - _LISTED} more; name a folder to see those in it"})
+        return listed
+
+    def _check_quota(self, growth: int, *, is_new: bool) -> None:
+        with open_below(self.root, self.below) as directory:
+            sizes = [size for _, size in directory.walk()]
+        if is_new and len(sizes) >= self.max_files:
+            raise Forbidden(f"there are {len(sizes):,} files, and {self.max_files:,} are allowed")
+        if growth > 0 and sum(sizes) + growth > self.max_bytes:
+            raise Forbidden(f"all files together may have {self.max_bytes:,} bytes, and this would be more")
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") for part in path.split("/"))
+
+
+def _page(lines: list[str], start: int) -> str:
+    """Return as many lines as one answer holds, and how to read on."""
+    size, end = 0, start
+    while end < len(lines) and (end == start or size + len(lines[end]) <= _PAGE_CHARS):
+        size, end = size + len(lines[end]), end + 1
+    text = "".join(lines[start:end])
+    if len(text) > _PAGE_CHARS:
+        text = f"{text[:_PAGE_CHARS]} … (this line has {len(text):,} characters)\n"
+    if end < len(lines):
+        text += f"\n[Lines {start + 1} to {end} of {len(lines)}. Go on with line={end + 1}.]"
+    return text

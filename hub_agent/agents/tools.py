@@ -1,0 +1,155 @@
+"""The tools of an agent: called by its model by name, with the rights and the audit of skill calls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from agent_core.gateway.protocol import ToolCall, ToolSpec
+from agent_core.provenance import Origin, Prompt, Text, render
+from agent_core.search.catalogue import Catalogue, Target
+from agent_core.search.directory import HUB_KEY
+from agent_core.skills.loader import LoadedMethod, expose
+from agent_core.skills.runner import SkillRunner
+from agent_core.tools.output import bounded, called_text, refused_text, value_text
+from agent_core.tools.skill_calls import Consent, SkillCalls
+from agent_core.tools.toolset import ToolOutcome, Toolset, failed
+from agent_core.turn import TurnContext
+from contracts.errors import CallError
+from contracts.wire import Json
+from hub_agent.agents.built_in import BuiltInTools
+from hub_agent.agents.files import AgentFiles
+from hub_agent.agents.profile import AgentProfile
+from hub_agent.calls.device_manager import ActingCaller
+
+_CALLS: Final = 8
+"""Calls of one agent's tools that run at the same time."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools of one agent.
+
+    Attributes:
+        agent: Its name.
+        methods: What can be called, by name.
+        origins: Where the results of each come from, if not from the hub itself.
+        runner: Runs them, with their time limits.
+    """
+
+    agent: str
+    methods: Mapping[str, LoadedMethod]
+    origins: Mapping[str, Origin]
+    runner: SkillRunner
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as they are offered to a model."""
+        return tuple(
+            ToolSpec(name, Prompt(method.contract.doc), method.contract.parameters)
+            for name, method in self.methods.items()
+        )
+
+    def target(self, name: str) -> Target:
+        """Return what a tool is in events, questions and the audit."""
+        # A name with a blank is that of no skill.
+        skill = f"agent {self.agent}"
+        method = self.methods[name].contract
+        return Target(f"{self.agent}.{name}", HUB_KEY, skill, skill, method)
+
+
+def open_tools(name: str, profile: AgentProfile, *, files: AgentFiles) -> Tools | None:
+    """Make the tools that the profile of an agent names; None if it names none."""
+    if not profile.tools:
+        return None
+    skill, _ = expose(BuiltInTools(name, files))
+    methods: dict[str, LoadedMethod] = {tool: skill.methods[tool] for tool in profile.tools}
+    origins = dict.fromkeys(("file_reader", "file_list"), Origin.FILE)
+    return Tools(
+        name,
+        methods,
+        origins,
+        SkillRunner([replace(skill, name=name, methods=methods, concurrency=_CALLS)]),
+    )
+
+
+class AgentToolset:
+    """The tools of an agent, beside those by which it calls skills, for one turn; see ``Toolset``.
+
+    Args:
+        caller: Has the rights of this turn.
+        catalogue: The skills that it may call.
+        beside: Calls skills; None where it may call none.
+        limit: Characters of one result that the model sees.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        *,
+        caller: ActingCaller,
+        catalogue: Catalogue,
+        consent: Consent,
+        beside: Toolset | None,
+        limit: int,
+    ) -> None:
+        self._tools = tools
+        self._caller = _ToolCaller(tools, caller)
+        self._catalogue = catalogue
+        self._consent = consent
+        self._beside = beside
+        self._limit = limit
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See ``Toolset``."""
+        beside = self._beside.specs if self._beside is not None else ()
+        return (*self._tools.specs, *beside)
+
+    async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
+        """See ``Toolset``."""
+        if call.name not in self._tools.methods:
+            if self._beside is not None:
+                return await self._beside.run(call, context)
+            known = ", ".join(self._tools.methods)
+            return failed(f"there is no tool {call.name!r}", f"The tools are {known}.")
+        target = self._tools.target(call.name)
+        if call.arguments is None:
+            return failed(
+                f"the arguments are no JSON object: {call.raw[:200]}", f"It is {target.method.signature}."
+            )
+        calls = SkillCalls(self._catalogue, caller=self._caller, consent=self._consent, context=context)
+        try:
+            value = await calls.call(target, [], call.arguments)
+        except CallError as error:
+            return ToolOutcome(ok=False, text=refused_text(error))
+        return ToolOutcome(ok=True, text=self._shown(call.name, value_text(value)))
+
+    def _shown(self, name: str, text: str) -> Prompt:
+        origin = self._tools.origins.get(name)
+        if origin is Origin.FILE:
+            return render(Text(origin, bounded(text, self._limit), name))
+        return called_text(name, text, self._limit, untrusted=origin is Origin.OUTSIDE)
+
+
+@dataclass(frozen=True)
+class _ToolCaller:
+    """Runs a tool where a skill would be called; see ``SkillCaller``."""
+
+    tools: Tools
+    caller: ActingCaller
+
+    async def call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        *,
+        confirmed: bool,
+        untrusted: bool,
+        on_progress: Callable[[Json], None],
+    ) -> Json:
+        """Run it, with the rights of the turn."""
+        run = partial(self.tools.runner.run, self.tools.agent, target.method.name, (), arguments)
+        return await self.caller.run(
+            target, arguments, partial(run, confirmed=confirmed), confirmed=confirmed
+        )
