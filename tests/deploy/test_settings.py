@@ -101,7 +101,8 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
     home = write(
         tmp_path,
         '[broker]\nurl = "mqtts://nas.local"\nusername = "berry"\npassword_env = "BUS"\nca = "nas.pem"\n'
-        'trust = true\n\n[home_broker]\nurl = "mqtt://homeassistant.local:1883"\n',
+        'trust = true\n\n[home_broker]\nurl = "mqtt://homeassistant.local:1883"\n'
+        'publish = ["zigbee2mqtt/+/set"]\n',
     )
     bus, other = read_broker(home), read_home_broker(home)
     assert bus is not None
@@ -114,6 +115,7 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
     )
     assert other is not None
     assert (other.url, other.username) == ("mqtt://homeassistant.local:1883", None)
+    assert other.publish == ("zigbee2mqtt/+/set",)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,7 @@ def test_brokers_are_as_the_file_says(tmp_path: Path) -> None:
         ('[broker]\nurl = "http://nas"\n', "broker.url must"),
         ('[broker]\nurl = "mqtt://nas"\npassword = "secret"\n', "unknown setting 'password' in broker"),
         ('[home_broker]\nurl = "mqtt://nas"\ntrust = true\n', "unknown setting 'trust' in home_broker"),
+        ('[home_broker]\nurl = "mqtt://nas"\npublish = ["a/#/b"]\n', "'a/#/b' is not a topic filter"),
         ('[home_broker]\nurl = "mqtt://nas"\npassword_env = "not a name"\n', "home_broker.password_env must"),
     ],
 )

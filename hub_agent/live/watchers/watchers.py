@@ -27,6 +27,7 @@ from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, Sample
+from hub_agent.live.topics.values import check_visible
 from hub_agent.live.watchers.approved import ApprovedCaller, approve
 from hub_agent.live.watchers.backtest import backtest
 from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, Source, WatcherRequest
@@ -115,9 +116,11 @@ class Watchers:
             PredicateError: If the predicate cannot be used.
             InvalidMessage: If the schedule or an argument cannot.
             CallError: If a path means nothing.
-            Forbidden: If the person has read-only access.
+            Forbidden: If the person has read-only access, or may not see a topic.
         """
         _require_writer(by.user)
+        for source in request.topics.values():
+            check_visible(by.user, source.topic, source.link)
         self._check_room(request.name, by.user)
         allow = [call.model_dump() for call in approve(self._registry.directory, request.allow)]
         if request.schedule is not None:
