@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from contracts.wire import Json
-from hub_agent.live.watchers.predicates.syntax import Node, Predicate
+from hub_agent.live.watchers.predicates.syntax import FUNCTIONS, Node, Predicate
 from hub_agent.live.watchers.predicates.windows import Series, Unknown, Value, Window, number
 
 _MOMENT_S: Final = 0.001
@@ -29,6 +29,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _CALCULATIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
     "+": operator.add,
     "-": operator.sub,
+    "minus": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
 }
@@ -66,11 +67,12 @@ class Evaluator:
         self.predicate = predicate
         self._now = -math.inf
         self._series = {name: Series(name) for name in predicate.names}
+        self._latest: dict[str, Json] = {}
         nodes = {node.text: node for node in predicate.root.walk() if node.text and node.op != "name"}
         self._momentary = [
             self._series[str(n.value)] for n in nodes.values() if n.text == f"changed({n.value})"
         ]
-        self._root = _Truth(self._part(predicate.root), predicate.root.text)
+        self._root = self._condition(predicate.root)
         self._functions = {
             text: self._part(node) for text, node in nodes.items() if text != f"changed({node.value})"
         }
@@ -90,6 +92,7 @@ class Evaluator:
         if series is not None:
             self._now = at = max(at, self._now)
             series.put(at, value, retained=retained)
+            self._latest[name] = value
 
     def gap(self, since: float, until: float | None, names: Collection[str] | None = None) -> None:
         """Take note of a time in which nothing was heard.
@@ -123,19 +126,13 @@ class Evaluator:
             self._observe(truth, now)
             self._observe(after, now)
             truth, is_momentary = self._held(after, now), False
-        values: dict[str, Json] = {}
-        waiting = False
-        for name, series in self._series.items():
-            if series.at is None:
-                waiting = True
-            else:
-                values[name] = series.raw
+        values = self._latest.copy()
         if truth is False:
             return Verdict(False, "", values)
         for text, function in self._functions.items():
             values[text] = _shown(function.value(now))
         if isinstance(truth, Unknown):
-            return Verdict(None, truth.reason, values, waiting=waiting)
+            return Verdict(None, truth.reason, values, waiting=len(self._latest) < len(self._series))
         return Verdict(True, "", values, momentary=is_momentary)
 
     def wake_at(self, now: float) -> float | None:
@@ -175,28 +172,30 @@ class Evaluator:
         return Unknown("it is not known whether the condition held without interruption")
 
     def _part(self, node: Node) -> "_Part":
-        parts = [self._part(part) for part in node.parts]
         match node.op:
             case "constant":
                 return _Constant(node.value)
             case "name":
                 return _Latest(self._series[str(node.value)])
             case "and" | "or":
-                truths = [_Truth(part, each.text) for part, each in zip(parts, node.parts, strict=True)]
-                return _Junction(truths, decisive=node.op == "or")
+                return _Junction([self._condition(part) for part in node.parts], decisive=node.op == "or")
             case "not":
-                return _Not(_Truth(parts[0], node.parts[0].text))
+                return _Not(self._condition(node.parts[0]))
             case "minus":
-                return _Calculation("-", _Constant(0.0), parts[0], node)
+                return _Calculation(node, _Constant(0.0), self._part(node.parts[0]))
             case "+" | "-" | "*" | "/":
-                return _Calculation(node.op, parts[0], parts[1], node)
+                return _Calculation(node, *map(self._part, node.parts))
             case "age" | "changed" | "last":
                 return {"age": _Age, "changed": _Changed, "last": _Last}[node.op](
                     self._series[str(node.value)], node
                 )
             case "count" | "max" | "mean" | "min" | "rate":
                 return _Statistic(self._series[str(node.value)], node)
-        return _Comparison(node, parts[0], parts[1])
+        return _Comparison(node, *map(self._part, node.parts))
+
+    def _condition(self, node: Node) -> "_Condition":
+        part = self._part(node)
+        return part if isinstance(part, _Condition) else _Truth(part, node.text)
 
 
 class _Part:
@@ -216,6 +215,13 @@ class _Part:
         That a duration grows does not count: comparisons say when it crosses their bound.
         """
         return math.inf
+
+
+class _Condition(_Part):
+    """A part that is true, false or unknown."""
+
+    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
+        raise NotImplementedError
 
 
 class _Constant(_Part):
@@ -243,12 +249,12 @@ class _Function(_Part):
     def _unheard(self, low: float = -math.inf, high: float = math.inf) -> Unknown:
         return Unknown(f"there is a gap in the time of {self._text}", low, high)
 
-    def _next(self, now: float, *moments: float) -> float:
-        """Return when the first of some moments, or the last gap, leaves the window."""
+    def _leaves(self, now: float, at: float, bad_at: float = -math.inf) -> float:
+        """Return when the first of two moments, or the last gap, leaves the window."""
         first = math.inf
-        for at in (*moments, self._series.gap_until):
-            if now < at + self._length_s < first:
-                first = at + self._length_s
+        for each in (at, bad_at, self._series.gap_until):
+            if now < each + self._length_s < first:
+                first = each + self._length_s
         return first
 
 
@@ -265,8 +271,8 @@ class _Age(_Function):
         return self._unheard(0.0 if series.gap_until > now else now + ahead - series.gap_until, age)
 
 
-class _Changed(_Function):
-    def value(self, now: float, ahead: float = 0.0) -> Value:
+class _Changed(_Function, _Condition):
+    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
         series = self._series
         if not self._length_s:
             return series.has_changed
@@ -275,7 +281,7 @@ class _Changed(_Function):
         return self._unheard() if series.gap_until + self._length_s > now else False
 
     def wake(self, now: float) -> float:
-        return self._next(now, self._series.changed_at) if self._length_s else math.inf
+        return self._leaves(now, self._series.changed_at) if self._length_s else math.inf
 
 
 class _Last(_Function):
@@ -286,7 +292,7 @@ class _Last(_Function):
         return Unknown(f"there is no value in the time of {self._text}")
 
     def wake(self, now: float) -> float:
-        return self._next(now, -math.inf if self._series.at is None else self._series.at)
+        return self._leaves(now, -math.inf if self._series.at is None else self._series.at)
 
 
 class _Statistic(_Function):
@@ -321,27 +327,28 @@ class _Statistic(_Function):
         return result if math.isfinite(result) else Unknown(f"{self._text} is not a finite number")
 
     def wake(self, now: float) -> float:
-        oldest = self._window.oldest
-        return self._next(now, oldest[0] if oldest else -math.inf, self._window.bad_at)
+        return self._leaves(now, self._window.oldest[0], self._window.bad_at)
 
     def _rate(self, *, in_window: bool) -> float | Unknown:
         """Return the change a second from the oldest value, or where it is the only one from that before."""
-        series, before = self._series, self._window.before
+        series = self._series
         newest = number(series.name, series.value)
         if isinstance(newest, Unknown) or series.at is None:
             return newest
-        oldest = self._window.oldest if in_window else (-math.inf, newest)
-        if oldest is not None and oldest[0] >= series.at:
-            oldest = before
-        if oldest is None or oldest[0] >= series.at:
+        if not in_window:
+            return 0.0
+        oldest = self._window.oldest
+        if oldest[0] >= series.at:
+            oldest = self._window.before
+        if oldest[0] == -math.inf or oldest[0] >= series.at:
             return Unknown(f"{self._text} needs two values")
         return (newest - oldest[1]) / (series.at - oldest[0])
 
 
 class _Calculation(_Part):
-    def __init__(self, op: str, left: _Part, right: _Part, node: Node) -> None:
-        self._calculate = _CALCULATIONS[op]
-        self._op = op
+    def __init__(self, node: Node, left: _Part, right: _Part) -> None:
+        self._calculate = _CALCULATIONS[node.op]
+        self._op = node.op
         self._left, self._right = left, right
         texts = [part.text for part in node.parts]
         self._left_text, self._right_text = texts[0], texts[-1]
@@ -366,7 +373,7 @@ class _Calculation(_Part):
         (left_low, left_high), (right_low, right_high) = _bounds(left), _bounds(right)
         if self._op == "+":
             return Unknown(unknown.reason, left_low + right_low, left_high + right_high)
-        if self._op == "-":
+        if self._op in ("-", "minus"):
             return Unknown(unknown.reason, left_low - right_high, left_high - right_low)
         return Unknown(unknown.reason)
 
@@ -374,13 +381,14 @@ class _Calculation(_Part):
         return min(self._left.wake(now), self._right.wake(now))
 
 
-class _Comparison(_Part):
+class _Comparison(_Condition):
     def __init__(self, node: Node, left: _Part, right: _Part) -> None:
         self._op = node.op
         self._compare = _OPERATORS[node.op]
         self._left, self._right = left, right
         self._left_text, self._right_text = (part.text for part in node.parts)
         self._grows = "time" in (part.kind for part in node.parts)
+        self._depends_on_time = any(each.op in FUNCTIONS for each in node.walk())
         # What leaves a window makes count and max no larger, and min no smaller.
         side, bound = node.parts
         self._stays_false = bound.op == "constant" and (
@@ -411,7 +419,7 @@ class _Comparison(_Part):
         )
 
     def wake(self, now: float) -> float:
-        if self._stays_false and self.value(now) is False:
+        if not self._depends_on_time or (self._stays_false and self.value(now) is False):
             return math.inf
         wake = min(self._left.wake(now), self._right.wake(now))
         if self._grows:
@@ -443,15 +451,17 @@ def _bounds(value: Value) -> tuple[float, float]:
     return (value.low, value.high) if isinstance(value, Unknown) else (-math.inf, math.inf)
 
 
-class _Truth:
-    """A part as a condition."""
+class _Truth(_Condition):
+    """A value that has to be true or false."""
 
     def __init__(self, part: _Part, text: str) -> None:
         self._part = part
         self._text = text
-        self.wake = part.wake
 
-    def value(self, now: float) -> bool | Unknown:
+    def wake(self, now: float) -> float:
+        return self._part.wake(now)
+
+    def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
         value = self._part.value(now)
         if isinstance(value, (bool, Unknown)):
             return value
@@ -460,20 +470,22 @@ class _Truth:
         )
 
 
-class _Not(_Part):
-    def __init__(self, part: _Truth) -> None:
+class _Not(_Condition):
+    def __init__(self, part: _Condition) -> None:
         self._part = part
-        self.wake = part.wake  # type: ignore[method-assign]
+
+    def wake(self, now: float) -> float:
+        return self._part.wake(now)
 
     def value(self, now: float, ahead: float = 0.0) -> bool | Unknown:
         value = self._part.value(now)
         return not value if isinstance(value, bool) else value
 
 
-class _Junction(_Part):
+class _Junction(_Condition):
     """``and``, which one part decides that is false, or ``or``, which one part decides that is true."""
 
-    def __init__(self, parts: Sequence[_Truth], *, decisive: bool) -> None:
+    def __init__(self, parts: Sequence[_Condition], *, decisive: bool) -> None:
         self._parts = parts
         self._decisive = decisive
 
@@ -488,8 +500,11 @@ class _Junction(_Part):
         return unknown or not decisive
 
     def wake(self, now: float) -> float:
-        deciding = [part for part in self._parts if part.value(now) is self._decisive]
-        if deciding:
-            # As long as one of them stays as it is, the others do not matter.
-            return max(part.wake(now) for part in deciding)
-        return min(part.wake(now) for part in self._parts)
+        # As long as one part that decides stays as it is, the others do not matter.
+        last = -math.inf
+        for part in self._parts:
+            if part.value(now) is self._decisive:
+                last = max(last, part.wake(now))
+                if last == math.inf:
+                    return last
+        return last if last > -math.inf else min(part.wake(now) for part in self._parts)

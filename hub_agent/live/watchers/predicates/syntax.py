@@ -75,7 +75,7 @@ _IS: Final[Mapping[Kind, str]] = {
     "text": "text",
     "truth": "true or false",
 }
-_GIVES: Final[Mapping[str, Kind]] = {
+FUNCTIONS: Final[Mapping[str, Kind]] = {
     "age": "time",
     "changed": "truth",
     "count": "number",
@@ -254,9 +254,9 @@ class _Nodes:
 
     def call(self, items: list[Any]) -> Node:
         function, column, arguments = str(items[0]), _column(items[0]), items[1:]
-        if function not in _GIVES:
-            hint = f"Functions: {', '.join(_GIVES)}."
-            near = did_you_mean(_OTHER_NAMES.get(function, function), _GIVES)
+        if function not in FUNCTIONS:
+            hint = f"Functions: {', '.join(FUNCTIONS)}."
+            near = did_you_mean(_OTHER_NAMES.get(function, function), FUNCTIONS)
             _fail(f"unknown function {_short(function)}", column, after=near, hint=hint)
         least, most = {"age": (1, 1), "changed": (1, 2)}.get(function, (2, 2))
         usage = f"Write {function}(name{', ' * (most > 1)}{chr(34) + '10m' + chr(34) if most > 1 else ''})."
@@ -264,13 +264,13 @@ class _Nodes:
             _fail(f"{function} has other arguments", column, hint=usage)
         name = str(arguments[0].value)
         if len(arguments) == 1:
-            return Node(function, _GIVES[function], column, value=name, text=f"{function}({name})")
+            return Node(function, FUNCTIONS[function], column, value=name, text=f"{function}({name})")
         window = arguments[1]
         if window.op != "constant" or not isinstance(window.value, str):
             _fail("a window is a text", window.column, hint=usage)
         text = f'{function}({name}, "{window.value}")'
         window_s = _seconds(window.value, window.column)
-        return Node(function, _GIVES[function], column, value=name, window_s=window_s, text=text)
+        return Node(function, FUNCTIONS[function], column, value=name, window_s=window_s, text=text)
 
 
 def _column(token: "Token") -> int:

@@ -36,6 +36,8 @@ Value = float | str | bool | Unknown
 
 def _value(name: str, raw: Json) -> Value:
     kind = type(raw)
+    if kind is float and math.isfinite(raw):
+        return raw  # type: ignore[no-any-return]
     if kind is float or kind is int:
         try:
             number = float(raw)
@@ -53,7 +55,7 @@ def number(text: str, value: Value) -> float | Unknown:
     Args:
         text: What has the value.
     """
-    if isinstance(value, float | Unknown):
+    if isinstance(value, (float, Unknown)):
         return value
     return Unknown(f"{text} is {'text' if isinstance(value, str) else 'true or false'}, not a number")
 
@@ -61,6 +63,7 @@ def number(text: str, value: Value) -> float | Unknown:
 _Sums = tuple[int, float, float, float]
 _Entry = tuple[float, float, int, float, float, float]
 _NOTHING: Final[_Sums] = (0, 0.0, math.inf, -math.inf)
+_NO_ENTRY: Final[_Entry] = (-math.inf, math.nan, *_NOTHING)
 _ONE_BAD: Final[_Sums] = (1, 0.0, math.inf, -math.inf)
 
 
@@ -75,14 +78,14 @@ class Window:
         length_s: A value leaves after this many seconds.
         bad: Why the last value that is no number cannot be used.
         bad_at: When that arrived.
-        before: Time and value of the last entry that has left.
+        before: The last entry that has left.
     """
 
     def __init__(self, length_s: float) -> None:
         self.length_s = length_s
         self.bad = Unknown("")
         self.bad_at = -math.inf
-        self.before: tuple[float, float] | None = None
+        self.before = _NO_ENTRY
         self._grain_s = 2 * length_s / MAX_ENTRIES
         self._entry_from = -math.inf
         self._older: list[_Entry] = []
@@ -110,13 +113,13 @@ class Window:
         """Remove the values that are too old."""
         older, newer, length_s = self._older, self._newer, self.length_s
         while older and older[-1][0] + length_s <= now:
-            self.before = older.pop()[:2]
+            self.before = older.pop()
         if older or not newer or newer[0][0] + length_s > now:
             return
         sums = _NOTHING
         for entry in reversed(newer):
             if entry[0] + length_s <= now:
-                self.before = entry[:2]
+                self.before = entry
                 break
             sums = _together(sums, entry)
             older.append((entry[0], entry[1], *sums))
@@ -125,14 +128,14 @@ class Window:
 
     def sums(self, now: float) -> _Sums:
         """Return count, sum, lowest and highest of the values that are in the window now."""
-        self.drop(now)
+        if self.oldest[0] + self.length_s <= now:
+            self.drop(now)
         return _together(self._sums, self._older[-1]) if self._older else self._sums
 
     @property
-    def oldest(self) -> tuple[float, float] | None:
-        """Time and value of the oldest entry."""
-        entry = self._older[-1] if self._older else self._newer[0] if self._newer else None
-        return entry[:2] if entry else None
+    def oldest(self) -> _Entry:
+        """The oldest entry; of a time that is infinitely past where there is none."""
+        return self._older[-1] if self._older else self._newer[0] if self._newer else _NO_ENTRY
 
 
 def _together(sums: _Sums, entry: _Entry) -> _Sums:
@@ -173,17 +176,20 @@ class Series:
     def put(self, at: float, raw: Json, *, retained: bool) -> None:
         """Take a new value."""
         value = _value(self.name, raw)
-        if self.at is not None and not _same(self.raw, raw, self.value, value):
-            self.has_changed, self.changed_at = True, at
-        elif retained and self.at is not None:
-            return  # Delivered again after a reconnect; nothing is new.
+        if self.at is not None:
+            if not _same(self.raw, raw, self.value, value):
+                self.has_changed, self.changed_at = True, at
+            elif retained:
+                return  # Delivered again after a reconnect; nothing is new.
         self.raw, self.value, self.at, self.is_retained = raw, value, at, retained
-        for window in self.windows.values():
-            window.put(at, number(self.name, value))
+        if self.windows:
+            usable = number(self.name, value)
+            for window in self.windows.values():
+                window.put(at, usable)
 
 
 def _same(raw: Json, new_raw: Json, value: Value, new_value: Value) -> bool:
-    if isinstance(value, Unknown) and isinstance(new_value, Unknown):
+    if type(value) is Unknown is type(new_value):
         try:
             return bool(raw == new_raw or (raw != raw and new_raw != new_raw))  # NaN is not equal to itself.
         except RecursionError:

@@ -60,6 +60,54 @@ def test_verdicts_are_those_of_a_plain_evaluation(tree, events, for_s) -> None:
     assert wakes <= 60 * len(events)
 
 
+_certain = st.recursive(
+    st.sampled_from(
+        [
+            'count(a, "1m30s") >= 3',
+            'count(a, "10m") < 4',
+            'count(b, "10m") != 5',
+            'max(a, "1d") > 1',
+            'min(b, "1d") <= 1',
+            'age(a) > "1m"',
+            'age(a) - age(b) < "10m"',
+            "-age(b) < -600",
+        ]
+    ),
+    lambda part: (
+        st.tuples(part, st.sampled_from(["and", "or"]), part).map(lambda parts: f"({' '.join(parts)})")
+        | part.map("not {}".format)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=_certain,
+    events=st.lists(st.tuples(_steps, st.sampled_from(NAMES), st.integers(0, 3)), min_size=4, max_size=25),
+    gap=st.tuples(st.integers(0, 25), st.integers(1, 8)),
+    later=st.sampled_from([1.0, 50.0, 700.0]),
+)
+def test_what_is_said_after_a_gap_is_true_whatever_it_has_hidden(text, events, gap, later) -> None:
+    predicate = parse(text, NAMES)
+    knowing, hearing = Evaluator(predicate), Evaluator(predicate)
+    first, last = gap[0], gap[0] + gap[1]
+    now = before = _T0
+    for number, (step, name, value) in enumerate(events):
+        now += step
+        knowing.put(name, now, value)
+        if not first <= number < last:
+            hearing.put(name, now, value)
+        if number == first:
+            hearing.gap(before, None)
+        if number == last:
+            hearing.gap(before, now)
+        if number < first:
+            before = now + 0.25
+        assert hearing.verdict(now).truth in (None, knowing.verdict(now).truth)
+    assert hearing.verdict(now + later).truth in (None, knowing.verdict(now + later).truth)
+
+
 def _leaves(tree):
     for part in tree[1:]:
         yield from _leaves(part) if isinstance(part, tuple) else (part,)
