@@ -249,10 +249,10 @@ class _Function(_Part):
     def _unheard(self, low: float = -math.inf, high: float = math.inf) -> Unknown:
         return Unknown(f"there is a gap in the time of {self._text}", low, high)
 
-    def _leaves(self, now: float, at: float, bad_at: float = -math.inf) -> float:
-        """Return when the first of two moments, or the last gap, leaves the window."""
+    def _leaves(self, now: float, at: float) -> float:
+        """Return when a moment or the last gap leaves the window, whichever is first."""
         first = math.inf
-        for each in (at, bad_at, self._series.gap_until):
+        for each in (at, self._series.gap_until):
             if now < each + self._length_s < first:
                 first = each + self._length_s
         return first
@@ -327,7 +327,7 @@ class _Statistic(_Function):
         return result if math.isfinite(result) else Unknown(f"{self._text} is not a finite number")
 
     def wake(self, now: float) -> float:
-        return self._leaves(now, self._window.oldest[0], self._window.bad_at)
+        return self._leaves(now, self._window.oldest[0])
 
     def _rate(self, *, in_window: bool) -> float | Unknown:
         """Return the change a second from the oldest value, or where it is the only one from that before."""

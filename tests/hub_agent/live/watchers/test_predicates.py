@@ -1,6 +1,7 @@
 """Predicates against a plain evaluation, over random expressions, values and times."""
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hub_agent.live.watchers.predicates import Evaluator, parse
@@ -18,6 +19,9 @@ def _uses_value(tree) -> bool:
 
 
 @settings(max_examples=400, deadline=None)
+@example(
+    tree=(">", ("mean", "a", "1m30s"), ("constant", 2.0)), events=[(0.0, "a", 0), (30.0, "a", 3)], for_s=0
+)
 @given(tree=conditions, events=_events, for_s=st.sampled_from([0, 0, 30, 90]))
 def test_verdicts_are_those_of_a_plain_evaluation(tree, events, for_s) -> None:
     """At each value, at each moment for which it wants to be woken, and in between."""
@@ -58,6 +62,17 @@ def test_verdicts_are_those_of_a_plain_evaluation(tree, events, for_s) -> None:
         check(now)
     # Each value leaves each window once, and each duration crosses its bound once after each value.
     assert wakes <= 60 * len(events)
+
+
+def test_a_condition_that_a_change_interrupts_is_looked_at_again_at_once() -> None:
+    evaluator = Evaluator(parse("not changed(a)", NAMES))
+    for value in (1, 2):
+        evaluator.put("a", _T0 + value, value)
+    assert evaluator.verdict(_T0 + 2).truth is False
+    again = evaluator.wake_at(_T0 + 2)
+    assert again == pytest.approx(_T0 + 2, abs=0.01)
+    assert evaluator.verdict(again).truth is True
+    assert evaluator.wake_at(again) is None
 
 
 _certain = st.recursive(
