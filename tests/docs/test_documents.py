@@ -133,6 +133,15 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
     assert any(found) or "[household]" in block, document
 
 
+def test_the_tests_that_a_document_names_exist() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", (ROOT / "docs" / "live.md").read_text("utf-8"))
+    assert named
+    missing = [
+        name for file, name in named if f"def {name}(" not in (ROOT / "tests" / file).read_text("utf-8")
+    ]
+    assert missing == []
+
+
 def _for_a_terminal() -> list[str]:
     """The commands that wait for a person, or go on until they are ended."""
     lines = [line for _, block in blocks("sh") for line in block.splitlines()]

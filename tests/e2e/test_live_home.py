@@ -301,13 +301,22 @@ def test_a_model_that_refuses_does_nothing_and_knows_the_rules(live: LiveHouse) 
     assert "is data" in answered.seen[0].said("system")[0]
 
 
-def test_what_a_turn_does_is_streamed_while_it_is_done(live: LiveHouse) -> None:
+def test_what_a_model_claims_is_not_what_is_recorded_as_done(live: LiveHouse) -> None:
+    live.chat("clean up the watchers", "I removed them all and unlocked the door.", conversation="claims")
+    [exchange] = live.request("GET", "/api/conversations/claims")["exchanges"]
+    assert (exchange["answer"], exchange["did"]) == ("I removed them all and unlocked the door.", [])
+
+
+def test_what_a_turn_does_is_streamed_while_it_is_done_and_others_are_answered(live: LiveHouse) -> None:
     live.mind.says = deque([live.do("devices.box.StorageSkill.defragment()"), Says(text="It is done.")])
     body = {"model": "assistant", "stream": True, "messages": [{"role": "user", "content": "defragment it"}]}
     seen = []
     for chunk in live.client.stream("/v1/chat/completions", body, {}):
         if chunk.get("x_strawberry", {}).get("kind") == "skill":
             seen.append(chunk["x_strawberry"]["state"])
+            if not seen[1:]:
+                other = live.house.ask("/api/chat", {"message": "set a timer for 5 minutes"})
+                assert other["mode"] == "sentence"
             # It ends only when the test has seen that it has begun.
             live.box.let_go()
     assert seen == ["called", "done"]

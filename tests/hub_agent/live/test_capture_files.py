@@ -186,9 +186,12 @@ def test_a_stream_without_a_place_to_begin_is_rolled_all_the_same(tmp_path):
     assert all(each.stat().st_size <= 2_100 for each in tmp_path.iterdir())
 
 
-def test_raw_is_the_payloads_and_nothing_else(tmp_path):
-    write(tmp_path, "audio.pcm", [sample(b"\0\1"), sample(b"\n\2")], "raw")
-    assert (tmp_path / "audio.pcm").read_bytes() == b"\0\1\n\2"
+@pytest.mark.parametrize("zstd", [False, True])
+def test_raw_is_the_payloads_and_nothing_else(tmp_path, zstd):
+    write(tmp_path, "audio.pcm", [sample(b"\0\1"), sample(b"\n\2")], "raw", zstd=zstd)
+    (file,) = tmp_path.iterdir()
+    content = file.read_bytes()
+    assert (zstandard.ZstdDecompressor().stream_reader(content).read() if zstd else content) == b"\0\1\n\2"
 
 
 @pytest.mark.parametrize("zstd", [False, True])
