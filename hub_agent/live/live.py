@@ -135,12 +135,13 @@ async def open_live(
                 link=bus.link,
                 feed=feed,
                 events=events,
+                captures=captures,
                 manager=manager,
                 gateway=gateway,
             )
         )
         timers = await stack.enter_async_context(
-            open_timers(registry.store, events, household=settings.household)
+            open_timers(registry.store, events, instance=settings.instance, household=settings.household)
         )
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=home is not None))
         memory = await stack.enter_async_context(

@@ -92,6 +92,10 @@ def _add(disk: Disk, *more: str) -> Any:
 def test_a_watcher_is_made_in_words_tried_run_dry_and_acts_once(disk: Disk, model: ScriptedModel) -> None:
     model.script = _decides
     disk.fill(50)
+    topics = json.dumps([TOPIC])
+    capture = disk.house.json(
+        "call", "hub", "CaptureSkill.save_stream", f"topics={topics}", "path=disk.jsonl"
+    )
     made = _add(disk)
     assert (made["state"], made["predicate"]) == ("draft", "disk > 95")
     assert disk.house.json("watchers", "approve", "full", "--yes", "--dry-run")["state"] == "active"
@@ -103,6 +107,9 @@ def test_a_watcher_is_made_in_words_tried_run_dry_and_acts_once(disk: Disk, mode
     [fired] = report["would_have_fired"]
     assert fired["values"]["disk"] == 96
     assert fired["decision"]["action"]["path"] == STOP
+
+    captured = disk.house.json("watchers", "test", "full", "--capture", capture["id"])
+    assert [each["values"]["disk"] for each in captured["would_have_fired"]] == [96]
 
     disk.house.json("watchers", "approve", "full", "--yes", "--live")
     disk.fill(97)
@@ -117,6 +124,9 @@ def test_a_watcher_is_made_in_words_tried_run_dry_and_acts_once(disk: Disk, mode
     disk.decided("act", "act", "act")
     assert disk.nas.journal() == ["camera stopped"] * 2
     assert "nothing was received" in json.dumps(disk.show()["history"])
+    report = disk.house.json("watchers", "test", "full", "--since", "1h")
+    assert [each["values"]["disk"] for each in report["would_have_fired"]] == [96, 97, 99]
+    assert len(report["gaps"]) == 1
 
 
 def test_a_hub_that_is_killed_while_it_acts_does_not_act_again_and_says_so(

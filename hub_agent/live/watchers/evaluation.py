@@ -170,8 +170,14 @@ class Evaluations:
         if not is_current():
             entry.decision, entry.reason = "nothing", "the watcher was changed meanwhile"
             return entry
+        before = row.done, row.fired
         call = self._bounded(row, entry, decision)
-        await self.store.record(row, entry)
+        try:
+            await self.store.record(row, entry)
+        except BaseException:
+            # Nothing was done, so it can be decided again.
+            row.done, row.fired = before
+            raise
         if entry.state == "acting":
             if call is not None:
                 await self._act(row, entry, call)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlmodel import Session, col, delete, func, select, update
 
+from contracts.errors import Conflict
 from hub_agent.live.watchers.tables import DecisionRow, TimerRow, WatcherRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
@@ -15,14 +16,35 @@ _KEPT: Final = 500
 
 
 class WatcherStore:
-    """Reads and writes the rows; the rows that it gives belong to the caller."""
+    """Reads and writes the rows; the rows that it gives belong to the caller.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        instance: Name of this hub process, whose watchers and timers are read.
+    """
+
+    def __init__(self, store: Store, *, instance: str) -> None:
         self._store = store
+        self.instance = instance
+
+    async def add(self, row: WatcherRow) -> None:
+        """Write a new watcher.
+
+        Raises:
+            Conflict: If there is one of this name, also of another hub process.
+        """
+        values = row.model_dump()
+
+        def work(session: Session) -> None:
+            if session.get(WatcherRow, row.name) is not None:
+                raise name_taken(row.name)
+            session.add(WatcherRow(**values))
+
+        await self._store.write(work)
 
     async def watchers(self) -> list[WatcherRow]:
         """Return all watchers, the oldest first."""
-        query = select(WatcherRow).order_by(col(WatcherRow.created_at), col(WatcherRow.name))
+        own = select(WatcherRow).where(WatcherRow.instance == self.instance)
+        query = own.order_by(col(WatcherRow.created_at), col(WatcherRow.name))
         return await self._store.read(lambda session: list(session.exec(query)))
 
     async def save(self, row: WatcherRow) -> None:
@@ -70,7 +92,9 @@ class WatcherStore:
         """Mark decisions during whose actions the hub was stopped, and return them."""
 
         def work(session: Session) -> list[DecisionRow]:
-            rows = list(session.exec(select(DecisionRow).where(DecisionRow.state == "acting")))
+            own = select(WatcherRow.name).where(WatcherRow.instance == self.instance)
+            acting = select(DecisionRow).where(DecisionRow.state == "acting")
+            rows = list(session.exec(acting.where(col(DecisionRow.watcher).in_(own))))
             for row in rows:
                 row.state = "interrupted"
             return rows
@@ -106,7 +130,7 @@ class WatcherStore:
 
     async def timers(self) -> list[TimerRow]:
         """Return all timers, the next one first."""
-        query = select(TimerRow).order_by(col(TimerRow.due))
+        query = select(TimerRow).where(TimerRow.instance == self.instance).order_by(col(TimerRow.due))
         return await self._store.read(lambda session: list(session.exec(query)))
 
     async def save_timer(self, row: TimerRow) -> None:
@@ -119,3 +143,8 @@ class WatcherStore:
         await self._store.write(
             lambda session: session.exec(delete(TimerRow).where(col(TimerRow.id) == timer))
         )
+
+
+def name_taken(name: str) -> Conflict:
+    """Return the error for a name that another watcher has."""
+    return Conflict(f"there is a watcher {name!r} already", hint="Choose another name.")

@@ -13,6 +13,7 @@ class WatcherRow(Table, table=True):
     """A watcher as its owner made it, and how far it has come.
 
     Attributes:
+        instance: The hub process that evaluates it; others that share the database leave it alone.
         state: ``draft``, ``active``, ``paused`` or ``failed``.
         topics: By name in the predicate: topic, value and link; see `definition.Source`.
         allow: Approved calls; see `approved.ApprovedCall`.
@@ -26,6 +27,7 @@ class WatcherRow(Table, table=True):
     __tablename__ = "watcher"
 
     name: str = Field(primary_key=True)
+    instance: str
     owner: str
     created_at: datetime = Field(sa_type=Moment)
     state: str = "draft"
@@ -81,6 +83,7 @@ class TimerRow(Table, table=True):
     """A timer or a reminder.
 
     Attributes:
+        instance: The hub process that keeps it.
         schedule: When it comes again; None where it comes once.
         missed: ``run``: one that ended while the hub was stopped ends when the hub starts. ``tell``: it is
             only reported as missed.
@@ -89,6 +92,7 @@ class TimerRow(Table, table=True):
     __tablename__ = "timer"
 
     id: str = Field(primary_key=True)
+    instance: str
     owner: str
     text: str
     due: datetime = Field(sa_type=Moment)

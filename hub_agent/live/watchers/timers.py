@@ -69,7 +69,15 @@ class Timers:
             due = Schedule.parse(schedule or "").next(now(), self._household)
         elif due <= now():
             raise InvalidMessage(f"{rfc3339(due)} has passed")
-        row = TimerRow(id=uuid7(), owner=user.id, text=text[:200], due=due, schedule=schedule, missed=missed)
+        row = TimerRow(
+            id=uuid7(),
+            instance=self._store.instance,
+            owner=user.id,
+            text=text[:200],
+            due=due,
+            schedule=schedule,
+            missed=missed,
+        )
         await self._store.save_timer(row)
         self._rows[row.id] = row
         self._changed.set()
@@ -145,9 +153,11 @@ def _shown(row: TimerRow) -> dict[str, Json]:
 
 
 @asynccontextmanager
-async def open_timers(store: Store, events: Events, *, household: Household) -> AsyncIterator[Timers]:
+async def open_timers(
+    store: Store, events: Events, *, instance: str, household: Household
+) -> AsyncIterator[Timers]:
     """Keep timers for as long as the context is open."""
-    timers = Timers(WatcherStore(store), events, household=household)
+    timers = Timers(WatcherStore(store, instance=instance), events, household=household)
     async with open_tasks() as tasks:
         tasks.create_task(timers.run(), name="timers")
         yield timers

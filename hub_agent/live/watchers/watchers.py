@@ -1,9 +1,11 @@
 """The watchers of a home: made, approved, changed and shown."""
 
 import asyncio
+import heapq
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,18 +27,20 @@ from contracts.validation import did_you_mean
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.live.captures.captures import Captures
+from hub_agent.live.captures.recording import Followed
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics.values import check_visible
 from hub_agent.live.watchers.approved import ApprovedCaller, approve
-from hub_agent.live.watchers.backtest import backtest
+from hub_agent.live.watchers.backtest import Missing, backtest
 from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, Source, WatcherRequest
 from hub_agent.live.watchers.engine import Engine, Watched, sources_of
 from hub_agent.live.watchers.evaluation import Announcer, Evaluations, Limits, calls_of, entry_json
 from hub_agent.live.watchers.model import Question, Seen, WatcherModel
 from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.schedule import Schedule
-from hub_agent.live.watchers.store import WatcherStore
+from hub_agent.live.watchers.store import WatcherStore, name_taken
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.prompt import Asked, Told
 from hub_agent.settings import HubSettings
@@ -52,6 +56,9 @@ _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
 _TOLD: Final = 10
 """Watchers that are in the prompt; WatcherSkill.list has them all."""
+_RECORDING: Final = "watchers"
+"""Name of the recording of what watchers see."""
+_ROUNDED_S: Final = 0.002
 _DECIDED: Final = 10
 """Times that a model decides in a back-test."""
 
@@ -93,6 +100,7 @@ class Watchers:
         engine: Engine,
         evaluations: Evaluations,
         feed: Feed,
+        captures: Captures,
         registry: Registry,
         settings: HubSettings,
     ) -> None:
@@ -100,6 +108,8 @@ class Watchers:
         self._engine = engine
         self._evaluations = evaluations
         self._feed = feed
+        self._captures = captures
+        self._recording: set[Followed] = set()
         self._registry = registry
         self._settings = settings
         self._rows: dict[str, WatcherRow] = {}
@@ -129,6 +139,7 @@ class Watchers:
             parse(request.predicate, request.topics)
         row = WatcherRow(
             name=request.name,
+            instance=self._store.instance,
             owner=by.user.id,
             created_at=now(),
             instruction=request.instruction,
@@ -148,11 +159,13 @@ class Watchers:
             row.note = _objection(row.predicate, seen) or ""
         async with self._one:
             self._check_room(request.name, by.user)
+            await self._store.add(row)
+            self._rows[row.name] = row
             if request.predicate is not None and (by.may_confirm or not allow):
                 row.state, row.approved_by = "active", by.token
-                await self._start(row)
-            self._rows[row.name] = row
-            await self._store.save(row)
+                await self._try_start(row)
+                await self._store.save(row)
+                await self._record()
         await self._evaluations.announcer.state(row)
         return self._shown(row)
 
@@ -224,6 +237,7 @@ class Watchers:
             self._rows.pop(row.name, None)
             self._last.pop(row.name, None)
             self._evaluations.limits.forget(row.name)
+            await self._record()
         await self._evaluations.announcer.gone(row.name)
 
     async def run(self, name: str, by: By) -> dict[str, Json]:
@@ -271,17 +285,16 @@ class Watchers:
         if row.predicate is None:
             raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
         sources = sources_of(row)
-        report = await backtest(
-            parse(row.predicate, sources), sources, self._recorded(sources, since), until=now().timestamp()
-        )
+        recorded = self._recorded(sources, user, since or 0.0, capture)
+        until = None if capture else now().timestamp()
+        report = await backtest(parse(row.predicate, sources), sources, recorded, until=until)
         fired: list[dict[str, Json]] = [
             {"at": _rfc3339(each["at"]), "values": dict(each["values"])}
             for each in report["would_have_fired"]
         ]
         for each in fired[:_DECIDED] if with_model else ():
             each["decision"] = await self._would_decide(row, each)
-        gaps = [{"since": _rfc3339(gap["since"]), "until": _rfc3339(gap["until"])} for gap in report["gaps"]]
-        return {**report, "would_have_fired": fired, "gaps": gaps}
+        return {**report, "would_have_fired": fired, "gaps": _joined(report["gaps"])}
 
     def of(self, user: User) -> list[dict[str, Json]]:
         """Return the watchers of a person, the oldest first."""
@@ -326,19 +339,48 @@ class Watchers:
                 await self._try_start(row)
         for gap in self._engine.gaps():
             self._engine.gap(gap)
+        await self._record()
 
     async def announce(self) -> None:
         """Publish the state of all watchers, after a connection to the broker."""
         for row in list(self._rows.values()):
             await self._evaluations.announcer.state(row, self._last_of(row))
 
-    def _recorded(self, sources: Mapping[str, Source], since: float | None) -> Iterable[Sample | Gap]:
-        """Return what was recorded of these values, in the order of time."""
-        start = since or 0.0
-        kept = {(source.topic, source.link) for source in sources.values()}
-        samples = [each for topic, link in kept for each in self._feed.history(topic, link, since=start)]
-        gaps = [gap for link in {link for _, link in kept} for gap in self._feed.gaps(link, since=start)]
-        return sorted([*samples, *gaps], key=lambda each: each.at if isinstance(each, Sample) else each.since)
+    def _recorded(
+        self, sources: Mapping[str, Source], user: User, since: float, capture: str
+    ) -> Iterable[Sample | Gap]:
+        """Return what was recorded of these values, in the order of time; iterating it blocks."""
+        if capture:
+            return self._captures.read(user, capture)
+        kept = {Followed(source.topic, source.link) for source in sources.values()}
+        recent: list[Sample | Gap] = []
+        for each in kept:
+            recent += self._feed.history(each.topic, each.link, since=since)
+        for link in {each.link for each in kept}:
+            recent += self._feed.gaps(link, since=since)
+        recent.sort(key=_begins)
+        # A recording is written once a second, and may have begun later than the hub.
+        return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+
+    async def _record(self) -> None:
+        """Record what the watchers see, so that it can be tested on later."""
+        limits = self._settings.watchers
+        wanted = {
+            Followed(source.topic, source.link)
+            for row in self._rows.values()
+            if limits.record_days and (row.state == "active" or row.snoozed_until is not None)
+            for source in sources_of(row).values()
+        }
+        if wanted == self._recording:
+            return
+        self._recording = wanted
+        try:
+            keep_bytes = limits.record_mb * 1_000_000
+            await self._captures.record(
+                _RECORDING, wanted, keep_days=limits.record_days, keep_bytes=keep_bytes
+            )
+        except StrawberryError as error:
+            _log.error("what watchers see is not recorded: %s", error)
 
     async def _would_decide(self, row: WatcherRow, fired: Mapping[str, Json]) -> dict[str, Json]:
         """Have the model decide on values of the past."""
@@ -386,6 +428,7 @@ class Watchers:
             try:
                 yield row
                 await self._store.save(row)
+                await self._record()
             except BaseException:
                 for field, value in before.items():
                     setattr(row, field, value)
@@ -404,7 +447,7 @@ class Watchers:
 
     def _check_room(self, name: str, user: User) -> None:
         if name in self._rows:
-            raise Conflict(f"there is a watcher {name!r} already", hint="Choose another name.")
+            raise name_taken(name)
         if len(self._rows) >= _MOST or sum(_is_of(row, user) for row in self._rows.values()) >= _MOST_OF_ONE:
             raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
 
@@ -472,8 +515,39 @@ class Watchers:
         }
 
 
-def _rfc3339(at: float | None) -> str | None:
-    return None if at is None else rfc3339(datetime.fromtimestamp(at, UTC))
+def _begins(item: Sample | Gap) -> float:
+    return item.at if isinstance(item, Sample) else item.since
+
+
+def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
+    """Leave out what is both in a recording and in memory; a recorded time is a little rounded."""
+    last: dict[tuple[str, str], Sample] = {}
+    for item in items:
+        if isinstance(item, Sample):
+            before = last.get((item.link, item.topic))
+            if before is not None and before.payload == item.payload and item.at - before.at < _ROUNDED_S:
+                continue
+            last[item.link, item.topic] = item
+        yield item
+
+
+def _joined(gaps: Sequence[Missing]) -> list[dict[str, Json]]:
+    """Return gaps without those that overlap: several recordings of a value each have theirs."""
+    joined: list[list[float]] = []
+    for gap in sorted(gaps, key=lambda gap: gap["since"]):
+        until = math.inf if gap["until"] is None else gap["until"]
+        if joined and gap["since"] <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], until)
+        else:
+            joined.append([gap["since"], until])
+    return [
+        {"since": _rfc3339(since), "until": _rfc3339(until) if until < math.inf else None}
+        for since, until in joined
+    ]
+
+
+def _rfc3339(at: float) -> str:
+    return rfc3339(datetime.fromtimestamp(at, UTC))
 
 
 _LAST: Final = ("at", "decision", "reason", "actions")
@@ -515,11 +589,12 @@ async def open_watchers(
     link: Link,
     feed: Feed,
     events: Events,
+    captures: Captures,
     manager: DeviceManager,
     gateway: Gateway,
 ) -> AsyncIterator[Watchers]:
     """Watch for as long as the context is open."""
-    store = WatcherStore(registry.store)
+    store = WatcherStore(registry.store, instance=settings.instance)
     announcer = Announcer(events, feed)
     evaluations = Evaluations(
         store=store,
@@ -537,6 +612,7 @@ async def open_watchers(
             engine=engine,
             evaluations=evaluations,
             feed=feed,
+            captures=captures,
             registry=registry,
             settings=settings,
         )

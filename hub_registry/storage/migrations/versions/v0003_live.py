@@ -46,6 +46,7 @@ STATEMENTS = (
     """
     CREATE TABLE watcher (
         name VARCHAR PRIMARY KEY NOT NULL,
+        instance VARCHAR NOT NULL,
         owner VARCHAR NOT NULL,
         created_at VARCHAR(24) NOT NULL,
         state VARCHAR NOT NULL,
@@ -87,6 +88,7 @@ STATEMENTS = (
     """
     CREATE TABLE timer (
         id VARCHAR PRIMARY KEY NOT NULL,
+        instance VARCHAR NOT NULL,
         owner VARCHAR NOT NULL,
         text VARCHAR NOT NULL,
         due VARCHAR(24) NOT NULL,

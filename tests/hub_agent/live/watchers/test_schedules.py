@@ -50,9 +50,9 @@ def test_times_of_the_sun_need_coordinates_and_take_an_offset() -> None:
     assert after.next(FRIDAY, BERLIN).date() > FRIDAY.date()
     with pytest.raises(InvalidMessage, match="where the household is"):
         after.next(FRIDAY, Household())
-    # The sun does not set in the far north in May: the next time is in July.
+    # The sun does not set in the far north in May: the next time is in summer.
     north = Household(latitude=71, longitude=25.8)
-    assert Schedule.parse("sunset").next(datetime(2026, 5, 20, tzinfo=UTC), north).month == 7
+    assert Schedule.parse("sunset").next(datetime(2026, 5, 20, tzinfo=UTC), north).month in (7, 8)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,16 @@ async def test_what_ended_while_the_hub_was_stopped_is_given_late_or_told_as_mis
     past = now() - timedelta(hours=2)
     async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
         for id_, missed, schedule in (("tea", "run", None), ("bins", "tell", "every day at 8")):
-            row = TimerRow(id=id_, owner="admin", text=id_, due=past, missed=missed, schedule=schedule)
-            await WatcherStore(store).save_timer(row)
+            row = TimerRow(
+                id=id_,
+                instance="main",
+                owner="admin",
+                text=id_,
+                due=past,
+                missed=missed,
+                schedule=schedule,
+            )
+            await WatcherStore(store, instance="main").save_timer(row)
     async with open_home(tmp_path / "home") as home:
         await eventually(lambda: _two(home))
         texts = sorted(each["text"] for each in await notified(home))

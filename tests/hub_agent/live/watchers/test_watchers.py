@@ -10,6 +10,8 @@ from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
 from tests.model_server import Fails, Says, ScriptedModel, calls
 
+_REFUSED = ("invalid", "bad_arguments", "unknown_skill", "forbidden", "not_found")
+
 
 async def test_words_become_a_predicate_that_fires_once_each_time_it_becomes_true(
     watching: Watching, model: ScriptedModel
@@ -123,10 +125,12 @@ async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -
         {"on_change": None, "schedule": "sunset"},
         {"on_change": True, "every_s": 5},
         {"topics": {"disk": {"topic": "devices/+/state/#"}}},
+        {"topics": {"disk": {"topic": "devices/nas/calls/CameraSkill/unlock"}}},
+        {"topics": {"disk": {"topic": "zigbee2mqtt/disk", "link": "home"}}},
     ]
     for wrong in wrongs:
         code = await watching.add(**{"predicate": "disk > 95", **wrong})
-        assert code in ("invalid", "bad_arguments", "unknown_skill"), wrong
+        assert code in _REFUSED, wrong
     assert await watching.ask("GET") == []
 
 
