@@ -228,6 +228,11 @@ def is_filter(text: str) -> bool:
     return all(level in ("+", "#") or ("+" not in level and "#" not in level) for level in levels)
 
 
+def is_exact(filter_: str) -> bool:
+    """Return whether a filter matches one topic only."""
+    return "+" not in filter_ and "#" not in filter_
+
+
 def check_filter(text: str) -> None:
     """Check a topic filter that a person or a model wrote.
 
@@ -247,7 +252,7 @@ def check_topic(text: str) -> None:
     Raises:
         InvalidTopic: If it cannot be published on.
     """
-    if not _fits(text) or not is_filter(text) or "+" in text or "#" in text:
+    if not _fits(text) or not is_filter(text) or not is_exact(text):
         raise InvalidTopic(f"{text[:100]!r} is not a topic", hint="A topic to publish on has no wildcards.")
 
 

@@ -17,7 +17,7 @@ from bus.link import Link
 from chat.tasks import open_tasks
 from contracts.access import covers
 from contracts.errors import NotFound
-from contracts.topics import check_filter, check_topic
+from contracts.topics import check_filter, check_topic, is_exact
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.live.topics.decoding import Decoding, encode
@@ -30,6 +30,8 @@ MEMORY_BYTES: Final = 16 * 1024 * 1024
 
 _KEPT_S: Final = 600
 """How long a topic that was asked for is followed, so that the next question has an answer at once."""
+_KEPT_WILD_S: Final = 60
+"""The same for a filter with wildcards, which may bring all the traffic of a broker."""
 _KEPT: Final = 64
 """Filters that were asked for and are followed at the same time."""
 _RETAINED_S: Final = 0.5
@@ -113,7 +115,7 @@ class Feed:
     async def fetch(self, filter_: str, link: LinkName = "bus") -> list[Sample]:
         """Return the last sample of each topic that a filter matches, also of topics that were not followed.
 
-        Those are followed for ten minutes from now; at first only what the broker retains is known of them.
+        Those are followed for a while from now; at first only what the broker retains is known of them.
 
         Raises:
             InvalidTopic: If that is not a topic filter.
@@ -125,8 +127,7 @@ class Feed:
         heard = asyncio.Event()
         self._ask(source, filter_)
         if not was_followed and source.link.connected:
-            exact = "+" not in filter_ and "#" not in filter_
-            with self.follow(filter_, lambda _: heard.set() if exact else None, link=link):
+            with self.follow(filter_, lambda _: heard.set() if is_exact(filter_) else None, link=link):
                 await source.settled()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_RETAINED_S):
@@ -184,10 +185,14 @@ class Feed:
     def _ask(self, source: Source, filter_: str) -> None:
         """Follow a filter for a while."""
         key = (source.name, filter_)
-        self._stop_asking(key)
-        follower = Follower(filter_, _ignore, None)
-        source.add(follower)
-        timer = asyncio.get_running_loop().call_later(_KEPT_S, self._stop_asking, key)
+        if key in self._asked:
+            follower, timer = self._asked.pop(key)
+            timer.cancel()
+        else:
+            follower = Follower(filter_, _ignore, None)
+            source.add(follower)
+        kept_s = _KEPT_S if is_exact(filter_) else _KEPT_WILD_S
+        timer = asyncio.get_running_loop().call_later(kept_s, self._stop_asking, key)
         self._asked[key] = (follower, timer)
         if len(self._asked) > _KEPT:
             self._stop_asking(next(iter(self._asked)))

@@ -131,8 +131,9 @@ class Memory:
         return self.size <= self._max_bytes or self._make_room()
 
     def forget(self, link: LinkName, topic: str) -> None:
-        """Drop a topic."""
-        self.size -= self._rings.pop((link, topic)).size
+        """Drop a topic, if it is there."""
+        ring = self._rings.pop((link, topic), None)
+        self.size -= ring.size if ring is not None else 0
 
     def _make_room(self) -> bool:
         while self.size > self._max_bytes:

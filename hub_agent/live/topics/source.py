@@ -14,6 +14,7 @@ from contracts import topics
 from contracts.access import covers
 from contracts.errors import Forbidden, StrawberryError
 from contracts.rates import complaint_limit
+from contracts.topics import is_exact
 from contracts.wire import Json
 from hub_agent.live.topics.samples import Gap, LinkName, Memory, Ring, Sample
 
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 _UNNOTICED_S: Final = 22.5
 """How long a lost connection may go unnoticed: one and a half times the keepalive of a link."""
 _GAPS: Final = 1_000
+_ROUTES: Final = 16_384
+"""Topics whose dispatch is remembered."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,6 +56,9 @@ class _Route:
         self.ring = ring
         self.through = through
         self.listeners = listeners
+
+
+_NOWHERE: Final = _Route("", Ring(), None, ())
 
 
 class Source:
@@ -99,21 +105,21 @@ class Source:
 
     def add(self, follower: Follower) -> None:
         """Hand messages to a follower from now on."""
-        if _is_wild(follower.filter):
-            self._wild.append(follower)
-        else:
+        if is_exact(follower.filter):
             self._exact.setdefault(follower.filter, []).append(follower)
-        self._change()
+        else:
+            self._wild.append(follower)
+        self._change(follower.filter)
 
     def remove(self, follower: Follower) -> None:
         """Hand no more messages to a follower."""
-        if _is_wild(follower.filter):
-            self._wild.remove(follower)
-        else:
+        if is_exact(follower.filter):
             self._exact[follower.filter].remove(follower)
             if not self._exact[follower.filter]:
                 del self._exact[follower.filter]
-        self._change()
+        else:
+            self._wild.remove(follower)
+        self._change(follower.filter)
 
     def subscribes(self, filter_: str) -> bool:
         """Return whether all that a filter matches is subscribed."""
@@ -137,13 +143,10 @@ class Source:
                 await self._subscribe(filter_)
             for filter_ in [each for each in self._subscribed if each not in wanted]:
                 stop = self._subscribed.pop(filter_)
-                self._routes.clear()
+                self._forget_routes(filter_)
                 if stop is not None:
                     await stop()
-            for topic in list(self._memory.topics(self.name)):
-                if not self._following(topic):
-                    # Nobody hears it any more, so what was last heard may be wrong by now.
-                    self._memory.forget(self.name, topic)
+                self._forget_below(filter_)
             if not self._changed.is_set():
                 self._settled.set()
 
@@ -165,14 +168,28 @@ class Source:
         for listener in list(self.gap_listeners):
             listener(gap)
 
-    def _change(self) -> None:
-        self._routes.clear()
+    def _change(self, filter_: str) -> None:
+        self._forget_routes(filter_)
         self._settled.clear()
         self._changed.set()
 
+    def _forget_routes(self, filter_: str) -> None:
+        """Forget how the topics of a filter are dispatched: it is found out again with their next message."""
+        if is_exact(filter_):
+            self._routes.pop(filter_, None)
+        else:
+            self._routes.clear()
+
+    def _forget_below(self, filter_: str) -> None:
+        """Forget what was last heard of topics that are not heard any more: it may be wrong by now."""
+        known = [filter_] if is_exact(filter_) else list(self._memory.topics(self.name))
+        for topic in known:
+            if covers(filter_, topic) and not self._following(topic):
+                self._memory.forget(self.name, topic)
+
     async def _subscribe(self, filter_: str) -> None:
         self._subscribed[filter_] = None
-        self._routes.clear()
+        self._forget_routes(filter_)
         try:
             self._subscribed[filter_] = await self.link.subscribe(filter_, partial(self._arrived, filter_))
             self.refused.pop(filter_, None)
@@ -186,6 +203,7 @@ class Source:
         if route is None:
             route = self._route(message.topic)
         if route.through != through:
+            # A further copy, or a topic that no follower may see.
             return
         self.heard = at = time.time()
         sample = Sample(self.name, route.topic, at, message.payload, message.retain, self._decode)
@@ -208,15 +226,20 @@ class Source:
         through: str | None = topic
         # One that the broker has not confirmed yet counts only where there is no other.
         if self._subscribed.get(topic) is None:
-            wild = [each for each in self._subscribed if _is_wild(each) and covers(each, topic)]
+            wild = [each for each in self._subscribed if not is_exact(each) and covers(each, topic)]
             own = topic if topic in self._subscribed else None
             through = next((each for each in wild if self._subscribed[each] is not None), own)
             through = through or next(iter(wild), None)
         listeners = tuple(
             each.listener for each in self._following(topic) if each.sees is None or each.sees(topic)
         )
-        ring = self._memory.make(self.name, topic)
-        route = self._routes[topic] = _Route(topic, ring, through if listeners else None, listeners)
+        if len(self._routes) >= _ROUTES:
+            # Each result of a call has a topic of its own.
+            self._routes.clear()
+        route = _NOWHERE
+        if listeners:
+            route = _Route(topic, self._memory.make(self.name, topic), through, listeners)
+        self._routes[topic] = route
         return route
 
 
@@ -230,14 +253,10 @@ def _at_broker(link: LinkName, filter_: str) -> tuple[str, ...]:
     return tuple(f"{branch.partition('/')[0]}{slash}{rest}" for branch in topics.BRANCHES)
 
 
-def _is_wild(filter_: str) -> bool:
-    return "+" in filter_ or filter_.endswith("#")
-
-
 def _fewest(filters: Iterable[str]) -> dict[str, None]:
     """Return filters without those that another one covers, in their order."""
     unique = dict.fromkeys(filters)
-    wild = list(filter(_is_wild, unique))
+    wild = [each for each in unique if not is_exact(each)]
     return dict.fromkeys(
         filter_
         for filter_ in unique

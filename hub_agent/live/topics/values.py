@@ -19,7 +19,7 @@ from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from contracts import topics
 from contracts.access import Principal, allowed, covers, overlaps, rights
-from contracts.errors import CallError, Forbidden, InvalidTopic
+from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.presence import UserEvent
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
@@ -30,6 +30,9 @@ from hub_agent.own_skills import Asking
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 
+_MOST_TOPICS: Final = 1_000
+_MOST_BYTES: Final = 2 * 1024 * 1024
+"""Topics and payloads of one answer; as values the payloads may be ten times as large."""
 _MOST_ASKED: Final = 50
 """Devices that one query asks."""
 
@@ -81,13 +84,19 @@ class BusValues:
         """Return the last sample of each topic that a filter matches.
 
         Raises:
-            InvalidTopic: If that is not a topic filter.
+            InvalidMessage: If that is not a topic filter, or it matches too many topics.
             Forbidden: If this person may see nothing of it.
             NotFound: If there is no home broker.
         """
         check_visible(user, filter_, link)
         sees = visible_to(user, link)
-        return [sample for sample in await self.feed.fetch(filter_, link) if sees(sample.topic)]
+        found = [sample for sample in await self.feed.fetch(filter_, link) if sees(sample.topic)]
+        if len(found) > _MOST_TOPICS or sum(len(each.payload) for each in found) > _MOST_BYTES:
+            raise InvalidMessage(
+                f"{filter_} matches {len(found)} topics, which is too much to show",
+                hint=f"Name more of the topic: at most {_MOST_TOPICS} topics with 2 MiB are shown.",
+            )
+        return found
 
     async def history(
         self, user: User, topic: str, link: LinkName, *, since: float | None, limit: int

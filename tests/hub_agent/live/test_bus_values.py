@@ -222,3 +222,18 @@ async def test_a_model_that_has_read_a_value_publishes_nothing_without_a_person(
         await lamps.publish("zigbee2mqtt/lamp/set", b"end", confirmed=True)
         await eventually(lambda: heard)
     assert [each.payload for each in heard] == [b"end"]
+
+
+async def test_an_answer_has_a_bounded_number_of_topics(beside: Home, mosquitto: Mosquitto) -> None:
+    async with (
+        linked(LinkSettings(urls=(mosquitto.url,), client_id="many")) as many,
+        beside.client() as client,
+    ):
+        for number in range(1_100):
+            await many.publish(f"many/{number}", b"1", retain=True)
+        await many.publish("many/last", b"1", retain=True, confirmed=True)
+        status, answer = await read(client, "latest", topic="many/#", link="home")
+        assert status == 422
+        assert "Name more of the topic" in answer["error"]["hint"]
+        _, found = await read(client, "latest", topic="many/7", link="home")
+        assert [each["value"] for each in found["samples"]] == [1]

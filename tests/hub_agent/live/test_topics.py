@@ -92,6 +92,16 @@ async def test_each_of_many_followers_has_a_topic_of_its_own(feed: Feed, nas: Li
         await eventually(lambda: heard)
 
 
+async def test_what_no_follower_may_see_is_not_kept(feed: Feed, nas: Link) -> None:
+    heard: list[Sample] = []
+    with feed.follow("devices/nas/#", heard.append, sees=lambda topic: topic == DISK):
+        await feed.settled()
+        await nas.publish(MEMORY, b"1", qos=0)
+        await nas.publish(DISK, b"2", qos=0)
+        await eventually(lambda: heard)
+        assert [sample.topic for sample in feed.known("devices/#")] == [DISK]
+
+
 async def test_the_ring_has_what_was_heard(feed: Feed, nas: Link) -> None:
     last = asyncio.Event()
     with feed.follow(DISK, lambda sample: last.set() if sample.value == 9 else None):

@@ -317,7 +317,7 @@ async def test_the_assistant_looks_it_up_and_is_told_what_the_question_names(
         status, seen = await post(client, call("hub", "WorldSkill.get_world", area="Hall", kind="sensor"))
         assert (status, seen["things"][0]["state"]) == (200, 21.5)
         status, error = await post(client, call("hub", "WorldSkill.get_world", area="Hal"))
-        assert (status, "nearest: Hall" in error["hint"]) == (502, True)
+        assert (status, "nearest: Hall" in error["hint"]) == (422, True)
     told = "".join(model.requests[-1].said("user"))
     assert '- sensor "Hall climate Temperature" in "Hall": 21.5 °C' in told
     assert told.index("Hall climate") < told.index("Unlock the door")
