@@ -284,6 +284,18 @@ def read_keys(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     return {**values, **{name: value for name, value in environment.items() if value}}
 
 
+def read_variable(home: Path, name: str) -> str:
+    """Return the value of a variable that settings name.
+
+    Raises:
+        ConfigError: If it is not set, or ``.env`` cannot be read.
+    """
+    value = read_keys(home, os.environ).get(name)
+    if not value:
+        raise ConfigError(f"{name} is not set", hint=f"Add the line {name}=… to {home / KEYS_FILE}.")
+    return value
+
+
 def _unquoted(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]

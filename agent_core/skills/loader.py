@@ -216,7 +216,7 @@ def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) ->
             try:
                 owners = _classes(entry.resolve())
             except (Exception, SystemExit) as error:  # noqa: BLE001 - an import runs the author's code
-                found.problems.append(LoadProblem(str(entry), _explained(error, entry)))
+                found.problems.append(LoadProblem(str(entry), explained(error, entry)))
                 continue
             if not owners:
                 hint = "a skill inherits from Skill, or its name ends in Skill; '_' in front hides a helper"
@@ -253,7 +253,7 @@ def _add(
         found.problems.append(LoadProblem(path, error.message, error.hint))
         return
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a constructor is the author's code
-        found.problems.append(LoadProblem(path, f"{name}() failed: {_explained(error, entry)}"))
+        found.problems.append(LoadProblem(path, f"{name}() failed: {explained(error, entry)}"))
         return
     origins[name] = entry
     found.skills.append(skill)
@@ -276,11 +276,27 @@ def _holds_skills(entry: Path) -> bool:
     return any(entry.glob("*.py")) if entry.is_dir() else entry.suffix == ".py"
 
 
-def _classes(entry: Path) -> list[type]:
-    """Import a file or a folder and return the skills it defines."""
+def import_file(file: Path) -> ModuleType:
+    """Import a file by itself, as it is now. This runs its code, which may raise anything."""
+    name = _module_name(file)
+    _forget(name)
+    importlib.invalidate_caches()
+    try:
+        return _executed(importlib.util.spec_from_file_location(name, file))
+    except BaseException:
+        _forget(name)
+        raise
+
+
+def _module_name(entry: Path) -> str:
     # The path is part of the name: two folders may both have a lamp.py.
     digest = hashlib.sha256(str(entry).encode()).hexdigest()[:12]
-    name = f"_skill_{digest}_{re.sub(r'[^A-Za-z0-9_]', '_', entry.stem)}"
+    return f"_skill_{digest}_{re.sub(r'[^A-Za-z0-9_]', '_', entry.stem)}"
+
+
+def _classes(entry: Path) -> list[type]:
+    """Import a file or a folder and return the skills it defines."""
+    name = _module_name(entry)
     _forget(name)
     try:
         for module in _modules(entry, name):
@@ -339,8 +355,8 @@ def _forget(name: str) -> None:
         del sys.modules[module]
 
 
-def _explained(error: BaseException, entry: Path) -> str:
-    """One line with the kind of the error and the line of the skill's file that it comes from."""
+def explained(error: BaseException, entry: Path) -> str:
+    """Return one line with the kind of an error and the line of the imported file that it comes from."""
     if isinstance(error, SyntaxError):
         return f"{Path(error.filename or entry).name}, line {error.lineno}: {error.msg}"
     text = f"{type(error).__name__}: {error}".partition("\n")[0]

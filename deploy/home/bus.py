@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from agent_core.models.entries import read_variable
 from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError
 from contracts.joining import Login
 from deploy.home.broker_registry import OurBroker, by_number, find_ours, is_local, refuse_readable
 from deploy.home.directory import Home
-from deploy.settings.settings import LoginTable, read_broker, read_home_broker, read_variable
+from deploy.settings.settings import LoginTable, read_broker, read_home_broker
 from hub_agent.settings import BusSettings, HomeLinkSettings
 
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
@@ -120,7 +121,7 @@ async def _listens(url: str) -> bool:
 def _login(home: Home, table: LoginTable) -> Login | None:
     if table.username is None and table.password_env is None:
         return None
-    password = read_variable(home, table.password_env) if table.password_env is not None else None
+    password = read_variable(home.directory, table.password_env) if table.password_env is not None else None
     return Login(username=table.username, password=password)
 
 

@@ -286,18 +286,6 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
         read(home)
 
 
-def read_variable(home: Home, name: str) -> str:
-    """Return the value of a variable that the settings name.
-
-    Raises:
-        ConfigError: If it is not set.
-    """
-    value = read_keys(home.directory, os.environ).get(name)
-    if not value:
-        raise ConfigError(f"{name} is not set", hint=f"Add the line {name}=… to {home.directory / '.env'}.")
-    return value
-
-
 def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:
     file = home.directory / SETTINGS_FILE
     tables = _known_tables(home)

@@ -1,18 +1,20 @@
 """The agents of a home: one file each in ``agents/``, read again when it changes."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from agent_core.gateway.opening import ChosenModels, LiveGateway
 from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys
+from agent_core.skills.execution import in_thread
 from agent_core.yaml_files import MAX_BYTES, parse_yaml
 from contracts.chat import AGENTS, unknown_agent
-from contracts.errors import FileProblem, NotFound
+from contracts.errors import ConfigError, FileProblem, NotFound
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.profile import NAME, AgentProfile, OwnModel
 from hub_agent.agents.tools import Tools, open_tools
@@ -21,6 +23,8 @@ from hub_agent.live.files import EditedFile
 DIRECTORY: Final = "agents"
 SUFFIX: Final = ".yml"
 
+_IMPORT_S: Final = 15.0
+
 
 @dataclass(frozen=True)
 class Agent:
@@ -28,12 +32,10 @@ class Agent:
 
     Attributes:
         profile: None of the assistant, which may do whatever its user may.
-        tools: What it can do besides calling skills; None if that is nothing.
     """
 
     name: str = AGENTS[0]
     profile: AgentProfile | None = None
-    tools: Tools | None = field(default=None, compare=False)
 
     @property
     def allow(self) -> tuple[str, ...] | None:
@@ -85,6 +87,7 @@ class Agents:
         self._gateway = gateway
         self._own = own
         self._files: dict[str, EditedFile[Agent | None]] = {}
+        self._tools: dict[str, tuple[Agent, tuple[tuple[int, int], ...], Tools]] = {}
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all agents that can be asked, the assistant's first."""
@@ -132,6 +135,32 @@ class Agents:
         """
         return models_of(agent, self._home)
 
+    async def tools(self, agent: Agent) -> Tools | None:
+        """Return what an agent can do besides calling skills; None if that is nothing.
+
+        Raises:
+            ConfigError: If its Python files take too long to be imported.
+        """
+        if agent.profile is None or not agent.profile.tools:
+            return None
+        stamps = tuple(map(_stamp, sorted(self.directory.glob("*.py"))))
+        known = self._tools.get(agent.name)
+        if known is None or known[:2] != (agent, stamps):
+            make = partial(_open_tools, agent, home=self._home, directory=self.directory)
+            try:
+                async with asyncio.timeout(_IMPORT_S):
+                    # In a daemon thread: what never ends would keep the hub from ending.
+                    made = await in_thread(make, name=f"tools of {agent.name}")
+            except TimeoutError:
+                raise ConfigError(
+                    f"the Python files of the agent {agent.name} took longer than {_IMPORT_S:g} s to import",
+                    hint="Do long work in the functions.",
+                ) from None
+            if isinstance(made, ConfigError):
+                raise made
+            known = self._tools[agent.name] = (agent, stamps, made)
+        return known[2]
+
     def _look(self) -> list[EditedFile[Agent | None]]:
         """Return the files that there are, in the order of their names."""
         found = sorted(path for path in self.directory.glob(f"*{SUFFIX}") if path.is_file())
@@ -166,6 +195,19 @@ def models_of(agent: Agent, home: Path) -> Models:
     return models.only(names)
 
 
+def _open_tools(agent: Agent, *, home: Path, directory: Path) -> Tools | ConfigError:
+    assert agent.profile is not None
+    try:
+        return open_tools(agent.name, agent.profile, home=home, directory=directory)
+    except ConfigError as error:
+        return error
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
+
+
 def _parse(home: Path, name: str, text: str) -> Agent:
     if not NAME.match(name):
         raise FileProblem(
@@ -174,4 +216,5 @@ def _parse(home: Path, name: str, text: str) -> Agent:
     if name in AGENTS:
         raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
     profile = parse_yaml(text, AgentProfile)
-    return Agent(name, profile, open_tools(name, profile, files=AgentFiles.of(home, name, profile)))
+    AgentFiles.of(home, name, profile)
+    return Agent(name, profile)

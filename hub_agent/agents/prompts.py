@@ -27,8 +27,8 @@ def system_of(agent: Agent, prompter: Prompter, user: User, mode: ToolMode = "co
     sections = prompter.system(user, mode, soul=profile.prompt)
     texts = {section.name: section for section in sections if section.name != "role"}
     if not profile.skills.allow:
-        texts["acting"] = Section("acting", _ACTING if agent.tools else EMPTY)
-    elif agent.tools:
+        texts["acting"] = Section("acting", _ACTING if profile.tools else EMPTY)
+    elif profile.tools:
         texts["acting"] = Section("acting", Prompt(f"{texts['acting'].text.rstrip()}\n{_BESIDE}"))
     return texts.pop("soul"), *texts.values()
 

@@ -1,11 +1,14 @@
 """The tools of an agent: called by its model by name, with the rights and the audit of skill calls."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from agent_core.gateway.protocol import ToolCall, ToolSpec
+from agent_core.models.entries import read_variable
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.search.catalogue import Catalogue, Target
 from agent_core.search.directory import HUB_KEY
@@ -15,13 +18,18 @@ from agent_core.tools.output import bounded, called_text, refused_text, value_te
 from agent_core.tools.skill_calls import Consent, SkillCalls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import TurnContext
-from contracts.errors import CallError
+from contracts.errors import CallError, ConfigError
 from contracts.wire import Json
 from hub_agent.agents.built_in import BuiltInTools
 from hub_agent.agents.files import AgentFiles
-from hub_agent.agents.profile import AgentProfile
+from hub_agent.agents.functions import load_function
+from hub_agent.agents.http_tools import http_method
+from hub_agent.agents.profile import AgentProfile, HttpTool, PythonTool
 from hub_agent.calls.device_manager import ActingCaller
 
+_log = logging.getLogger(__name__)
+
+_NO_ARGUMENTS: Final[dict[str, Json]] = {"type": "object", "properties": {}}
 _CALLS: Final = 8
 """Calls of one agent's tools that run at the same time."""
 
@@ -33,22 +41,27 @@ class Tools:
     Attributes:
         agent: Its name.
         methods: What can be called, by name.
+        problems: Why the others cannot be.
         origins: Where the results of each come from, if not from the hub itself.
         runner: Runs them, with their time limits.
     """
 
     agent: str
     methods: Mapping[str, LoadedMethod]
+    problems: Mapping[str, ConfigError]
     origins: Mapping[str, Origin]
     runner: SkillRunner
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as they are offered to a model."""
-        return tuple(
+        usable = [
             ToolSpec(name, Prompt(method.contract.doc), method.contract.parameters)
             for name, method in self.methods.items()
-        )
+        ]
+        # A model that would not know of them would say that it never could.
+        broken = [ToolSpec(name, Prompt("Cannot be used now."), _NO_ARGUMENTS) for name in self.problems]
+        return (*usable, *broken)
 
     def target(self, name: str) -> Target:
         """Return what a tool is in events, questions and the audit."""
@@ -58,19 +71,39 @@ class Tools:
         return Target(f"{self.agent}.{name}", HUB_KEY, skill, skill, method)
 
 
-def open_tools(name: str, profile: AgentProfile, *, files: AgentFiles) -> Tools | None:
-    """Make the tools that the profile of an agent names; None if it names none."""
-    if not profile.tools:
-        return None
-    skill, _ = expose(BuiltInTools(name, files))
-    methods: dict[str, LoadedMethod] = {tool: skill.methods[tool] for tool in profile.tools}
+def open_tools(agent: str, profile: AgentProfile, *, home: Path, directory: Path) -> Tools:
+    """Make the tools that the profile of an agent names. This imports Python files, so it blocks.
+
+    Args:
+        home: ``STRAWBERRY_HOME``.
+        directory: Where the profiles are.
+
+    Raises:
+        FileProblem: If the directory of its files cannot be one.
+    """
+    skill, _ = expose(BuiltInTools(agent, AgentFiles.of(home, agent, profile)))
+    methods: dict[str, LoadedMethod] = {}
+    problems: dict[str, ConfigError] = {}
     origins = dict.fromkeys(("file_reader", "file_list"), Origin.FILE)
-    return Tools(
-        name,
-        methods,
-        origins,
-        SkillRunner([replace(skill, name=name, methods=methods, concurrency=_CALLS)]),
-    )
+    for tool in profile.tools:
+        match tool:
+            case HttpTool():
+                methods[tool.name] = http_method(tool, secret=partial(read_variable, home))
+                origins[tool.name] = Origin.OUTSIDE
+            case PythonTool():
+                if tool.untrusted_output:
+                    origins[tool.name] = Origin.OUTSIDE
+                try:
+                    methods[tool.name] = load_function(tool, directory)
+                except ConfigError as error:
+                    _log.warning(
+                        "the tool %s of agent %s cannot be used: %s", tool.name, agent, error.message
+                    )
+                    problems[tool.name] = error
+            case _:
+                methods[tool] = skill.methods[tool]
+    runner = SkillRunner([replace(skill, name=agent, methods=methods, concurrency=_CALLS)])
+    return Tools(agent, methods, problems, origins, runner)
 
 
 class AgentToolset:
@@ -108,6 +141,8 @@ class AgentToolset:
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
         """See ``Toolset``."""
+        if (problem := self._tools.problems.get(call.name)) is not None:
+            return failed(problem.message, problem.hint)
         if call.name not in self._tools.methods:
             if self._beside is not None:
                 return await self._beside.run(call, context)

@@ -266,11 +266,12 @@ class Assistant:
             )
             system = joined(system_of(agent, self.prompter, user, "native"))
             native = await native_mode(models, catalogue, skills, system=system, said=said)
-        if agent.tools is None:
+        tools = await self.agents.tools(agent)
+        if tools is None:
             return toolset, native
         beside = partial(
             AgentToolset,
-            agent.tools,
+            tools,
             # That it may only read what devices do says nothing about its own tools.
             caller=replace(caller, actor=caller.actor.model_copy(update={"read_only": user.read_only})),
             catalogue=catalogue,

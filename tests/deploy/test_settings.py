@@ -4,6 +4,7 @@ import pytest
 import tzlocal
 
 from agent_core.limits import TurnLimits
+from agent_core.models.entries import read_variable
 from agent_core.prompt import Household
 from contracts.errors import ConfigError
 from deploy.home.directory import Home
@@ -14,7 +15,6 @@ from deploy.settings.settings import (
     read_home_broker,
     read_household,
     read_limits,
-    read_variable,
 )
 
 
@@ -140,7 +140,7 @@ def test_a_mistake_about_a_broker_names_the_field_and_no_value(tmp_path: Path, t
 def test_a_variable_comes_from_the_file_of_secrets_or_is_named(tmp_path: Path) -> None:
     home = Home(tmp_path)
     with pytest.raises(ConfigError, match="HOUSE_BUS is not set") as caught:
-        read_variable(home, "HOUSE_BUS")
+        read_variable(home.directory, "HOUSE_BUS")
     assert "HOUSE_BUS=…" in caught.value.hint
     (tmp_path / ".env").write_text("HOUSE_BUS=hush\n")
-    assert read_variable(home, "HOUSE_BUS") == "hush"
+    assert read_variable(home.directory, "HOUSE_BUS") == "hush"

@@ -153,3 +153,86 @@ async def test_a_directory_of_strawberry_itself_is_a_problem_of_the_profile(
     write(home, "cook", "prompt: Cook.\ndata_dir: hub\n")
     answer = await ask(home, "cook", "hello")
     assert "cook.yml:2: data_dir: write a folder in data/" in answer.json()["error"]["message"]
+
+
+MONEY = '''
+def monthly_total(prices: list[float], tax: float = 0.2) -> float:
+    """Add prices up, with tax."""
+    return sum(prices) * (1 + tax)
+
+
+def fails() -> None:
+    raise RuntimeError("the bank is closed")
+
+
+def sleeps() -> str:
+    import time
+
+    time.sleep(60)
+'''
+
+
+async def test_a_function_beside_the_profile_is_a_tool(thinking: Home, model: ScriptedModel) -> None:
+    file = write(
+        thinking,
+        "finance",
+        "prompt: Count.\ntools:\n"
+        + "".join(f"  - python: money.py:{name}\n" for name in ("monthly_total", "fails", "gone"))
+        + "  - {python: 'money.py:sleeps', timeout_s: 0.2}\n",
+    ).with_name("money.py")
+    file.write_text(MONEY)
+    model.script = [
+        calls("monthly_total", prices=["10", 20]),
+        calls("monthly_total", prices="many"),
+        calls("fails"),
+        calls("gone"),
+        calls("sleeps"),
+        Says(text="36."),
+        calls("monthly_total", prices=[1]),
+        Says(text="2."),
+    ]
+    assert (await ask(thinking, "finance", "how much?")).status_code == 200
+    total, wrong, failed, gone, slept = model.requests[5].results
+    assert "36.0" in total
+    assert "prices" in wrong
+    assert "RuntimeError: the bank is closed" in failed
+    assert "has no function gone" in gone
+    assert "took longer than 0.2 s" in slept
+    # A changed file counts at once.
+    file.write_text(MONEY.replace("0.2", "1.0") + "# changed\n")
+    await ask(thinking, "finance", "and now?")
+    assert "2.0" in model.requests[-1].results[0]
+
+
+async def test_a_request_after_strangers_words_asks_unless_the_profile_trusts_the_host(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    rate = (
+        "  - http: rate\n    description: Gives a rate.\n    allow_private: true\n"
+        f"    url: {model.origin}/nothing\n"
+    )
+    script = [calls("rate"), calls("rate"), Says(text="Well.")]
+    for more, asked in (("", True), ("    open_world: false\n", False)):
+        write(thinking, "finance", f"prompt: Count.\ntools:\n{rate}{more}")
+        model.script = [*model.script, *script]
+        await ask(thinking, "finance", "which rate?")
+        first, second = model.requests[-1].results
+        assert first.startswith("[Text from outside the home")
+        assert ("needs a person's confirmation" in second) is asked
+
+
+async def test_a_missing_secret_names_the_line_to_add(
+    thinking: Home, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RATE_KEY", raising=False)
+    write(
+        thinking,
+        "finance",
+        "prompt: Count.\ntools:\n  - http: rate\n    description: Gives a rate.\n"
+        "    url: https://api.invalid/rate\n    headers: {X-Key: '${RATE_KEY}'}\n",
+    )
+    model.script = [calls("rate"), Says(text="It lacks a key.")]
+    await ask(thinking, "finance", "which rate?")
+    (told,) = model.requests[-1].results
+    assert "RATE_KEY is not set" in told
+    assert f"Add the line RATE_KEY=… to {thinking.directory / '.env'}." in told
