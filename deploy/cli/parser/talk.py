@@ -50,7 +50,9 @@ def add(commands: Commands, parents: Parents) -> None:
         "call", parents=[client], help="call a method of a skill", description="Calls a method of a skill."
     )
     call.add_argument(
-        "device", metavar="DEVICE", help="its name, key or id; 'hub' for any device that has the skill"
+        "device",
+        metavar="DEVICE",
+        help="its name, key or id; 'hub' for the hub's own skills, and for any device that has the skill",
     )
     call.add_argument("method", metavar="METHOD", help="for example LampSkill.turn_on")
     call.add_argument(
