@@ -124,12 +124,11 @@ def _values(query: str) -> Iterable[str]:
 
 
 @lru_cache(maxsize=16_384)
-def naming_words(*names: str) -> frozenset[str]:
-    """Return the words of names as they are compared with a question's: in lower case and singular."""
-    words = (word for name in names for word in (*query_words(name), *name_words(name)))
+def naming_words(name: str) -> frozenset[str]:
+    """Return the words of a name as they are compared with a question's: in lower case and singular."""
     return frozenset(
         word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
-        for word in words
+        for word in (*query_words(name), *name_words(name))
     )
 
 

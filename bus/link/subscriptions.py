@@ -84,7 +84,8 @@ class Subscriptions:
 
     def covers(self, filter_: str, qos: int) -> bool:
         """Return whether one with this very filter asks for so much."""
-        return any(one.filter == filter_ and one.qos >= qos for one in self._all)
+        number = self._numbers.get(filter_)
+        return number is not None and any(one.qos >= qos for one in self._by_number[number])
 
     def number(self, filter_: str) -> int:
         """Return the number of a filter that is subscribed; from 1."""

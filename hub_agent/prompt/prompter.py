@@ -111,7 +111,9 @@ class Prompter:
         here = next((entry for entry in entries if entry.id == asked.device), None)
         if devices and entries:
             words = naming_words(" ".join(asked.said))
-            entries.sort(key=lambda entry: -len(words & naming_words(*entry.names, *entry.places)))
+            entries.sort(
+                key=lambda entry: -len(words & naming_words(" ".join((*entry.names, *entry.places))))
+            )
         more = [devices_section([_presence(entry) for entry in entries])] if devices and entries else []
         untrusted = False
         for name, contribute in self._contributions.items() if home else ():

@@ -7,6 +7,7 @@ entity. Of Jinja templates only those that name a field are understood; of other
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -70,10 +71,15 @@ class Entity:
     unit: str | None = None
     device_class: str | None = None
 
-    @property
+    @cached_property
     def words(self) -> frozenset[str]:
-        """The words by which a question names it."""
-        return naming_words(self.name, self.device, self.area or "", self.kind, self.device_class or "")
+        """The words of its name and place."""
+        return naming_words(self.name) | naming_words(self.device) | naming_words(self.area or "")
+
+    @property
+    def kind_words(self) -> frozenset[str]:
+        """The words for what it is, which many others share."""
+        return naming_words(self.kind) | naming_words(self.device_class or "")
 
 
 def _topic(text: str) -> str:

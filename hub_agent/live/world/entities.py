@@ -111,6 +111,7 @@ class Entities:
         for entity in entities:
             if self._count + len(kept) < MAX_ENTITIES:
                 kept.append(entity)
+                _ = entity.words  # now, so that the first question does not wait for those of thousands
             else:
                 beyond += 1
         self._count += len(kept)

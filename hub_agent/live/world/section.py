@@ -17,6 +17,8 @@ WORLD_TOKENS: Final = 400
 
 _EARLIER: Final = 0.5
 """Weight of what was said before the message itself."""
+_KIND: Final = 0.5
+"""Weight of a word for what a thing is: "the light" alone names none of many."""
 _NAMED: Final = 1.0
 """Least score of what a question names: one word that is not an everyday one."""
 _AREAS: Final = 12
@@ -46,7 +48,7 @@ def world_section(world: World, said: Sequence[str], *, tokens: int = WORLD_TOKE
     room -= estimate_tokens(head)
     lines = []
     for each in [*named, *(others if len(everything) <= _ALL else ())]:
-        line = _line(world.thing(each) if isinstance(each, Entity) else each)
+        line = _line(world.current(each))
         room -= estimate_tokens(line) + 1
         if room < 0:
             break
@@ -68,7 +70,10 @@ def _ranked(
     wanted = frozenset(weights)
     scored, others = [], []
     for each in everything:
-        score = sum(weights[word] for word in wanted & each.words)
+        score = 0.0
+        if not wanted.isdisjoint(each.words):
+            score = sum(weights[word] for word in wanted & each.words)
+            score += _KIND * sum(weights[word] for word in wanted & each.kind_words - each.words)
         if score >= _NAMED:
             # Of two that match as well, the one whose name says less besides.
             scored.append((-score, len(each.words), each.name, each))

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,8 +62,13 @@ class Thing:
 
     @property
     def words(self) -> frozenset[str]:
-        """The words by which a question names it."""
-        return naming_words(self.name, self.device or "", self.area or "", self.kind, self.device_class or "")
+        """The words of its name and place."""
+        return naming_words(self.name) | naming_words(self.device or "") | naming_words(self.area or "")
+
+    @property
+    def kind_words(self) -> frozenset[str]:
+        """The words for what it is, which many others share."""
+        return naming_words(self.kind) | naming_words(self.device_class or "")
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class World:
             things = self._named(things, name, everything)
         things = sorted(things, key=_order)
         return WorldView(
-            things=things[:limit],
+            things=[self.current(thing) for thing in things[:limit]],
             more=max(0, len(things) - limit),
             kinds=dict(Counter(thing.kind for thing in things).most_common()),
             areas=dict(Counter(thing.area for thing in things if thing.area is not None).most_common()),
@@ -130,45 +135,18 @@ class World:
         )
 
     def things(self) -> list[Thing]:
-        """List everything."""
+        """List everything; what has a topic is still without its state, see `current`."""
         entries = [entry for entry in self._directory.entries() if not entry.revoked]
-        made = [*_devices(entries), *self.device_states(), *map(self.thing, self.entities.list())]
+        made = [*_devices(entries), *self.device_states(), *map(_entity_thing, self.entities.list())]
         return [*_areas(made), *made]
 
-    def thing(self, entity: Entity) -> Thing:
-        """Return an entity with its state."""
-        sample = self._feed.latest(entity.topic, "home") if entity.topic is not None else None
-        state, age_s = None, None
-        if sample is not None and sample.payload:
-            state = _bounded(field(sample.value, entity.field), len(sample.payload))
-            # What the broker had kept may be of any age.
-            age_s = None if sample.retained else _age(sample.at)
-        return Thing(
-            kind=entity.kind,
-            id=entity.id,
-            name=entity.name,
-            area=entity.area,
-            device=entity.device or None,
-            state=state,
-            unit=entity.unit,
-            age_s=age_s,
-            device_class=entity.device_class,
-            topic=entity.topic,
-            link="home" if entity.topic is not None else None,
-            field=entity.field,
-        )
-
     def device_states(self) -> Iterator[Thing]:
-        """Iterate over the states of the devices' skills, and of their nodes."""
-        for topic, sample in self._states.items():
+        """Iterate over the states of the devices' skills, and of their nodes, without what they are."""
+        for topic in self._states:
             names = topics.STATE.match(topic)
             entry = self._directory.get(names["device"]) if names is not None else None
             if names is None or entry is None or entry.revoked:
                 continue
-            try:
-                state = topics.STATE.parse(sample.payload)
-            except InvalidMessage:
-                continue  # The registry's owner sees it elsewhere; it is no state.
             skill = entry.skills.get(names["skill"])
             is_node = names["skill"] == NODES
             yield Thing(
@@ -177,14 +155,27 @@ class World:
                 name=names["property"] if is_node else f"{names['skill']} {names['property']}",
                 area=(skill.registration.area if skill is not None else None) or entry.device.area,
                 device=entry.key,
-                state=_bounded(state.value, len(sample.payload)),
-                unit=state.unit,
-                age_s=_age(state.at.timestamp()),
-                device_class=state.device_class,
                 topic=topic,
                 link="bus",
                 field="value",
             )
+
+    def current(self, each: Thing | Entity) -> Thing:
+        """Return a thing with its state as it is now: reading the states of all would take long."""
+        thing = _entity_thing(each) if isinstance(each, Entity) else each
+        if thing.link == "bus" and thing.topic in self._states:
+            payload = self._states[thing.topic].payload
+            with suppress(InvalidMessage):
+                state = topics.STATE.parse(payload)
+                thing.state, thing.unit = _bounded(state.value, len(payload)), state.unit
+                thing.age_s, thing.device_class = _age(state.at.timestamp()), state.device_class
+        elif thing.link == "home" and thing.topic is not None:
+            sample = self._feed.latest(thing.topic, "home")
+            if sample is not None and sample.payload:
+                thing.state = _bounded(field(sample.value, thing.field), len(sample.payload))
+                # What the broker had kept may be of any age.
+                thing.age_s = None if sample.retained else _age(sample.at)
+        return thing
 
     def _in_area(self, things: list[Thing], area: str, everything: list[Thing]) -> list[Thing]:
         wanted = area.strip().casefold()
@@ -212,7 +203,7 @@ class World:
             for thing in things
             if wanted in (thing.name.casefold(), thing.id.casefold())
             or (thing.kind == "device" and thing.device in devices)
-        ] or [thing for thing in things if words and words <= thing.words]
+        ] or [thing for thing in things if words and words <= thing.words | thing.kind_words]
         if not found:
             among = " among them" if len(things) < len(everything) else ""
             raise NotFound(
@@ -278,6 +269,21 @@ def _areas(things: Iterable[Thing]) -> Iterator[Thing]:
             counts[thing.area.casefold()] += 1
     for folded, area in spelt.items():
         yield Thing(kind="area", id=area, name=area, area=area, state=counts[folded], unit="things")
+
+
+def _entity_thing(entity: Entity) -> Thing:
+    return Thing(
+        kind=entity.kind,
+        id=entity.id,
+        name=entity.name,
+        area=entity.area,
+        device=entity.device or None,
+        unit=entity.unit,
+        device_class=entity.device_class,
+        topic=entity.topic,
+        link="home" if entity.topic is not None else None,
+        field=entity.field,
+    )
 
 
 def _bounded(state: Json, size: int) -> Json:
