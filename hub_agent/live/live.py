@@ -67,7 +67,12 @@ class Live:
 
     def contributions(self) -> dict[str, Contribution]:
         """Return what the parts add to the prompt, in its order."""
-        return {"world": self._world_section, "watchers": self.watchers.told, "memory": self.memory.told}
+        return {
+            "world": self._world_section,
+            "watchers": self.watchers.told,
+            "captures": self.captures.told,
+            "memory": self.memory.told,
+        }
 
     async def _world_section(self, asked: Asked) -> Told | None:
         text = world_section(self.world, asked.said)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from sqlmodel import Session, col, select
 
+from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import open_tasks
 from contracts import topics
@@ -39,6 +40,7 @@ from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
+from hub_agent.prompt import Asked, Told
 from hub_agent.settings import CaptureSettings, HubSettings
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.registry import Registry
@@ -57,6 +59,8 @@ _SHARE: Final = 4
 """A file takes at most a quarter of a budget, so that there are older ones to remove."""
 _SAVE_S: Final = 30.0
 """How often counts are stored and published."""
+_TOLD: Final = 10
+"""Captures that a prompt lists."""
 _FULL_S: Final = 2.0
 """How often is looked for room while there is none."""
 
@@ -201,6 +205,15 @@ class Captures:
             NotFound: If this person has no such capture.
         """
         return await self._info(self._find(user, capture))
+
+    async def told(self, asked: Asked) -> Told | None:
+        """Return what the prompt says of a person's captures: those that run."""
+        own = [each for each in self._captures.values() if each.row.owner == asked.user.id and each.recording]
+        if not own:
+            return None
+        lines = [f"{each.row.id} to {render_name(each.spec.path)} ({each.state})" for each in own[:_TOLD]]
+        more = [f"and {len(own) - _TOLD} more"] if len(own) > _TOLD else []
+        return Told(Prompt(f"Captures: {', '.join([*lines, *more])}"))
 
     # What other parts do
 

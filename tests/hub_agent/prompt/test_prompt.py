@@ -6,8 +6,11 @@ import pytest
 from agent_core.limits import estimate_tokens
 from agent_core.prompt import Household
 from contracts.errors import FileProblem
+from contracts.presence import State
 from hub_agent.prompt.soul import MAX_SOUL, TEMPLATE, parse_soul
+from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, open_home, says
+from tests.hub_registry.spokes import eventually
 from tests.model_server import Says, ScriptedModel
 
 
@@ -61,6 +64,41 @@ async def test_each_section_is_shown_with_its_tokens_the_stable_ones_first(
     assert prompt["changing"][0]["text"].startswith("Now: ")
     assert unknown.status_code == 404
     assert "assistant" in unknown.json()["error"]["hint"]
+
+
+async def test_what_is_known_of_the_home_has_sections_of_its_own(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home") as home:
+        nas = await home.device("NAS")
+        topic = f"devices/{nas.id}/state/SystemSkill/disk"
+        state = State(value=91, unit="%", at=now())
+        await nas.spoke.send(topic, state.model_dump_json().encode())
+        async with home.client() as client:
+            for path, body in (
+                ("memory", {"category": "Chores", "text": "Bins go out on Tuesday."}),
+                ("captures", {"topics": [topic], "path": "disk.jsonl", "format": "jsonl"}),
+                ("watchers", {"name": "disk", "topics": [topic], "instruction": "Tell me", "every_s": 3600}),
+            ):
+                answered = await client.post(f"/api/{path}", json=body)
+                assert answered.is_success, answered.text
+
+        async def heard() -> bool:
+            return "SystemSkill disk" in str((await shown(home))["changing"])
+
+        await eventually(heard)
+        changing = (await shown(home, message="How full is the disk?"))["changing"]
+    assert [section["name"] for section in changing] == [
+        "time",
+        "devices",
+        "world",
+        "watchers",
+        "captures",
+        "memory",
+    ]
+    said = {section["name"]: section["text"] for section in changing}
+    assert '- state "SystemSkill disk" of nas: 91 %, ' in said["world"]
+    assert "disk (" in said["watchers"]
+    assert '"disk.jsonl"' in said["captures"]
+    assert "Bins go out on Tuesday." in said["memory"]
 
 
 def test_the_template_is_a_soul_itself() -> None:
