@@ -1,6 +1,7 @@
 """The engine: one task for all watchers, driven by new values and by when a verdict can change."""
 
 import asyncio
+import heapq
 import json
 import logging
 import math
@@ -19,7 +20,7 @@ from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
 from hub_agent.live.watchers.evaluation import NOTIFY, Evaluations
-from hub_agent.live.watchers.firing import Firing
+from hub_agent.live.watchers.firing import Firing, replay
 from hub_agent.live.watchers.model import Seen
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
 from hub_agent.live.watchers.schedule import Schedule
@@ -156,7 +157,7 @@ class Engine:
                     self._take(watched, name, sample)
 
                 stack.enter_context(self._feed.follow(source.topic, take, link=source.link))
-                self._prime(watched, name, source)
+            self._prime(watched)
             watched.follows = stack.pop_all()
         self._watched[row.name] = watched
         for link in {source.link for source in sources.values()}:
@@ -261,13 +262,15 @@ class Engine:
                 shown[name] = Seen(source)
         return shown
 
-    def _prime(self, watched: Watched, name: str, source: Source) -> None:
-        """Give the predicate what is remembered already."""
-        for sample in self._feed.history(source.topic, source.link):
-            watched.heard.add(name)
-            if watched.evaluator is not None:
-                value = field_of(sample.value, source.path)
-                watched.evaluator.put(name, sample.at, value, retained=sample.retained)
+    def _prime(self, watched: Watched) -> None:
+        """Give the predicate what is remembered already; what it was true of then is over."""
+        places = {(source.link, source.topic) for source in watched.sources.values()}
+        known = {place: self._feed.history(place[1], place[0]) for place in places}
+        watched.heard |= {name for name, each in watched.sources.items() if known[each.link, each.topic]}
+        if watched.evaluator is not None:
+            recorded = heapq.merge(*known.values(), key=lambda sample: sample.at)
+            for _ in replay(watched.evaluator, watched.sources, recorded):
+                pass
 
     def _take(self, watched: Watched, name: str, sample: Sample) -> None:
         watched.heard.add(name)

@@ -43,6 +43,20 @@ async def test_words_become_a_predicate_that_fires_once_each_time_it_becomes_tru
     assert "camera is stopped" in first["actions"][0]["result"]
 
 
+async def test_a_change_from_before_it_began_does_not_make_it_fire(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("nothing"))
+    await watching.add(predicate="changed(disk)", allow=[])
+    await watching.disk(1)
+    await watching.disk(2)
+    await watching.decided(1)
+    await watching.ask("POST", "/full/pause")
+    await watching.ask("POST", "/full/resume")
+    await watching.disk(3)
+    assert [each["seen"] for each in await watching.decided(2)] == [{"disk": 2}, {"disk": 3}]
+
+
 async def test_its_state_is_on_the_bus_and_its_decisions_are_events(
     watching: Watching, model: ScriptedModel
 ) -> None:
