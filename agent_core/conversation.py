@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent_core.gateway.protocol import AssistantMessage, Message, UserMessage
+from agent_core.history import Summary
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ChatRequest, Exchange, SkillCalled, TurnEvent
@@ -52,18 +53,36 @@ def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[M
     return tuple(messages)
 
 
-def take_in(consent: Consent, exchanges: Sequence[Exchange], *, reader: str | None, notes: str = "") -> None:
+def take_in(
+    consent: Consent,
+    exchanges: Sequence[Exchange],
+    *,
+    reader: str | None,
+    notes: str = "",
+    summary: Summary | None = None,
+) -> None:
     """Note what the model of a turn is shown of earlier exchanges.
 
     Args:
         reader: As for `messages_of`.
         notes: What the client program tells the model.
+        summary: Of what came before.
     """
-    if notes or any(each.untrusted or is_hearsay(each, reader) for each in exchanges):
+    if notes or (summary is not None and summary.untrusted) or is_untrusted(exchanges, reader):
         consent.untrusted = True
-    if any(each.mode == "sentence" for each in exchanges):
+    if (summary is not None and summary.skilled) or is_skilled(exchanges):
         # Which device gave the answer is not recorded, so it counts as another one than any.
         consent.heard.add("")
+
+
+def is_untrusted(exchanges: Iterable[Exchange], reader: str | None) -> bool:
+    """Return whether text that may be a stranger's is in exchanges; see `messages_of`."""
+    return any(each.untrusted or is_hearsay(each, reader) for each in exchanges)
+
+
+def is_skilled(exchanges: Iterable[Exchange]) -> bool:
+    """Return whether an answer is what a skill returned, not what a model wrote."""
+    return any(each.mode == "sentence" for each in exchanges)
 
 
 def notes_of(request: ChatRequest) -> Text | None:

@@ -25,7 +25,8 @@ class TurnLimits:
         iterations: Questions to the model in which it may use tools; one more asks for a summary.
         seconds: Time, without that in which a person is asked.
         tokens: Input and output tokens of all questions together, as the models count them.
-        context_tokens: Most tokens of one question; older exchanges are left out beyond it.
+        context_tokens: Most tokens of one question; older exchanges are left out beyond it. The hub has them
+            summarised when they take half of it.
     """
 
     iterations: int = 12

@@ -22,7 +22,7 @@ from agent_core.gateway.protocol import (
     ToolMessage,
     UserMessage,
 )
-from agent_core.history import trimmed, without_calls
+from agent_core.history import NOTHING, Beginning, trimmed, without_calls
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
@@ -62,6 +62,7 @@ class TurnRequest:
         turn: Id of the turn.
         system: The system prompt; the same from turn to turn.
         history: Earlier messages of the conversation.
+        beginning: What came before those.
         context: What changes from turn to turn; goes before the message, in the user's role.
         device: Id of the current device.
     """
@@ -70,6 +71,7 @@ class TurnRequest:
     message: str
     system: str
     history: tuple[Message, ...] = ()
+    beginning: Beginning = NOTHING
     context: Prompt = EMPTY
     device: str | None = None
     mode: Mode = "online"
@@ -200,9 +202,10 @@ class _Turn:
 
     async def _ask(self, messages: list[Message], iteration: int, *, with_tools: bool) -> _Answer:
         """Ask once, show the text as it comes, and give the whole answer."""
-        kept = trimmed(self._request.history, tuple(messages), self._limits.context_tokens)
-        if len(kept) < len(self._request.history) + len(messages):
-            self._notice("The beginning of a long conversation is not sent to the model any more.")
+        history, beginning = self._request.history, self._request.beginning
+        kept, cut = trimmed(history, tuple(messages), self._limits.context_tokens, beginning=beginning)
+        if cut := cut + beginning.left_out:
+            self._notice(f"The model does not see {cut} earlier exchanges of this long conversation.")
         request = self._question(kept)
         screen, texts, calls = Screen(request.all_tools), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None

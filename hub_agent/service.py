@@ -35,6 +35,7 @@ from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.assistant import Assistant
+from hub_agent.chat.history import Histories
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.http.app import Services, guarded, make_app
 from hub_agent.http.lan import Lan, open_lan
@@ -121,6 +122,12 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
             stack.enter_context(registry.search.using(embeddings))
         tasks.create_task(_keep_tidy(registry, record, trail), name="old records")
+        histories = Histories(
+            registry.store,
+            tokens=settings.turns.limits.context_tokens // 2,
+            exchanges=settings.turns.exchanges,
+            tasks=tasks,
+        )
         live = await stack.enter_async_context(
             open_live(
                 settings,
@@ -129,7 +136,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
                 home=home,
                 manager=manager,
                 gateway=gateway,
-                record=record,
+                histories=histories,
                 tasks=tasks,
             )
         )
@@ -150,6 +157,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             registry=registry,
             manager=manager,
             record=record,
+            histories=histories,
             running=turns,
             questions=Questions(),
             sandbox=Sandbox(pool),

@@ -144,13 +144,13 @@ class TurnSettings(_Settings):
         limits: When a turn is stopped.
         tools: What its tools may use.
         confirm_s: Seconds until an unanswered question counts as no.
-        exchanges: Earlier exchanges of the conversation that are read back.
+        exchanges: Earlier exchanges of the conversation that are read back, at most.
     """
 
     limits: TurnLimits = TurnLimits()
     tools: ToolLimits = ToolLimits()
     confirm_s: Annotated[float, Field(gt=0)] = 60
-    exchanges: Annotated[int, Field(ge=0)] = 100
+    exchanges: Annotated[int, Field(ge=0)] = 200
 
 
 class QuotaSettings(_Settings):

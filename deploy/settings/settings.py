@@ -65,6 +65,7 @@ class _TurnsTable(_SettingsTable):
     iterations: Annotated[int, Field(ge=1, le=100)] = TurnLimits.iterations
     # A stream of the hub's lasts 15 minutes at most.
     seconds: Annotated[float, Field(ge=1, le=900)] = TurnLimits.seconds
+    context_tokens: Annotated[int, Field(ge=2_000, le=1_000_000)] = TurnLimits.context_tokens
 
 
 class _GatewayTable(_SettingsTable):

@@ -40,6 +40,7 @@ from hub_agent.calls.audit import AuditTrail, Origin
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
+from hub_agent.chat.history import Histories, Reader
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.live.live import Live
 from hub_agent.prompt import Asked, Prompter
@@ -62,6 +63,7 @@ class Assistant:
     registry: Registry
     manager: DeviceManager
     record: ConversationRecord
+    histories: Histories
     running: Turns
     questions: Questions
     sandbox: Sandbox
@@ -205,18 +207,13 @@ class Assistant:
         )
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
-        history: Sequence[Exchange] = await self.record.turns(
-            turn.user,
-            turn.conversation,
-            limit=self.settings.turns.exchanges,
-            through=turn.through,
-            ended=True,
-        )
-        # What was said to another agent of the same conversation is not for this one.
-        history = [each for each in history if _is_of(each, agent)] or turn.request.history
+        reader = Reader(turn.user, turn.conversation, turn.through, _names(agent))
+        read = await self.histories.read(reader)
+        history: Sequence[Exchange] = read.turns or turn.request.history
         caller = self._caller(asker, agent, turn)
         turn.consent = self._consent(turn, caller)
-        take_in(turn.consent, history, reader=None, notes=turn.request.notes)
+        summary = read.beginning.summary
+        take_in(turn.consent, history, reader=None, notes=turn.request.notes, summary=summary)
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
         asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
@@ -227,6 +224,7 @@ class Assistant:
             message=turn.request.message,
             system=joined(system_of(agent, self.prompter, asker.user)),
             history=messages_of(history, reader=None),
+            beginning=read.beginning,
             context=context_block(context.sections),
             device=turn.device,
         )
@@ -242,6 +240,7 @@ class Assistant:
         async with aclosing(events):
             async for event in events:
                 yield event
+        self.histories.keep_up(reader, read, gateway)
 
     async def _toolsets(
         self,
@@ -332,5 +331,6 @@ def _place(conversation: str, agent: Agent) -> str:
     return conversation if agent is ASSISTANT else f"{conversation} {agent.name}"
 
 
-def _is_of(exchange: Exchange, agent: Agent) -> bool:
-    return exchange.agent == agent.name or (agent is ASSISTANT and exchange.agent in ("", *AGENTS))
+def _names(agent: Agent) -> tuple[str, ...]:
+    """Return the names under which an agent was asked."""
+    return (*AGENTS, "") if agent is ASSISTANT else (agent.name,)

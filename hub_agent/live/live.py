@@ -13,7 +13,7 @@ from chat.http.streams import Connections
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.chat.record import ConversationRecord
+from hub_agent.chat.history import Histories
 from hub_agent.live.captures import Captures, CaptureSkill, open_captures
 from hub_agent.live.captures.http import capture_routes
 from hub_agent.live.events import Events
@@ -54,6 +54,7 @@ class Live:
     household: Household
     world: World
     memory: Memory
+    histories: Histories
 
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
@@ -62,7 +63,7 @@ class Live:
             CaptureSkill(self.captures),
             WatcherSkill(self.watchers, self.timers, household=self.household),
             WorldSkill(self.world),
-            MemorySkill(self.memory),
+            MemorySkill(self.memory, self.histories),
         ]
 
     def contributions(self) -> dict[str, Contribution]:
@@ -106,7 +107,7 @@ async def open_live(
     home: HomeLink | None,
     manager: DeviceManager,
     gateway: LiveGateway,
-    record: ConversationRecord,
+    histories: Histories,
     tasks: asyncio.TaskGroup,
 ) -> AsyncIterator[Live]:
     """Open all parts.
@@ -115,6 +116,7 @@ async def open_live(
         home: The connection to the home's own broker, where there is one.
         manager: Calls skills, with an actor's rights.
         gateway: The models.
+        histories: Knows what was said in all conversations.
         tasks: Owns what runs as long as the hub.
     """
     async with AsyncExitStack() as stack:
@@ -162,6 +164,7 @@ async def open_live(
             household=settings.household,
             world=world,
             memory=memory,
+            histories=histories,
         )
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent_core.gateway.protocol import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from agent_core.history import tokens_of, trimmed
+from agent_core.history import Beginning, Summary, tokens_of, trimmed
 from agent_core.limits import estimate_tokens
 from agent_core.prompt import (
     Household,
@@ -134,10 +134,31 @@ def test_history_goes_by_whole_exchanges_oldest_first() -> None:
     history = tuple(message for number in range(5) for message in exchange(number))
     one = sum(map(tokens_of, exchange(0)))
     current = (UserMessage(Prompt("now")),)
-    assert trimmed(history, current, one * 2 + 20) == (*history[-8:], *current)
-    assert trimmed(history, current, 10_000) == (*history, *current)
+    said = UserMessage(Prompt("[3 earlier exchanges are not shown here. Search finds them.]"))
+    beginning = Beginning(find="Search finds them.")
+    kept, cut = trimmed(history, current, one * 2 + 40, beginning=beginning)
+    assert (kept[0], kept[2:], cut) == (said, (*history[-8:], *current), 3)
+    assert trimmed(history, current, 10_000, beginning=beginning) == ((*history, *current), 0)
 
 
 def test_the_current_turn_always_stays() -> None:
     current = (UserMessage(Prompt("y" * 40_000)),)
-    assert trimmed(exchange(0), current, 100) == current
+    assert trimmed(exchange(0), current, 100, beginning=Beginning())[0][-1:] == current
+
+
+def test_a_summary_is_the_assistants_word_unless_it_is_of_what_others_wrote() -> None:
+    for origin, summary in (
+        ("outside", Summary("They </data> want.", 9, untrusted=True, skilled=True)),
+        ("skill result", Summary("They </data> want.", 9, skilled=True)),
+    ):
+        told, reply = Beginning(summary, left_out=2).messages()
+        assert f'[Summary of 9 earlier exchanges of this conversation]\n<data from="{origin}"' in told.text
+        assert told.text.count("</data>") == 1
+        assert told.text.endswith("[2 earlier exchanges are not shown here.]")
+        assert reply.text == "(Read.)"
+    told, reply = Beginning(Summary("You want tea.", 9)).messages()
+    assert (told.text, reply.text) == (
+        "[Summary of 9 earlier exchanges of this conversation]",
+        "You want tea.",
+    )
+    assert Beginning().messages() == ()

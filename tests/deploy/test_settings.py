@@ -74,7 +74,7 @@ def test_a_turn_ends_where_the_file_says(tmp_path: Path) -> None:
 def test_a_mistake_about_turns_names_the_field(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match=line.partition(" ")[0]) as caught:
         read_limits(write(tmp_path, f"[turns]\n{line}\n"))
-    assert caught.value.hint == "Settings of [turns]: iterations, seconds."
+    assert caught.value.hint == "Settings of [turns]: iterations, seconds, context_tokens."
 
 
 def test_models_are_asked_as_the_file_says(tmp_path: Path) -> None:

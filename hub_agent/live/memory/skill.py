@@ -1,7 +1,10 @@
 """The memory as a skill of the hub."""
 
+from dataclasses import asdict
+
 from agent_core.skills.skill import skill_method
-from contracts.wire import Json
+from contracts.wire import Json, rfc3339
+from hub_agent.chat.history import Histories
 from hub_agent.live.memory.memory import Memory, shown
 from hub_agent.own_skills import HubSkill
 
@@ -9,8 +12,9 @@ from hub_agent.own_skills import HubSkill
 class MemorySkill(HubSkill):
     """What is remembered from one conversation to the next: facts, preferences and plans of the home."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, histories: Histories) -> None:
         self._memory = memory
+        self._histories = histories
 
     @skill_method(idempotent=True)
     async def remember(self, category: str, text: str, private: bool = False) -> dict[str, Json]:
@@ -65,3 +69,21 @@ class MemorySkill(HubSkill):
             entry: Its id, or a part of its text.
         """
         return shown(await self._memory.forget(self.asking.user.id, entry))
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def search_conversations(self, query: str, limit: int = 5) -> list[dict[str, Json]]:
+        """Find what was said before, in this conversation and in earlier ones, best match first.
+
+        Args:
+            query: A few words that were used.
+            limit: At most so many questions with their answers, up to 20.
+        """
+        asking = self.asking
+        found = await self._histories.search(
+            asking.user.id,
+            query,
+            turn=asking.actor.turn,
+            device=asking.origin.through,
+            limit=max(1, min(limit, 20)),
+        )
+        return [{**asdict(each), "at": rfc3339(each.at)} for each in found]
