@@ -5,6 +5,7 @@ One house serves all of these tests: broker, hub, and a spoke with its skills, e
 
 import json
 import re
+import signal
 import struct
 import subprocess
 from collections import deque
@@ -357,6 +358,21 @@ def test_a_watcher_with_two_conditions_is_made_in_words_and_costs_nothing_while_
     # One call to propose the predicate, one to decide: none for the values at which it was false.
     assert (watcher["fired"], watcher["model_calls"]) == (1, 2)
     assert watcher["last"]["decision"] == "notify"
+
+
+def test_a_person_follows_what_happens_on_the_command_line(live: LiveHouse) -> None:
+    body = {"name": "told", "topics": {"disk": DISK}, "instruction": "Tell me.", "predicate": "disk > 1000"}
+    live.request("POST", "/api/watchers", body)
+    live.mind.decide = decides("notify")
+    live.request("POST", "/api/watchers/told/run")
+    follow = live.house.begin("events", "--follow", "--kind", "notification", "--last", "1", "--json")
+    first = json.loads(follow.stdout.readline())
+    live.request("POST", "/api/watchers/told/run")
+    second = json.loads(follow.stdout.readline())
+    assert first["subject"] == second["subject"] == "told"
+    assert second["id"] > first["id"]
+    follow.send_signal(signal.SIGINT)
+    assert follow.wait(PATIENCE_S) == 130
 
 
 def test_five_watchers_and_a_capture_are_ended_in_one_turn(live: LiveHouse) -> None:
