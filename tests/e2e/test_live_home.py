@@ -390,6 +390,8 @@ def test_five_watchers_and_a_capture_are_ended_in_one_turn(live: LiveHouse) -> N
         "They are gone.",
     )
     assert [state for _, state in answered.called] == ["done"] * 6
+    prompt = answered.seen[0].said("user")[-1]
+    assert [name for name in (*names, capture) if name not in prompt] == [], "it knew what there is"
     assert not {each["name"] for each in live.request("GET", "/api/watchers")} & set(names)
     assert live.request("GET", f"/api/captures/{capture}")["state"] == "stopped"
 
