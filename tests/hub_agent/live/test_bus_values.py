@@ -2,16 +2,25 @@
 
 import asyncio
 import json
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 
 from bus.link import LinkSettings, Message
 from contracts import topics
-from hub_agent.settings import HomeLinkSettings
+from hub_agent.settings import HomeLinkSettings, ProtobufSettings
+from tests.deploy.strawberry import environment_of
+from tests.forkserver import COMMAND
 from tests.hub_agent.home import Device, Home, linked, open_home, says, wait_for
 from tests.hub_agent.skills import LampSkill
 from tests.hub_agent.test_http_direct_calls import call, post
@@ -237,3 +246,69 @@ async def test_an_answer_has_a_bounded_number_of_topics(beside: Home, mosquitto:
         assert "Name more of the topic" in answer["error"]["hint"]
         _, found = await read(client, "latest", topic="many/7", link="home")
         assert [each["value"] for each in found["samples"]] == [1]
+
+
+async def test_the_commands_show_values_as_they_come_and_publish_what_is_allowed(
+    beside: Home, mosquitto: Mosquitto
+) -> None:
+    environment = environment_of(beside.directory, STRAWBERRY_TOKEN=beside.admin_token)
+
+    async def start(*words: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "bus",
+            *words,
+            "--link",
+            "home",
+            "--hub",
+            beside.hub.url,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(*words: str) -> tuple[int | None, bytes, bytes]:
+        process = await start(*words)
+        output, errors = await process.communicate()
+        return process.returncode, output, errors
+
+    async with linked(LinkSettings(urls=(mosquitto.url,), client_id="lamps")) as lamps:
+        await lamps.publish("zigbee2mqtt/lamp", b'{"state": "ON"}', retain=True, confirmed=True)
+        code, output, errors = await run("latest", "zigbee2mqtt/+")
+        assert code == 0, errors
+        assert b'zigbee2mqtt/lamp  {"state": "ON"}' in output
+        following = await start("latest", "zigbee2mqtt/lamp", "--follow", "--json")
+        assert following.stdout is not None
+        assert json.loads(await following.stdout.readline())["value"] == {"state": "ON"}
+        code, output, _ = await run("publish", "zigbee2mqtt/lamp/set", '{"state": "OFF"}', "--qos", "1")
+        assert (code, output) == (0, b"published on zigbee2mqtt/lamp/set\n")
+        code, _, errors = await run("publish", "zigbee2mqtt/lock/door/set", "UNLOCK")
+        assert code == 1
+        assert b"Nothing was published" in errors
+        await lamps.publish("zigbee2mqtt/lamp", b'{"state": "OFF"}')
+        assert json.loads(await following.stdout.readline())["value"] == {"state": "OFF"}
+        following.terminate()
+        await following.wait()
+        _, output, _ = await run("history", "zigbee2mqtt/lamp", "--since", "1h", "--json")
+        values = [each["value"]["state"] for each in json.loads(output)["samples"]]
+        assert values[-1] == "OFF"
+
+
+async def test_protocol_buffers_are_decoded_by_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "home.desc"
+    field = FieldDescriptorProto(name="watts", number=1, type=FieldDescriptorProto.TYPE_DOUBLE)
+    meter = DescriptorProto(name="Meter", field=[field])
+    file.write_bytes(
+        FileDescriptorSet(file=[FileDescriptorProto(name="m", message_type=[meter])]).SerializeToString()
+    )
+    protobuf = ProtobufSettings(descriptors=(file,), topics={"devices/+/events/raw": "Meter"})
+    async with open_home(tmp_path / "home", protobuf=protobuf) as home, home.client() as client:
+        device = await home.device("Meter")
+        topic = f"devices/{device.id}/events/raw"
+        await read(client, "latest", topic=topic)
+        await device.spoke.link.publish(topic, b"\x09" + struct.pack("<d", 230.5))
+        found: dict[str, Any] = {"samples": []}
+        while not found["samples"]:
+            _, found = await read(client, "latest", topic=topic)
+        assert found["samples"][0]["value"] == {"watts": 230.5}
