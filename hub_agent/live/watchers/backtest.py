@@ -1,18 +1,28 @@
 """Back-tests: when a watcher would have fired on data that was recorded."""
 
 import asyncio
+import heapq
+import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final, TypedDict
 
-from contracts.wire import Json
-from hub_agent.live.topics import Gap, Sample
+from contracts.wire import Json, rfc3339
+from hub_agent.live.captures.captures import Captures
+from hub_agent.live.captures.recording import Followed
+from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.watchers.firing import Firing, Source, replay
 from hub_agent.live.watchers.predicates import Evaluator, Predicate
+from hub_agent.settings import WatcherSettings
+from hub_registry.access.accounts import User
 
 _MAX_FIRINGS: Final = 1_000
 """Firings that are listed; who fires more often needs another bound, not a longer list."""
+_NAME: Final = "watchers"
+"""Of the recording that is made for the watchers themselves."""
+_ROUNDED_S: Final = 0.002
 _SLICE: Final = 1_000
 _REST_S: Final = 0.0005
 """After each slice the thread rests, so that the hub's loop need not wait for the interpreter's lock."""
@@ -109,3 +119,89 @@ def _sliced(recorded: Iterable[Sample | Gap], cancelled: threading.Event) -> Ite
                 return
             time.sleep(_REST_S)
         yield each
+
+
+class Recordings:
+    """What is recorded of the values of watchers: for themselves, in captures, and in memory.
+
+    Args:
+        settings: How much is recorded for the watchers.
+    """
+
+    def __init__(self, feed: Feed, captures: Captures, settings: WatcherSettings) -> None:
+        self._feed = feed
+        self._captures = captures
+        self._settings = settings
+        self._kept: set[Followed] = set()
+
+    async def keep(self, sources: Iterable[Source]) -> None:
+        """Record these values from now on, and no others.
+
+        Raises:
+            StrawberryError: If they cannot be recorded.
+        """
+        wanted = {Followed(source.topic, source.link) for source in sources}
+        wanted = wanted if self._settings.record_days else set()
+        if wanted != self._kept:
+            await self._captures.record(
+                _NAME,
+                wanted,
+                keep_days=self._settings.record_days,
+                keep_bytes=self._settings.record_mb * 1_000_000,
+            )
+            self._kept = wanted
+
+    def capture(self, user: User, capture: str) -> Iterable[Sample | Gap]:
+        """Return what one capture has; iterating it blocks.
+
+        Raises:
+            NotFound: If this person has no such capture.
+        """
+        return self._captures.read(user, capture)
+
+    def since(self, since: float, sources: Iterable[Source]) -> Iterable[Sample | Gap]:
+        """Return what all recordings and memory have of these values, in order; iterating it blocks."""
+        kept = {Followed(source.topic, source.link) for source in sources}
+        recent: list[Sample | Gap] = []
+        for each in kept:
+            recent += self._feed.history(each.topic, each.link, since=since)
+        for link in {each.link for each in kept}:
+            recent += self._feed.gaps(link, since=since)
+        recent.sort(key=_begins)
+        # A recording is written once a second, and may have begun later than the hub.
+        return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+
+
+def _begins(item: Sample | Gap) -> float:
+    return item.at if isinstance(item, Sample) else item.since
+
+
+def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
+    """Leave out what is both in a recording and in memory; a recorded time is a little rounded."""
+    last: dict[tuple[str, str], Sample] = {}
+    for item in items:
+        if isinstance(item, Sample):
+            before = last.get((item.link, item.topic))
+            if before is not None and before.payload == item.payload and item.at - before.at < _ROUNDED_S:
+                continue
+            last[item.link, item.topic] = item
+        yield item
+
+
+def joined(gaps: Sequence[Missing]) -> list[dict[str, Json]]:
+    """Return gaps as they are shown, with those joined that overlap: each recording has its own."""
+    together: list[list[float]] = []
+    for gap in sorted(gaps, key=lambda gap: gap["since"]):
+        until = math.inf if gap["until"] is None else gap["until"]
+        if together and gap["since"] <= together[-1][1]:
+            together[-1][1] = max(together[-1][1], until)
+        else:
+            together.append([gap["since"], until])
+    return [
+        {"since": _rfc3339(since), "until": _rfc3339(until) if until < math.inf else None}
+        for since, until in together
+    ]
+
+
+def _rfc3339(at: float) -> str:
+    return rfc3339(datetime.fromtimestamp(at, UTC))

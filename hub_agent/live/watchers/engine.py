@@ -75,6 +75,7 @@ class Watched:
     occasion: str = ""
     rose: bool = False
     has_new: bool = False
+    evaluated: int = 0
     busy: bool = False
     ended: bool = False
     failures: int = 0
@@ -97,6 +98,11 @@ class Watched:
         times = [self.wake, None if self.busy else self.ask_at]
         times += [_unix(self.row.next_at)] if self.row.next_at is not None else []
         return min((each for each in times if each is not None), default=math.inf)
+
+    def count(self) -> None:
+        """Add the evaluations to those of the row, which takes ten times as long as one of them."""
+        if self.evaluated:
+            self.row.evaluations, self.evaluated = self.row.evaluations + self.evaluated, 0
 
     def pause_s(self) -> float:
         """Return how long the model is not asked again about new values."""
@@ -141,7 +147,6 @@ class Engine:
         Raises:
             StrawberryError: If it cannot: it is then as it was before.
         """
-        self.stop(row.name)
         sources = sources_of(row)
         evaluator = Evaluator(parse(row.predicate, sources)) if row.predicate else None
         schedule = Schedule.parse(row.schedule) if row.schedule else None
@@ -159,6 +164,7 @@ class Engine:
                 stack.enter_context(self._feed.follow(source.topic, take, link=source.link))
             self._prime(watched)
             watched.follows = stack.pop_all()
+        self.stop(row.name)
         self._watched[row.name] = watched
         for link in {source.link for source in sources.values()}:
             for gap in self._feed.gaps(link):
@@ -171,6 +177,7 @@ class Engine:
         """Watch no more; an evaluation that runs does nothing any more."""
         if (watched := self._watched.pop(name, None)) is not None:
             watched.follows.close()
+            watched.count()
 
     def wake(self) -> None:
         """Look again at what is due."""
@@ -211,6 +218,8 @@ class Engine:
 
     async def note_progress(self) -> None:
         """Write how often predicates were evaluated: too often to write it each time."""
+        for watched in self._watched.values():
+            watched.count()
         try:
             await self._evaluations.store.note_progress([each.row for each in self._watched.values()])
         except StorageError as error:
@@ -299,7 +308,7 @@ class Engine:
         is_firing = watched.firing.fires(verdict)
         wake = watched.evaluator.wake_at(at)
         watched.wake = None if wake is None else max(wake, at + _LEAST_WAKE_S)
-        row.evaluations += 1
+        watched.evaluated += 1
         if watched.schedule is not None:
             return
         if verdict.truth is False or verdict.momentary:

@@ -189,6 +189,22 @@ class Evaluations:
         await self.announcer.state(row, entry)
         return entry
 
+    async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> dict[str, Json]:
+        """Return what the model decides on values of the past; nothing is done or recorded."""
+        occasion = f"{row.predicate} became true at {at}."
+        try:
+            self.limits.check_tokens()
+            decision = await self.model.decide(Question(row.instruction, occasion, seen, calls_of(row)))
+        except GatewayError as error:
+            self.limits.tokens.charge(getattr(error, "tokens", 0))
+            return {"decision": "failed", "reason": error.message}
+        self.limits.tokens.charge(decision.tokens)
+        made: dict[str, Json] = {"decision": decision.kind, "reason": decision.reason}
+        if decision.call is not None:
+            call, arguments = decision.call
+            made["action"] = {"path": call.path, "arguments": arguments}
+        return made
+
     async def _question(
         self, row: WatcherRow, seen: Mapping[str, Seen], occasion: str, gaps: Sequence[str]
     ) -> Question:

@@ -1,11 +1,8 @@
 """The watchers of a home: made, approved, changed and shown."""
 
 import asyncio
-import heapq
-import json
 import logging
-import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,16 +25,15 @@ from contracts.wire import Json, rfc3339
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.captures.captures import Captures
-from hub_agent.live.captures.recording import Followed
 from hub_agent.live.events import Events
-from hub_agent.live.topics import Feed, Gap, Sample
+from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible
 from hub_agent.live.watchers.approved import ApprovedCaller, approve
-from hub_agent.live.watchers.backtest import Missing, backtest
-from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, Source, WatcherRequest
+from hub_agent.live.watchers.backtest import Recordings, backtest, joined
+from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, WatcherRequest
 from hub_agent.live.watchers.engine import Engine, Watched, sources_of
 from hub_agent.live.watchers.evaluation import Announcer, Evaluations, Limits, calls_of, entry_json
-from hub_agent.live.watchers.model import Question, Seen, WatcherModel
+from hub_agent.live.watchers.model import Seen, WatcherModel
 from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
@@ -56,9 +52,6 @@ _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
 _TOLD: Final = 10
 """Watchers that are in the prompt; WatcherSkill.list has them all."""
-_RECORDING: Final = "watchers"
-"""Name of the recording of what watchers see."""
-_ROUNDED_S: Final = 0.002
 _DECIDED: Final = 10
 """Times that a model decides in a back-test."""
 
@@ -100,7 +93,7 @@ class Watchers:
         engine: Engine,
         evaluations: Evaluations,
         feed: Feed,
-        captures: Captures,
+        recordings: Recordings,
         registry: Registry,
         settings: HubSettings,
     ) -> None:
@@ -108,8 +101,7 @@ class Watchers:
         self._engine = engine
         self._evaluations = evaluations
         self._feed = feed
-        self._captures = captures
-        self._recording: set[Followed] = set()
+        self._recordings = recordings
         self._registry = registry
         self._settings = settings
         self._rows: dict[str, WatcherRow] = {}
@@ -285,16 +277,23 @@ class Watchers:
         if row.predicate is None:
             raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
         sources = sources_of(row)
-        recorded = self._recorded(sources, user, since or 0.0, capture)
-        until = None if capture else now().timestamp()
+        if capture:
+            recorded, until = self._recordings.capture(user, capture), None
+        else:
+            recorded = self._recordings.since(since or 0.0, sources.values())
+            until = now().timestamp()
         report = await backtest(parse(row.predicate, sources), sources, recorded, until=until)
         fired: list[dict[str, Json]] = [
             {"at": _rfc3339(each["at"]), "values": dict(each["values"])}
             for each in report["would_have_fired"]
         ]
         for each in fired[:_DECIDED] if with_model else ():
-            each["decision"] = await self._would_decide(row, each)
-        return {**report, "would_have_fired": fired, "gaps": _joined(report["gaps"])}
+            values = {
+                name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
+                for name, source in sources.items()
+            }
+            each["decision"] = await self._evaluations.would_decide(row, values, at=each["at"])
+        return {**report, "would_have_fired": fired, "gaps": joined(report["gaps"])}
 
     def of(self, user: User) -> list[dict[str, Json]]:
         """Return the watchers of a person, the oldest first."""
@@ -346,63 +345,14 @@ class Watchers:
         for row in list(self._rows.values()):
             await self._evaluations.announcer.state(row, self._last_of(row))
 
-    def _recorded(
-        self, sources: Mapping[str, Source], user: User, since: float, capture: str
-    ) -> Iterable[Sample | Gap]:
-        """Return what was recorded of these values, in the order of time; iterating it blocks."""
-        if capture:
-            return self._captures.read(user, capture)
-        kept = {Followed(source.topic, source.link) for source in sources.values()}
-        recent: list[Sample | Gap] = []
-        for each in kept:
-            recent += self._feed.history(each.topic, each.link, since=since)
-        for link in {each.link for each in kept}:
-            recent += self._feed.gaps(link, since=since)
-        recent.sort(key=_begins)
-        # A recording is written once a second, and may have begun later than the hub.
-        return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
-
     async def _record(self) -> None:
         """Record what the watchers see, so that it can be tested on later."""
-        limits = self._settings.watchers
-        wanted = {
-            Followed(source.topic, source.link)
-            for row in self._rows.values()
-            if limits.record_days and (row.state == "active" or row.snoozed_until is not None)
-            for source in sources_of(row).values()
-        }
-        if wanted == self._recording:
-            return
-        self._recording = wanted
+        rows = self._rows.values()
+        seen = [row for row in rows if row.state == "active" or row.snoozed_until is not None]
         try:
-            keep_bytes = limits.record_mb * 1_000_000
-            await self._captures.record(
-                _RECORDING, wanted, keep_days=limits.record_days, keep_bytes=keep_bytes
-            )
+            await self._recordings.keep(source for row in seen for source in sources_of(row).values())
         except StrawberryError as error:
             _log.error("what watchers see is not recorded: %s", error)
-
-    async def _would_decide(self, row: WatcherRow, fired: Mapping[str, Json]) -> dict[str, Json]:
-        """Have the model decide on values of the past."""
-        limits, values = self._evaluations.limits, fired["values"]
-        seen = {
-            name: Seen(source, values[name], 0.0) if name in values else Seen(source)
-            for name, source in sources_of(row).items()
-        }
-        occasion = f"{row.predicate} became true at {fired['at']} with {json.dumps(values, default=str)}"
-        try:
-            limits.check_tokens()
-            question = Question(row.instruction, occasion, seen, calls_of(row))
-            decision = await self._evaluations.model.decide(question)
-        except GatewayError as error:
-            limits.tokens.charge(getattr(error, "tokens", 0))
-            return {"decision": "failed", "reason": error.message}
-        limits.tokens.charge(decision.tokens)
-        made: dict[str, Json] = {"decision": decision.kind, "reason": decision.reason}
-        if decision.call is not None:
-            call, arguments = decision.call
-            made["action"] = {"path": call.path, "arguments": arguments}
-        return made
 
     async def _try_start(self, row: WatcherRow) -> bool:
         try:
@@ -489,7 +439,10 @@ class Watchers:
 
     def _shown(self, row: WatcherRow) -> dict[str, Json]:
         last, watched = self._last_of(row), self._engine.get(row.name)
-        verdict = watched.verdict if watched is not None else None
+        verdict = None
+        if watched is not None:
+            verdict = watched.verdict
+            watched.count()
         return {
             "name": row.name,
             "state": row.state,
@@ -513,37 +466,6 @@ class Watchers:
             "tokens": row.tokens,
             "last": {key: value for key, value in entry_json(last).items() if key in _LAST} if last else None,
         }
-
-
-def _begins(item: Sample | Gap) -> float:
-    return item.at if isinstance(item, Sample) else item.since
-
-
-def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
-    """Leave out what is both in a recording and in memory; a recorded time is a little rounded."""
-    last: dict[tuple[str, str], Sample] = {}
-    for item in items:
-        if isinstance(item, Sample):
-            before = last.get((item.link, item.topic))
-            if before is not None and before.payload == item.payload and item.at - before.at < _ROUNDED_S:
-                continue
-            last[item.link, item.topic] = item
-        yield item
-
-
-def _joined(gaps: Sequence[Missing]) -> list[dict[str, Json]]:
-    """Return gaps without those that overlap: several recordings of a value each have theirs."""
-    joined: list[list[float]] = []
-    for gap in sorted(gaps, key=lambda gap: gap["since"]):
-        until = math.inf if gap["until"] is None else gap["until"]
-        if joined and gap["since"] <= joined[-1][1]:
-            joined[-1][1] = max(joined[-1][1], until)
-        else:
-            joined.append([gap["since"], until])
-    return [
-        {"since": _rfc3339(since), "until": _rfc3339(until) if until < math.inf else None}
-        for since, until in joined
-    ]
 
 
 def _rfc3339(at: float) -> str:
@@ -612,7 +534,7 @@ async def open_watchers(
             engine=engine,
             evaluations=evaluations,
             feed=feed,
-            captures=captures,
+            recordings=Recordings(feed, captures, settings.watchers),
             registry=registry,
             settings=settings,
         )

@@ -1,10 +1,14 @@
 """Watchers: proposed, approved, fired once, bounded to what was approved, and honest about what they did."""
 
+from pathlib import Path
 from typing import Any
 
+from agent_core.models.entries import Model, ModelEntry, Models
 from bus.link import Message
 from contracts import topics
 from contracts.presence import WatcherState
+from hub_agent.settings import WatcherSettings
+from tests.hub_agent.home import open_home
 from tests.hub_agent.live.watchers.watching import STOP, Watching, asked, decides, script, stops
 from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
@@ -259,3 +263,49 @@ async def test_a_back_test_says_when_it_would_have_fired_and_what_would_have_bee
     assert watching.camera.stopped == []
     for wrong in ({}, {"since": "1h", "capture": "x"}, {"since": "long ago"}):
         assert await watching.ask("POST", "/full/test", wrong) == "invalid"
+
+
+async def test_each_change_fires_also_while_the_model_is_asked_about_the_one_before(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("notify", "The door moved."))
+    made = await watching.add(topics=[watching.topic("door")], predicate="changed(door)", allow=[])
+    assert list(made["topics"]) == ["door"]
+    await watching.disk("closed", "door")
+    await watching.disk("open", "door")
+    await watching.decided(1)
+    await watching.disk("closed", "door")
+    await watching.disk("open", "door")
+
+    async def is_open() -> bool:
+        return (await watching.decided(2))[-1]["seen"] == {"door": "open"}
+
+    # Two that come while the model is asked are decided on together.
+    await eventually(is_open)
+    assert len(asked(model.requests)) in (2, 3)
+
+
+async def test_a_model_of_their_own_evaluates_watchers(tmp_path: Path, model: ScriptedModel) -> None:
+    model.script = script(decides("notify"))
+    with ScriptedModel([Fails()]) as first:
+        entries = [
+            Model(ModelEntry(name=name, provider="openai", model=name, base_url=url))
+            for name, url in (("large", first.base_url), ("small", model.base_url))
+        ]
+        async with open_home(
+            tmp_path / "home", models=Models(usable=tuple(entries)), watchers=WatcherSettings(model="small")
+        ) as home:
+            made = call(
+                "hub",
+                "WatcherSkill.create_watcher",
+                name="bell",
+                topics=["devices/hall/events/bell"],
+                instruction="Tell me when the bell rings at night.",
+                predicate="bell == true",
+            )
+            async with home.client() as client:
+                _, error = await post(client, made)
+                await post(client, {**made, "confirmation": error["confirmation"]})
+                ran = (await client.post("/api/watchers/bell/run")).json()
+            assert ran["decision"] == "notify"
+        assert first.requests == []
