@@ -19,7 +19,7 @@ from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import open_tasks
 from contracts import topics
-from contracts.access import Principal, allowed, covers, rights
+from contracts.access import covers, overlaps
 from contracts.errors import (
     ConfigError,
     Conflict,
@@ -35,11 +35,12 @@ from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of
 from hub_agent.live.captures.reading import read_capture
 from hub_agent.live.captures.recording import Change, Followed, Recording, Shared, State
 from hub_agent.live.captures.series import Series
-from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice, is_exact
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
+from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.prompt import Asked, Told
 from hub_agent.settings import CaptureSettings, HubSettings
 from hub_registry.access.accounts import Accounts, User
@@ -149,15 +150,13 @@ class Captures:
             _log.warning("refused a capture of %s: %s", user.id, error.message)
             raise
         for each in spec.topics:
-            sees = _sees(user, each.link)
-            if is_exact(each.topic) and sees is not None and not sees(each.topic):
-                raise Forbidden(f"{user.display_name} may not read {each.topic[:200]!r}")
+            check_visible(user, each.topic, each.link)
         async with self._changing:
             if sum(each.recording is not None for each in self._captures.values()) >= _MOST:
                 raise TooManyRequests(f"{_MOST} captures are running", hint="Stop one of them.")
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
-            recording.follow(_followed(spec), sees=partial(_sees, user), since=time.time())
+            recording.follow(_followed(spec), sees=partial(visible_to, user), since=time.time())
             try:
                 await self._in_thread(partial(recording.writer.write, ()))
             except OSError as error:
@@ -238,8 +237,7 @@ class Captures:
         readers = [
             _matching(each.series, topics, since)
             for each in list(self._captures.values())
-            if each.spec.format == "jsonl"
-            and any(_meets(own, asked) for own in _followed(each.spec) for asked in topics)
+            if each.spec.format == "jsonl" and _holds(each.spec, topics)
         ]
         seen: set[tuple[str, str, bytes]] = set()
         at = 0.0
@@ -303,7 +301,7 @@ class Captures:
                 user = await self._accounts.get(row.owner)
                 if root not in self._folders:
                     raise Forbidden(f"{root} is no longer a folder for captures")
-                await self._begin(capture, partial(_sees, user))
+                await self._begin(capture, partial(visible_to, user))
             except StrawberryError as error:
                 capture.problem = error.message
                 _log.error("the capture %s cannot go on: %s", row.id, error.message)
@@ -545,14 +543,6 @@ def _may_see(user: User, capture: _Capture) -> bool:
     return user.role == "admin" or capture.row.owner == user.id
 
 
-def _sees(user: User, link: LinkName) -> Callable[[str], bool] | None:
-    """Return which topics of a link a person may read."""
-    if link == "home":
-        return None
-    given = rights(Principal("user", user.id, owner=user.id))
-    return lambda topic: allowed(given, "receive", topic)
-
-
 def _sees_all(_: LinkName) -> None:
     """Let everything be recorded: its reader checks."""
 
@@ -561,16 +551,10 @@ def _followed(spec: CaptureSpec) -> tuple[Followed, ...]:
     return tuple(Followed(each.topic, each.link) for each in spec.topics)
 
 
-def _meets(one: Followed, other: Followed) -> bool:
-    """Return whether two filters may match the same topic."""
-    if one.link != other.link:
-        return False
-    for ours, theirs in zip(one.topic.split("/"), other.topic.split("/"), strict=False):
-        if "#" in (ours, theirs):
-            return True
-        if ours != theirs and "+" not in (ours, theirs):
-            return False
-    return True
+def _holds(spec: CaptureSpec, topics: Collection[Followed]) -> bool:
+    return any(
+        own.link == asked.link and overlaps(own.topic, asked.topic) for own in spec.topics for asked in topics
+    )
 
 
 def _matching(series: Series, topics: Collection[Followed], since: float) -> Iterator[Sample | Gap]:

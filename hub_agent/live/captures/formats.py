@@ -115,7 +115,7 @@ class _Jsonl:
             self._begin.encode(),
             micros,
             self._topic(sample),
-            _payload(sample.payload),
+            _payload(sample),
         )
         return (b"", line) if roll else (line, None)
 
@@ -133,24 +133,19 @@ class _Jsonl:
 
 
 _MOST_TOPICS: Final = 10_000
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-def _payload(payload: bytes) -> bytes:
-    payload = payload or b"null"
+def _payload(sample: Sample) -> bytes:
     try:
-        from_json(payload, allow_inf_nan=False)
+        from_json(sample.payload, allow_inf_nan=False)
     except ValueError:
-        pass
+        value = sample.value
     else:
         # Line ends can only be space between tokens.
-        return b'"payload":' + payload.replace(b"\n", b" ").replace(b"\r", b" ")
-    try:
-        if not _CONTROL.search(payload):
-            return b'"payload":' + to_json(payload.decode())
-    except UnicodeDecodeError:
-        pass
-    return b'"payload_base64":"' + base64.b64encode(payload) + b'"'
+        return b'"payload":' + sample.payload.replace(b"\n", b" ").replace(b"\r", b" ")
+    if isinstance(value, dict) and "blob" in value:
+        return b'"payload_base64":"' + base64.b64encode(sample.payload) + b'"'
+    return b'"payload":' + json.dumps(value).encode()
 
 
 class _Csv:

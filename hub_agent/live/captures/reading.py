@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import zstandard
-from pydantic_core import to_json
 
 from contracts.errors import NotFound
 from contracts.wire import Json
@@ -109,7 +108,7 @@ def _sample(record: dict[str, Json]) -> Sample:
     if "payload_base64" in record:
         payload = base64.b64decode(record["payload_base64"])
     else:
-        payload = to_json(record["payload"])
+        payload = json.dumps(record["payload"]).encode()
     return Sample(
         record["link"], record["topic"], _seconds(record["at"]), payload, bool(record.get("retained"))
     )

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
@@ -136,6 +137,12 @@ class Recording:
             stack.callback(feed.on_gap(note))
             for each in topics:
                 stack.enter_context(feed.follow(each.topic, self._put, link=each.link, sees=sees(each.link)))
+            # What others follow already is not sent again by the broker.
+            for each in topics:
+                may_see = sees(each.link)
+                for known in feed.known(each.topic, each.link):
+                    if may_see is None or may_see(known.topic):
+                        self._put(replace(known, at=time.time(), retained=True))
             self._following = stack.pop_all()
 
     async def run(self) -> None:

@@ -1,6 +1,5 @@
 """The files of one capture: ``motion.jsonl``, then ``motion.000002.jsonl``, and so on as they are rolled."""
 
-import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -106,11 +105,18 @@ def read_lines(file: IO[bytes], *, zstd: bool) -> Iterator[bytes]:
     Raises:
         zstandard.ZstdError: If it is damaged in the middle; the lines before that were returned.
     """
-    if zstd:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-        yield from io.BufferedReader(decompressor.stream_reader(file, read_across_frames=True), _CHUNK)
-    else:
+    if not zstd:
         yield from file
+        return
+    # A stream reader keeps back what it has of a frame that goes on.
+    stream = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True)
+    rest = b""
+    while chunk := file.read(_CHUNK):
+        *lines, rest = (rest + stream.decompress(chunk)).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
 
 
 def repair(handle: int, *, zstd: bool, lines: bool) -> None:

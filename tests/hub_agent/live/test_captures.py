@@ -21,6 +21,7 @@ from hub_agent.live.captures.recording import Recording, Shared
 from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.topics import Gap, Sample
+from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
 
@@ -74,7 +75,8 @@ async def nothing(_: object) -> None:
 def values(file: Path) -> list[Json]:
     if not file.parent.exists():
         return []
-    return [each.value for each in read_capture(file) if isinstance(each, Sample)]
+    # Without what was last heard before it began.
+    return [each.value for each in read_capture(file) if isinstance(each, Sample) and not each.retained]
 
 
 async def recorded(home: Home, count: int, name: str = "disk.jsonl") -> list[Json]:
@@ -342,3 +344,41 @@ async def test_recorded_values_come_in_order_and_once(home: Home) -> None:
 def test_a_spec_says_what_is_wrong_with_it() -> None:
     with pytest.raises(ValueError, match="one topic"):
         CaptureSpec.model_validate({"topics": ["a/#"], "path": "a.raw", "format": "raw"})
+
+
+async def test_people_start_list_plot_and_stop_captures_on_the_command_line(
+    home: Home, tmp_path: Path
+) -> None:
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=home.admin_token)
+
+    async def captures(*words: str, hub: bool = True) -> str:
+        where = ("--hub", home.hub.url) if hub else ()
+        done = await asyncio.to_thread(run, environment, "captures", *words, *where)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    started = json.loads(await captures("start", "nas.csv", DISK, "--max-files", "3", "--json"))
+    assert (started["format"], started["topics"]) == ("csv", [{"topic": DISK, "link": "bus"}])
+    await send(home, *({"used": used, "unit": "%"} for used in (40, 60, 95)))
+    await eventually(lambda: Path(started["file"]).read_text().count("\n") == 4)
+    assert "active" in await captures("list")
+    assert await captures("stop", "nas") == "The capture nas is stopped; it has 3 messages.\n"
+    drawn = await captures("plot", started["file"], hub=False)
+    assert f"{DISK} used" in drawn
+    picture = tmp_path / "nas.png"
+    points = json.loads(
+        await captures("plot", started["file"], "--png", str(picture), "--field", "used", "--json", hub=False)
+    )
+    assert [each["value"] for each in points[f"{DISK} used"]] == [40, 60, 95]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+async def test_the_last_value_is_in_a_capture_that_others_follow_already(home: Home) -> None:
+    await start(home)
+    await send(home, 1)
+    await recorded(home, 1)
+    await start(home, path="later.jsonl")
+    await eventually(lambda: (folder_of(home) / "later.jsonl").stat().st_size > 0)
+    first = next(read_capture(folder_of(home) / "later.jsonl"))
+    assert isinstance(first, Sample)
+    assert (first.value, first.retained) == (1, True)
