@@ -76,7 +76,9 @@ def make_app(services: Services) -> Starlette:
             direct.route("/api/bus/publish", "BusSkill.publish", PublishBody),
             *chat.routes(),
             push,
-            prompt_route(assistant.prompter, assistant.agents, services.gate),
+            prompt_route(
+                assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
+            ),
             *registry,
             *live,
             Route("/api/models", models),

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 from agent_core.gateway.opening import LiveGateway
 from agent_core.prompt import Household
 from chat.http.streams import Connections
+from contracts.errors import FileProblem
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
@@ -78,6 +79,10 @@ class Live:
     async def _world_section(self, asked: Asked) -> Told | None:
         text = world_section(self.world, asked.said)
         return Told(text) if text is not None else None
+
+    def problems(self) -> list[FileProblem]:
+        """Return what is wrong with files that people edit."""
+        return [self.memory.problem] if self.memory.problem is not None else []
 
     def routes(
         self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]

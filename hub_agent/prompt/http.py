@@ -1,6 +1,7 @@
 """The prompt as a model would get it, with what each of its parts takes."""
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,7 @@ from agent_core.prompt import Section
 from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import answer, read_query
 from contracts.chat import AGENTS
+from contracts.errors import FileProblem
 from hub_agent.agents.profiles import Agents
 from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.prompt.prompter import Asked, Prompter
@@ -33,8 +35,14 @@ class _Query(BaseModel):
     mode: ToolMode = "code"
 
 
-def prompt_route(prompter: Prompter, agents: Agents, gate: Gate) -> BaseRoute:
-    """Make the route ``/api/prompt``."""
+def prompt_route(
+    prompter: Prompter, agents: Agents, gate: Gate, *, problems: Callable[[], Iterable[FileProblem]]
+) -> BaseRoute:
+    """Make the route ``/api/prompt``.
+
+    Args:
+        problems: Returns those of other files that prompts are made of.
+    """
     may_chat = gate.require("chat")
 
     async def show(request: Request) -> Response:
@@ -45,7 +53,7 @@ def prompt_route(prompter: Prompter, agents: Agents, gate: Gate) -> BaseRoute:
         tools = _TOOLS if query.mode == "code" and agent.allow != () else ()
         asked = Asked(bearer.user, (query.message,), bearer.device)
         context = await context_of(agent, prompter, asked)
-        problem = prompter.soul.problem
+        soul = prompter.soul.problem
         return answer(
             {
                 "agent": query.agent,
@@ -56,7 +64,7 @@ def prompt_route(prompter: Prompter, agents: Agents, gate: Gate) -> BaseRoute:
                     "stable": sum(section.tokens for section in stable) + sum(size for _, size in tools),
                     "changing": sum(section.tokens for section in context.sections),
                 },
-                "problems": [problem.message] if problem is not None else [],
+                "problems": [each.message for each in (*([soul] if soul else []), *problems())],
             }
         )
 

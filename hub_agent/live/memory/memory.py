@@ -15,7 +15,7 @@ from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.search.embeddings import Embeddings, open_embeddings
 from agent_core.search.ranking import Document, Ranking
 from agent_core.search.words import query_terms
-from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError
+from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.files import EditedFile
 from hub_agent.live.memory.markdown import GENERAL, MemoryEntry, parse, with_entry, without_entries
@@ -69,6 +69,11 @@ class Memory:
     def close(self) -> None:
         """Free the memory of the index."""
         self._ranking.close()
+
+    @property
+    def problem(self) -> FileProblem | None:
+        """What is wrong with the file; what it said before stays in force."""
+        return self._file.problem
 
     def entries(self, user: str) -> list[MemoryEntry]:
         """Return what a user may see, as it stands in the file."""
@@ -190,8 +195,8 @@ class Memory:
 
     async def _change(self, edit: Callable[[str], str]) -> None:
         async with self._one:
-            if self._file.problem is not None:
-                raise self._file.problem
+            if self.problem is not None:
+                raise self.problem
             await asyncio.to_thread(self._write, edit)
 
     def _write(self, edit: Callable[[str], str]) -> None:

@@ -95,7 +95,9 @@ async def test_over_http_people_see_what_is_for_all_and_what_is_theirs(home: Hom
         assert (await ann.delete(f"/api/memory/{kite['id']}")).json()["text"] == "Bob wants a kite"
         (home.directory / "hub" / FILE_NAME).write_bytes(b"- one\n\xff")
         broken = await ann.post("/api/memory", json={"category": "Chores", "text": "Water the plants"})
-        assert broken.json()["error"]["message"].endswith(f"{FILE_NAME}:2: is not UTF-8 text")
+        said = f"{home.directory / 'hub' / FILE_NAME}:2: is not UTF-8 text"
+        assert broken.json()["error"]["message"] == said
+        assert (await ann.get("/api/prompt")).json()["problems"] == [said]
 
 
 @pytest.mark.parametrize(
