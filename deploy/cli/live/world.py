@@ -5,17 +5,17 @@ import os
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from contracts.errors import ConfigError
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.tables import cell
+from deploy.cli.terminal.tables import cell, moment
 from deploy.home.directory import Home
 
-_COLUMNS: Final = ("kind", "name", "area", "device", "state", "age")
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_COLUMNS: Final = ("kind", "name", "area", "device", "state", "since")
 
 
 def world(options: argparse.Namespace) -> None:
@@ -35,15 +35,10 @@ def world(options: argparse.Namespace) -> None:
 
 def _shown(thing: dict[str, Any]) -> dict[str, Any]:
     state = cell(thing["state"]) if thing["state"] is not None else ""
-    age = _age(thing["age_s"]) if thing["age_s"] is not None else ""
-    return {**thing, "state": f"{state} {thing['unit'] or ''}".strip(), "age": age}
-
-
-def _age(age_s: float) -> str:
-    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if age_s >= size:
-            return f"{age_s // size:.0f} {unit}"
-    return f"{age_s:.0f} s"
+    since = ""
+    if thing["age_s"] is not None:
+        since = moment((datetime.now(UTC) - timedelta(seconds=thing["age_s"])).isoformat())
+    return {**thing, "state": f"{state} {thing['unit'] or ''}".strip(), "since": since}
 
 
 def show_prompt(options: argparse.Namespace) -> None:

@@ -6,17 +6,15 @@ entity. Of Jinja templates only those that name a field are understood; of other
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from agent_core.search.words import naming_words
 from contracts.errors import InvalidMessage, InvalidTopic
 from contracts.topics import check_topic
 from contracts.validation import explain
 from contracts.wire import Json
+from hub_agent.live.world.thing import Thing
 
 HOME_ASSISTANT: Final = ("homeassistant/+/+/config", "homeassistant/+/+/+/config")
 ZIGBEE2MQTT: Final = "+/bridge/devices"
@@ -47,39 +45,6 @@ _GENERIC: Final = {
 """Types of ``exposes`` as kinds of Home Assistant: those that only show, and those that can be set."""
 _MAIN_FEATURES: Final = ("state", "position", "system_mode", "local_temperature")
 """What tells the state of a light, switch, cover, lock, fan or climate device; the first one that it has."""
-
-
-@dataclass(frozen=True)
-class Entity:
-    """Something in the home that has a state.
-
-    Attributes:
-        id: Unique among the entities of its origin: ``light.kitchen_lamp``.
-        kind: In the words of Home Assistant: ``light``, ``sensor``.
-        device: Name of the device that it belongs to.
-        topic: Where its state is published; None where it has none.
-        field: The field of the payload that is the state; None for the whole payload.
-    """
-
-    id: str
-    kind: str
-    name: str
-    device: str = ""
-    area: str | None = None
-    topic: str | None = None
-    field: str | None = None
-    unit: str | None = None
-    device_class: str | None = None
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The words of its name and place."""
-        return naming_words(self.name) | naming_words(self.device) | naming_words(self.area or "")
-
-    @property
-    def kind_words(self) -> frozenset[str]:
-        """The words for what it is, which many others share."""
-        return naming_words(self.kind) | naming_words(self.device_class or "")
 
 
 def _topic(text: str) -> str:
@@ -155,7 +120,7 @@ def plain_field(template: str | None) -> str | None:
     return ".".join(dotted or quoted for dotted, quoted in _STEP.findall(plain[1]))
 
 
-def discovered(topic: str, config: Json) -> Iterator[Entity | InvalidMessage]:
+def discovered(topic: str, config: Json) -> Iterator[Thing | InvalidMessage]:
     """Read a message of Home Assistant's discovery, of one entity or of a device with several.
 
     Yields:
@@ -190,7 +155,7 @@ def discovered(topic: str, config: Json) -> Iterator[Entity | InvalidMessage]:
             yield _entity(platform, f"{name}_{key}"[:256], {**shared, **each})
 
 
-def _entity(kind: str, object_id: str, given: Mapping[str, Json]) -> Entity | InvalidMessage:
+def _entity(kind: str, object_id: str, given: Mapping[str, Json]) -> Thing | InvalidMessage:
     try:
         config = _Config.model_validate(_expanded(given))
     except ValidationError as error:
@@ -198,13 +163,14 @@ def _entity(kind: str, object_id: str, given: Mapping[str, Json]) -> Entity | In
     device = config.device.name or ""
     name = config.name or (config.device_class or "" if device else object_id)
     topic, field = config.state
-    return Entity(
-        id=f"{kind}.{object_id}",
+    return Thing(
         kind=kind,
+        id=f"{kind}.{object_id}",
         name=(name if name.startswith(device) else f"{device} {name}").strip(),
-        device=device,
         area=config.device.suggested_area or None,
+        device=device or None,
         topic=topic,
+        link="home" if topic is not None else None,
         field=field,
         unit=config.unit,
         device_class=config.device_class,
@@ -243,7 +209,7 @@ class _ZigbeeDevice(_Foreign):
     definition: _Definition | None = None
 
 
-def zigbee_devices(topic: str, devices: Json) -> Iterator[Entity | InvalidMessage]:
+def zigbee_devices(topic: str, devices: Json) -> Iterator[Thing | InvalidMessage]:
     """Read Zigbee2MQTT's list of devices, with what each exposes.
 
     Yields:
@@ -272,7 +238,7 @@ def zigbee_devices(topic: str, devices: Json) -> Iterator[Entity | InvalidMessag
                 yield InvalidMessage(f"{device.friendly_name[:100]!r}: {explain(error, what='field')}")
 
 
-def _exposed(exposed: _Expose, device: str, topic: str) -> Iterator[Entity]:
+def _exposed(exposed: _Expose, device: str, topic: str) -> Iterator[Thing]:
     kinds = _GENERIC.get(exposed.type)
     if kinds is not None:
         if exposed.access & _PUBLISHED and exposed.property:
@@ -288,13 +254,14 @@ def _exposed(exposed: _Expose, device: str, topic: str) -> Iterator[Entity]:
         yield _zigbee_entity(exposed.type, main, device, topic, name)
 
 
-def _zigbee_entity(kind: str, exposed: _Expose, device: str, topic: str, name: str) -> Entity:
-    return Entity(
-        id=f"{kind}.{device}/{exposed.property}",
+def _zigbee_entity(kind: str, exposed: _Expose, device: str, topic: str, name: str) -> Thing:
+    return Thing(
         kind=kind,
+        id=f"{kind}.{device}/{exposed.property}",
         name=name.strip(),
         device=device,
         topic=topic,
+        link="home",
         field=exposed.property,
         unit=exposed.unit,
     )

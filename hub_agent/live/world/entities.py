@@ -15,10 +15,10 @@ from hub_agent.live.world.discovery import (
     HOME_ASSISTANT,
     MAX_CONFIG,
     ZIGBEE2MQTT,
-    Entity,
     discovered,
     zigbee_devices,
 )
+from hub_agent.live.world.thing import Thing
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _MAX_LEFT_OUT: Final = 20_000
 _SETTLE_S: Final = 0.2
 """How long announcements are awaited before their states are subscribed: brokers send all of them at once."""
 
-_Reader = Callable[[str, Json], Iterator[Entity | InvalidMessage]]
+_Reader = Callable[[str, Json], Iterator[Thing | InvalidMessage]]
 
 
 class Entities:
@@ -37,10 +37,10 @@ class Entities:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._announced: dict[str, tuple[Entity, ...]] = {}
+        self._announced: dict[str, tuple[Thing, ...]] = {}
         self._beyond: dict[str, int] = {}
         self._count = 0
-        self._listed: tuple[Entity, ...] | None = None
+        self._listed: tuple[Thing, ...] | None = None
         self._states: dict[str, ExitStack] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._complaints = complaint_limit()
@@ -50,7 +50,7 @@ class Entities:
         """How many more there are than can be kept."""
         return sum(self._beyond.values())
 
-    def list(self) -> tuple[Entity, ...]:
+    def list(self) -> tuple[Thing, ...]:
         """List all; what Zigbee2MQTT says of its devices only where discovery does not say it, too."""
         if self._listed is None:
             of_zigbee = {topic for topic in self._announced if not topic.endswith("/config")}
@@ -96,18 +96,23 @@ class Entities:
         if sample.payload:
             self._keep(topic, self._read(read, sample))
 
-    def _read(self, read: _Reader, sample: Sample) -> Iterator[Entity]:
+    def _read(self, read: _Reader, sample: Sample) -> Iterator[Thing]:
         if len(sample.payload) > MAX_CONFIG:
             self._refuse(sample.topic, f"it has more than {MAX_CONFIG} bytes")
             return
+        try:
+            sample.payload.decode()
+        except UnicodeDecodeError:
+            self._refuse(sample.topic, "the payload is not text")
+            return
         for each in read(sample.topic, sample.value):
-            if isinstance(each, Entity):
+            if isinstance(each, Thing):
                 yield each
             else:
                 self._refuse(sample.topic, each.message)
 
-    def _keep(self, topic: str, entities: Iterator[Entity]) -> None:
-        kept, beyond = list[Entity](), 0
+    def _keep(self, topic: str, entities: Iterator[Thing]) -> None:
+        kept, beyond = list[Thing](), 0
         for entity in entities:
             if self._count + len(kept) < MAX_ENTITIES:
                 kept.append(entity)

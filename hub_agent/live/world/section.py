@@ -9,8 +9,8 @@ from agent_core.limits import estimate_tokens
 from agent_core.provenance import Prompt, render_name
 from agent_core.search.words import naming_words, query_terms
 from contracts.wire import Json
-from hub_agent.live.world.discovery import Entity
-from hub_agent.live.world.world import Thing, World
+from hub_agent.live.world.thing import Thing
+from hub_agent.live.world.world import World
 
 WORLD_TOKENS: Final = 400
 """A dozen entities with their states and the areas of a large home; it is read anew with each message."""
@@ -37,7 +37,7 @@ def world_section(world: World, said: Sequence[str], *, tokens: int = WORLD_TOKE
         said: What the person said, the newest last.
         tokens: Most tokens.
     """
-    everything: list[Thing | Entity] = [*world.device_states(), *world.entities.list()]
+    everything = [*world.device_states(), *world.entities.list()]
     if not everything:
         return None
     named, others = _ranked(everything, said)
@@ -58,9 +58,7 @@ def world_section(world: World, said: Sequence[str], *, tokens: int = WORLD_TOKE
     return Prompt("\n".join((head, *lines)))
 
 
-def _ranked(
-    everything: Sequence[Thing | Entity], said: Sequence[str]
-) -> tuple[list[Thing | Entity], list[Thing | Entity]]:
+def _ranked(everything: Sequence[Thing], said: Sequence[str]) -> tuple[list[Thing], list[Thing]]:
     """Return what is named, best first, and what is not."""
     weights: dict[str, float] = {}
     for place, text in enumerate(reversed(said)):
@@ -82,7 +80,7 @@ def _ranked(
     return [each for *_, each in sorted(scored, key=lambda found: found[:3])], others
 
 
-def _areas(everything: Sequence[Thing | Entity]) -> str:
+def _areas(everything: Sequence[Thing]) -> str:
     counted = Counter(each.area for each in everything if each.area)
     if not counted:
         return ""

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core.search.nearest import suggestion
@@ -12,63 +12,21 @@ from agent_core.search.words import naming_words
 from contracts import topics
 from contracts.errors import InvalidMessage, NotFound
 from contracts.wire import Json
-from hub_agent.live.topics import Feed, LinkName, Sample, field
-from hub_agent.live.world.discovery import Entity
+from hub_agent.live.topics import Feed, Sample, field
 from hub_agent.live.world.entities import Entities
+from hub_agent.live.world.thing import OWN_KINDS, Thing
 from hub_registry.devices.directory import Directory, Entry
 
 ENTITY: Final = "entity"
 """Stands for every kind of entity: those of the home broker, and the states of the devices' skills."""
 NODES: Final = "NodesSkill"
-"""The skill of a spoke that publishes the state of each of its nodes."""
+"""The skill of a spoke that publishes the state of each of its nodes, and beside it their health."""
+_HEALTH: Final = ".health"
 
-_OWN_KINDS: Final = ("area", "device", "node", "state", "skill")
 _MAX_STATES: Final = 4_000
 """States of the devices' skills. Each device may retain a bounded number, so that few homes have more."""
 _MAX_STATE_BYTES: Final = 2_000
 """A state that is larger, an image say, is described by its size."""
-
-
-# Not frozen: that takes twice as long, and there are thousands for each question.
-@dataclass(slots=True)
-class Thing:
-    """Something in the home, as it is now.
-
-    Attributes:
-        kind: ``area``, ``device``, ``node``, ``skill``, ``state`` of a skill, or the kind of an entity.
-        device: Key of the device, or the name that another program gives its device.
-        state: None where it is not known.
-        age_s: Since it is so; None where that is not known.
-        topic: Where the state is published, with its ``link`` and the ``field`` of the payload.
-    """
-
-    kind: str
-    id: str
-    name: str
-    area: str | None = None
-    device: str | None = None
-    state: Json = None
-    unit: str | None = None
-    age_s: float | None = None
-    device_class: str | None = None
-    topic: str | None = None
-    link: LinkName | None = None
-    field: str | None = None
-
-    @property
-    def is_entity(self) -> bool:
-        """Whether it has a state that changes by itself."""
-        return self.kind == "state" or self.kind not in _OWN_KINDS
-
-    @property
-    def words(self) -> frozenset[str]:
-        """The words of its name and place."""
-        return naming_words(self.name) | naming_words(self.device or "") | naming_words(self.area or "")
-
-    @property
-    def kind_words(self) -> frozenset[str]:
-        """The words for what it is, which many others share."""
-        return naming_words(self.kind) | naming_words(self.device_class or "")
 
 
 @dataclass(frozen=True)
@@ -137,7 +95,7 @@ class World:
     def things(self) -> list[Thing]:
         """List everything; what has a topic is still without its state, see `current`."""
         entries = [entry for entry in self._directory.entries() if not entry.revoked]
-        made = [*_devices(entries), *self.device_states(), *map(_entity_thing, self.entities.list())]
+        made = [*_devices(entries), *self.device_states(), *self.entities.list()]
         return [*_areas(made), *made]
 
     def device_states(self) -> Iterator[Thing]:
@@ -148,7 +106,7 @@ class World:
             if names is None or entry is None or entry.revoked:
                 continue
             skill = entry.skills.get(names["skill"])
-            is_node = names["skill"] == NODES
+            is_node = names["skill"] == NODES and not names["property"].endswith(_HEALTH)
             yield Thing(
                 kind="node" if is_node else "state",
                 id=f"devices.{entry.key}.{names['skill']}.{names['property']}",
@@ -160,21 +118,26 @@ class World:
                 field="value",
             )
 
-    def current(self, each: Thing | Entity) -> Thing:
+    def current(self, thing: Thing) -> Thing:
         """Return a thing with its state as it is now: reading the states of all would take long."""
-        thing = _entity_thing(each) if isinstance(each, Entity) else each
         if thing.link == "bus" and thing.topic in self._states:
             payload = self._states[thing.topic].payload
             with suppress(InvalidMessage):
                 state = topics.STATE.parse(payload)
-                thing.state, thing.unit = _bounded(state.value, len(payload)), state.unit
-                thing.age_s, thing.device_class = _age(state.at.timestamp()), state.device_class
+                return replace(
+                    thing,
+                    state=_bounded(state.value, len(payload)),
+                    unit=state.unit,
+                    age_s=_age(state.at.timestamp()),
+                    device_class=state.device_class,
+                )
         elif thing.link == "home" and thing.topic is not None:
             sample = self._feed.latest(thing.topic, "home")
             if sample is not None and sample.payload:
-                thing.state = _bounded(field(sample.value, thing.field), len(sample.payload))
+                value = field(sample.value, thing.field)
                 # What the broker had kept may be of any age.
-                thing.age_s = None if sample.retained else _age(sample.at)
+                age_s = None if sample.retained else _age(sample.at)
+                return replace(thing, state=_bounded(value, len(sample.payload)), age_s=age_s)
         return thing
 
     def _in_area(self, things: list[Thing], area: str, everything: list[Thing]) -> list[Thing]:
@@ -232,7 +195,7 @@ def _of_kind(things: list[Thing], kind: str) -> list[Thing]:
     wanted = kind.strip().casefold()
     if wanted == ENTITY:
         return [thing for thing in things if thing.is_entity]
-    known = {*_OWN_KINDS, ENTITY, *(thing.kind for thing in things)}
+    known = {*OWN_KINDS, ENTITY, *(thing.kind for thing in things)}
     if wanted not in known:
         raise NotFound(f"there is no kind {kind[:100]!r}", hint=suggestion(kind, known))
     return [thing for thing in things if thing.kind == wanted]
@@ -271,21 +234,6 @@ def _areas(things: Iterable[Thing]) -> Iterator[Thing]:
         yield Thing(kind="area", id=area, name=area, area=area, state=counts[folded], unit="things")
 
 
-def _entity_thing(entity: Entity) -> Thing:
-    return Thing(
-        kind=entity.kind,
-        id=entity.id,
-        name=entity.name,
-        area=entity.area,
-        device=entity.device or None,
-        unit=entity.unit,
-        device_class=entity.device_class,
-        topic=entity.topic,
-        link="home" if entity.topic is not None else None,
-        field=entity.field,
-    )
-
-
 def _bounded(state: Json, size: int) -> Json:
     if isinstance(state, str | list | dict) and size > _MAX_STATE_BYTES:
         return state[:200] + "…" if isinstance(state, str) else {"bytes": size}
@@ -298,5 +246,5 @@ def _age(since: float) -> float:
 
 def _order(thing: Thing) -> tuple[int, str, str]:
     """Return the place of a thing in lists: skills last, for there are many and they have no state."""
-    kind = _OWN_KINDS.index(thing.kind) if thing.kind in _OWN_KINDS else _OWN_KINDS.index("state")
+    kind = OWN_KINDS.index(thing.kind) if thing.kind in OWN_KINDS else OWN_KINDS.index("state")
     return (kind, thing.area or "￿", thing.name)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from contracts import topics
 from contracts.errors import InvalidMessage
 from contracts.presence import State
 from hub_agent.live.topics import Sample
-from hub_agent.live.world import World
-from hub_agent.live.world.discovery import Entity, discovered, plain_field, zigbee_devices
+from hub_agent.live.world import Thing, World
+from hub_agent.live.world.discovery import discovered, plain_field, zigbee_devices
 from hub_agent.live.world.entities import MAX_ENTITIES
 from hub_agent.live.world.section import world_section
 from hub_agent.settings import HomeLinkSettings
@@ -57,27 +58,28 @@ LAMP = {
 }
 
 
-def entities(found: Iterator[Entity | InvalidMessage]) -> list[Entity]:
-    made, good = list(found), list[Entity]()
+def entities(found: Iterator[Thing | InvalidMessage]) -> list[Thing]:
+    made, good = list(found), list[Thing]()
     for each in made:
-        assert isinstance(each, Entity), each
+        assert isinstance(each, Thing), each
         good.append(each)
     return good
 
 
-def refusals(found: Iterator[Entity | InvalidMessage]) -> list[str]:
-    return [each.message for each in found if not isinstance(each, Entity)]
+def refusals(found: Iterator[Thing | InvalidMessage]) -> list[str]:
+    return [each.message for each in found if not isinstance(each, Thing)]
 
 
 def test_an_entity_of_home_assistant_is_read_with_its_short_names() -> None:
     [hall] = entities(discovered(SENSOR, HALL))
-    assert hall == Entity(
+    assert hall == Thing(
         id="sensor.hall_temperature",
         kind="sensor",
         name="Hall climate Temperature",
         device="Hall climate",
         area="Hall",
         topic="hall/climate/state",
+        link="home",
         field="temperature",
         unit="°C",
         device_class="temperature",
@@ -108,8 +110,8 @@ def test_a_device_of_home_assistant_has_an_entity_for_each_component() -> None:
     }
     found = list(discovered("homeassistant/device/meter/config", config))
     power, relay, bad = found
-    assert isinstance(power, Entity)
-    assert isinstance(relay, Entity)
+    assert isinstance(power, Thing)
+    assert isinstance(relay, Thing)
     assert (power.name, power.topic, power.field) == ("Meter Power", "meter/state", "power")
     assert (relay.id, relay.name, relay.topic) == ("switch.meter_relay", "Meter", "meter/relay")
     assert "not a topic" in str(bad)
@@ -188,7 +190,7 @@ def test_a_broken_device_of_zigbee2mqtt_costs_only_itself() -> None:
         {"friendly_name": "b", "definition": {"exposes": [nested, *LAMP["definition"]["exposes"]]}},  # type: ignore[index]
     ]
     found = list(zigbee_devices(ZIGBEE, [*broken, LAMP]))
-    assert len([each for each in found if isinstance(each, Entity)]) == 4
+    assert len([each for each in found if isinstance(each, Thing)]) == 4
     assert len([each for each in found if isinstance(each, InvalidMessage)]) == 4
     assert refusals(zigbee_devices(ZIGBEE, {"no": "list"})) == ["the payload is not a JSON array"]
 
@@ -278,8 +280,9 @@ async def test_the_world_is_asked_by_area_kind_and_name_and_knows_what_is_near(
     _, everything = await look(known)
     assert everything["kinds"] == {"area": 2, "device": 1, "skill": 1, "state": 1, "sensor": 1}
     assert everything["areas"] == {"Bedroom": 4, "Hall": 2}
-    _, bedroom = await look(known, area="bedroom", kind="entity")
+    _, bedroom = await look(known, area="bedroom", kind="entity", name="disk")
     [disk] = bedroom["things"]
+    assert disk.keys() == {each.name for each in fields(Thing)}
     assert (disk["name"], disk["state"], disk["unit"]) == ("LampSkill disk", 76.5, "%")
     assert (disk["topic"], disk["link"], disk["field"]) == (topic, "bus", "value")
     assert (await look(known, area="upstairs"))[1]["kinds"] == {"device": 1, "skill": 1, "state": 1}
@@ -316,8 +319,9 @@ async def test_the_assistant_looks_it_up_and_is_told_what_the_question_names(
         await client.post("/v1/chat/completions", json=says("How warm is it in the hall?"))
         status, seen = await post(client, call("hub", "WorldSkill.get_world", area="Hall", kind="sensor"))
         assert (status, seen["things"][0]["state"]) == (200, 21.5)
-        status, error = await post(client, call("hub", "WorldSkill.get_world", area="Hal"))
-        assert (status, "nearest: Hall" in error["hint"]) == (422, True)
+        for area in ("Hal", "", "all"):
+            status, error = await post(client, call("hub", "WorldSkill.get_world", area=area))
+            assert (status, "Hall" in error["hint"]) == (422, True)
     told = "".join(model.requests[-1].said("user"))
     assert '- sensor "Hall climate Temperature" in "Hall": 21.5 °C' in told
     assert told.index("Hall climate") < told.index("Unlock the door")
@@ -341,6 +345,18 @@ def large_world(count: int) -> World:
         topic = f"homeassistant/light/lamp_{number}/config"
         world.entities.take(discovered, Sample("home", topic, 0.0, json.dumps(config).encode()))
     return world
+
+
+def test_a_malformed_announcement_is_logged_and_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+    world = large_world(2)
+    payloads = [b"{", b"[" * 100_000, b"\xff\xfe", b"null", json.dumps({**HALL, "stat_t": "a/+"}).encode()]
+    for payload in payloads:
+        world.entities.take(discovered, Sample("home", SENSOR, 0.0, payload))
+        assert len(world.entities.list()) == 2
+    assert len([each for each in caplog.records if SENSOR in each.getMessage()]) == len(payloads)
+    for _ in range(100):
+        world.entities.take(discovered, Sample("home", SENSOR, 0.0, b"{"))
+    assert len(caplog.records) < 30
 
 
 def test_what_is_too_many_is_counted_and_told() -> None:
