@@ -151,7 +151,7 @@ class LiveHouse:
         self,
         message: str,
         *replies: Reply | str,
-        conversation: str = "",
+        conversation: str = "home",
         agent: str = "assistant",
         approve: bool = False,
     ) -> Answered:
@@ -160,10 +160,7 @@ class LiveHouse:
         first, client = len(self.model.requests), self.client
         answered = Answered("", [], [], [])
         body = {"model": agent, "stream": True, "messages": [{"role": "user", "content": message}]}
-        headers = {
-            "X-Strawberry-Confirm": "true",
-            **({"X-Strawberry-Conversation": conversation} if conversation else {}),
-        }
+        headers = {"X-Strawberry-Confirm": "true", "X-Strawberry-Conversation": conversation}
         for chunk in client.stream("/v1/chat/completions", body, headers):
             event = chunk.get("x_strawberry", {})
             match event.get("kind"):
@@ -268,7 +265,7 @@ def test_a_follow_up_is_about_what_was_said_before_and_its_variables_are_there(l
 
 def test_what_is_remembered_in_one_conversation_is_recalled_in_another(live: LiveHouse) -> None:
     noted = live.do("devices.hub.MemorySkill.remember('Household', 'The box stands in the cellar.')")
-    live.chat("remember that the box stands in the cellar", noted, "I will.", conversation="one")
+    live.chat("remember that the box stands in the cellar", noted, "I will.")
     recall = live.do("devices.hub.MemorySkill.recall('where is the box')")
     answered = live.chat("where is the box?", recall, "In the cellar.", conversation="two")
     assert "The box stands in the cellar." in answered.seen[1].results[0]
@@ -285,6 +282,7 @@ def test_a_turn_reasons_over_several_steps(live: LiveHouse) -> None:
         ),
         live.do("devices.hub.WatcherSkill.list()"),
         "All is well.",
+        conversation="check",
     )
     assert "devices.box.StorageSkill.fill" in answered.seen[1].results[0]
     assert "Box" in answered.seen[2].results[1]
@@ -402,7 +400,7 @@ def test_protocol_buffers_are_numbers_for_the_model(live: LiveHouse, home_broker
     publish = ["mosquitto_pub", "-p", home_broker.rpartition(":")[2], "-r", "-t", "meters/1/raw", "-s"]
     subprocess.run(publish, input=payload, check=True)
     look = live.do("devices.hub.BusSkill.latest('meters/1/raw', link='home')['value']['watts'] * 2")
-    answered = live.chat("how much power do we use?", look, "461 W.")
+    answered = live.chat("how much power do we use?", look, "461 W.", conversation="check")
     assert "461.0" in answered.seen[1].results[0]
 
 
@@ -411,13 +409,13 @@ def test_protocol_buffers_are_numbers_for_the_model(live: LiveHouse, home_broker
 
 def test_what_a_person_wants_recorded_is_recorded_until_they_say_so(live: LiveHouse) -> None:
     save = live.do(f"devices.hub.CaptureSkill.save_stream([{DISK['topic']!r}], 'box/disk.jsonl')['id']")
-    answered = live.chat("save how full the box is", save, "I record it.", conversation="record")
+    answered = live.chat("save how full the box is", save, "I record it.")
     capture = re.search(r"'([^']+)'", answered.seen[1].results[0])[1]
     for percent in (11, 12):
         live.act("StorageSkill", "fill", percent=percent)
     wait_for(lambda: live.request("GET", f"/api/captures/{capture}")["messages"] >= 2, what="the recording")
     stop = live.do(f"devices.hub.CaptureSkill.stop_capture({capture!r})")
-    live.chat("stop that", stop, "It is stopped.", conversation="record")
+    live.chat("stop that", stop, "It is stopped.")
     live.act("StorageSkill", "fill", percent=13)
     stopped = live.request("GET", f"/api/captures/{capture}")
     lines = [json.loads(line) for line in Path(stopped["file"]).read_text().splitlines()]
@@ -487,14 +485,14 @@ tools: [file_reader]
 skills: {allow: [devices.box.*.*]}
 """
 READINGS = {
-    "a skill's result": "devices.box.ParcelSkill.status()",
-    "a retained value": "devices.hub.BusSkill.latest('devices/box/state/StorageSkill/label')",
-    "a file": "",
+    "result": "devices.box.ParcelSkill.status()",
+    "value": "devices.hub.BusSkill.latest('devices/box/state/StorageSkill/label')",
+    "file": "",
 }
 
 
-@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
-def test_what_gives_orders_needs_the_persons_word_for_each_of_them(live: LiveHouse, reading: str) -> None:
+@pytest.mark.parametrize("what", READINGS)
+def test_what_gives_orders_needs_the_persons_word_for_each_of_them(live: LiveHouse, what: str) -> None:
     live.act("StorageSkill", "label", text=ORDER)
     live.write("agents/clerk.yml", CLERK)
     live.write("data/clerk/letter.txt", ORDER)
@@ -505,9 +503,10 @@ def test_what_gives_orders_needs_the_persons_word_for_each_of_them(live: LiveHou
         "    try: method()",
         "    except Exception as error: print(error)",
     )
+    reading = READINGS[what]
     read = live.do(f"print({reading})") if reading else calls("file_reader", path="letter.txt")
     agent = "assistant" if reading else "clerk"
-    answered = live.chat("what is new?", read, obey, "Your parcels are on their way.", agent=agent)
+    answered = live.chat("what is new?", read, obey, "Parcels are coming.", agent=agent, conversation=what)
     assert ORDER in answered.seen[1].results[0], "the model read it"
     assert answered.asked == ["LockSkill.unlock", "LockSkill.announce", "LockSkill.disarm"]
     assert live.box.journal() == before
