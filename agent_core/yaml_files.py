@@ -45,6 +45,15 @@ def parse_yaml(text: str, kind: type[Model]) -> Model:
         raise _wrong(mistake, _mark_of(node, first_mistake(error)["loc"])) from None
 
 
+def line_of(text: str, *steps: str | int) -> int | None:
+    """Return the line of a value in a text that `parse_yaml` reads; None if it is read no longer."""
+    try:
+        node = _Loader(text).get_single_node()
+    except yaml.YAMLError:
+        return None
+    return None if node is None else _mark_of(node, steps).line + 1
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses tags, anchors, deep nesting, and a key that is given twice."""
 

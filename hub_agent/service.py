@@ -26,7 +26,7 @@ from contracts.joining import Login
 from contracts.presence import Revocation
 from contracts.wire import Json
 from hub_agent.address import announced, provide_token
-from hub_agent.agents.profiles import open_agents
+from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home

@@ -5,7 +5,7 @@ from typing import Final
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import Section
 from agent_core.provenance import EMPTY, Prompt
-from hub_agent.agents.profiles import ASSISTANT, Agent
+from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.prompt import Asked, Context, Prompter
 from hub_registry.access.accounts import User
 

@@ -21,7 +21,7 @@ class AllowedCatalogue(DirectoryCatalogue):
     """The skills that an agent may call, as they are seen from a device.
 
     Args:
-        allow: See ``hub_agent.agents.profiles.Agent``.
+        allow: See ``hub_agent.agents.agents.Agent``.
     """
 
     def __init__(self, finder: SkillFinder, current: str | None, *, allow: tuple[str, ...] | None) -> None:

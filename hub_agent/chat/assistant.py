@@ -32,7 +32,8 @@ from contracts.chat import (
 )
 from contracts.errors import NoModel
 from contracts.rpc import Actor
-from hub_agent.agents.profiles import ASSISTANT, Agent, Agents
+from hub_agent.agents.agent import ASSISTANT, Agent
+from hub_agent.agents.agents import Agents
 from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.agents.rights import AllowedCaller, AllowedCatalogue, allowed_sentence
 from hub_agent.agents.tools import AgentToolset

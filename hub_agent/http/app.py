@@ -15,6 +15,7 @@ from chat.http.requests import answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from contracts.wire import Json
+from hub_agent.agents.http import agent_routes
 from hub_agent.chat.assistant import Assistant
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import push_route
@@ -79,6 +80,7 @@ def make_app(services: Services) -> Starlette:
             prompt_route(
                 assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
             ),
+            *agent_routes(assistant.agents, services.gate, may_confirm=assistant.may_confirm),
             *registry,
             *live,
             Route("/api/models", models),

@@ -16,7 +16,7 @@ from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import answer, read_query
 from contracts.chat import AGENTS
 from contracts.errors import FileProblem
-from hub_agent.agents.profiles import Agents
+from hub_agent.agents.agents import Agents
 from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.prompt.prompter import Asked, Prompter
 from hub_registry.access.bearer import Gate

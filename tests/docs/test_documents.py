@@ -26,6 +26,7 @@ from deploy.settings.settings import (
     read_household,
     read_protobuf,
 )
+from hub_agent.agents.agent import parse_agent
 from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.requirements import require
 
@@ -131,6 +132,11 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
     tables = (read_broker, read_home_broker, read_embeddings, read_protobuf, read_captures)
     found = [read_entries(tmp_path), *(read(home) for read in tables)]
     assert any(found) or "[household]" in block, document
+
+
+@pytest.mark.parametrize("block", [block for _, block in blocks("yaml") if "prompt:" in block])
+def test_a_profile_of_the_documents_is_understood(block: str, tmp_path: Path) -> None:
+    assert parse_agent(tmp_path, "documented", block).profile
 
 
 def test_the_tests_that_a_document_names_exist() -> None:

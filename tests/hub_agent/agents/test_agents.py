@@ -196,3 +196,43 @@ async def test_a_named_model_is_asked_alone(tmp_path: Path) -> None:
             write(home, "poet", "prompt: You rhyme.\nmodel: [horse]\n")
             answer = await ask(home, "poet", "hello")
             assert "horse: there is no such model" in answer.json()["error"]["message"]
+
+
+async def test_agents_are_listed_written_and_removed_over_http(home: Home) -> None:
+    async with home.client() as client:
+        assert (await client.get("/api/agents")).json() == []
+        begun = await client.post("/api/agents", json={"name": "finance"})
+        assert (begun.status_code, begun.json()["data_dir"]) == (201, "data/finance")
+        assert (await client.post("/api/agents", json={"name": "finance"})).status_code == 409
+        for name in ("../hub/x", "assistant", "a/b", ""):
+            assert (await client.post("/api/agents", json={"name": name})).status_code == 422
+        changed = await client.put("/api/agents/finance", json={"source": "prompt: Count.\nmodel: house\n"})
+        assert changed.json()["models"] == ["house"]
+        assert changed.json()["problems"][0]["message"].endswith(
+            "finance.yml:2: house: there is no such model"
+        )
+        wrong = await client.put("/api/agents/finance", json={"source": "prompt: Count.\nmodle: house\n"})
+        assert wrong.status_code == 422
+        assert wrong.json()["error"]["message"].startswith("line 2: unknown setting 'modle'")
+        far = await client.put("/api/agents/finance", json={"source": "prompt: Count.\ndata_dir: /etc\n"})
+        assert far.status_code == 403
+        assert (await client.get("/api/agents/finance")).json()["source"] == "prompt: Count.\nmodel: house\n"
+        assert (await client.get("/api/agents/cook")).status_code == 404
+        write(home, "cook", "prompt: [\n")
+        (cook, finance) = (await client.get("/api/agents")).json()
+        assert ("description" in cook, len(cook["problems"]), finance["name"]) == (False, 1, "finance")
+        assert (await client.delete("/api/agents/finance")).status_code == 204
+        assert (await client.delete("/api/agents/finance")).status_code == 404
+    assert not (home.directory / "agents" / "finance.yml").exists()
+
+
+async def test_only_an_admin_with_a_person_in_front_writes_agents(home: Home) -> None:
+    write(home, "poet", "prompt: Rhyme.\n")
+    async with home.client(await home.token(scopes=("chat",))) as client:
+        assert len((await client.get("/api/agents")).json()) == 1
+        assert (await client.get("/api/agents/poet")).status_code == 403
+    for scopes in (("chat", "call", "confirm"), ("chat", "admin")):
+        async with home.client(await home.token(scopes=scopes)) as client:
+            assert (await client.post("/api/agents", json={"name": "x"})).status_code == 403
+            assert (await client.put("/api/agents/poet", json={"source": "prompt: x\n"})).status_code == 403
+            assert (await client.delete("/api/agents/poet")).status_code == 403

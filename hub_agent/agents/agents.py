@@ -1,75 +1,33 @@
 """The agents of a home: one file each in ``agents/``, read again when it changes."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from agent_core.gateway.opening import ChosenModels, LiveGateway
-from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys
+from agent_core.models.entries import Models
 from agent_core.skills.execution import in_thread
-from agent_core.yaml_files import MAX_BYTES, parse_yaml
 from contracts.chat import AGENTS, unknown_agent
-from contracts.errors import ConfigError, FileProblem, NotFound
-from hub_agent.agents.files import AgentFiles
-from hub_agent.agents.profile import NAME, AgentProfile, OwnModel
+from contracts.errors import ConfigError, NotFound
+from hub_agent.agents.agent import (
+    ASSISTANT,
+    DIRECTORY,
+    SUFFIX,
+    Agent,
+    AgentFile,
+    AgentState,
+    models_of,
+    parse_agent,
+    read_files,
+    state_of,
+)
 from hub_agent.agents.tools import Tools, open_tools
-from hub_agent.live.files import EditedFile
-
-DIRECTORY: Final = "agents"
-SUFFIX: Final = ".yml"
+from identity.files import write_private
 
 _IMPORT_S: Final = 15.0
-
-
-@dataclass(frozen=True)
-class Agent:
-    """An agent that can be asked.
-
-    Attributes:
-        profile: None of the assistant, which may do whatever its user may.
-    """
-
-    name: str = AGENTS[0]
-    profile: AgentProfile | None = None
-
-    @property
-    def allow(self) -> tuple[str, ...] | None:
-        """The skill methods that it may call; None for all."""
-        return None if self.profile is None else self.profile.skills.allow
-
-    @property
-    def read_only(self) -> bool:
-        """Whether it may call only methods that modify nothing."""
-        return self.profile is not None and self.profile.skills.read_only
-
-    @property
-    def acts_on_sentences(self) -> bool:
-        """Whether declared sentences act at once, without a model."""
-        return self.profile is None or self.profile.sentences
-
-    @property
-    def own_model(self) -> ModelEntry | None:
-        """A model that only this agent uses, under its name."""
-        model = self.profile and self.profile.model
-        return model.model_copy(update={"name": self.name}) if isinstance(model, OwnModel) else None
-
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        """The entries of ``[[models]]`` that it asks, in this order; empty for all of them."""
-        match self.profile and self.profile.model:
-            case str() as name:
-                return (name,)
-            case tuple() as names:
-                return names
-        return ()
-
-
-ASSISTANT: Final = Agent()
 
 
 class Agents:
@@ -86,7 +44,7 @@ class Agents:
         self._home = home
         self._gateway = gateway
         self._own = own
-        self._files: dict[str, EditedFile[Agent | None]] = {}
+        self._files: dict[str, AgentFile] = {}
         self._tools: dict[str, tuple[Agent, tuple[tuple[int, int], ...], Tools]] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -96,10 +54,6 @@ class Agents:
     def all(self) -> list[Agent]:
         """Return the agents that can be asked, by name."""
         return [agent for file in self._look() if (agent := file.value) is not None]
-
-    def problems(self) -> list[FileProblem]:
-        """Return what is wrong with files, each with its file and line."""
-        return [problem for file in self._look() if (problem := file.problem) is not None]
 
     def find(self, name: str) -> Agent:
         """Return the agent of a name.
@@ -128,11 +82,7 @@ class Agents:
         return ChosenModels(self._own, (agent.name,))
 
     def models(self, agent: Agent) -> Models:
-        """Return the models of an agent as files and environment have them now, and why others are left out.
-
-        Raises:
-            ConfigError: If ``strawberry.toml`` or ``.env`` cannot be used.
-        """
+        """See ``models_of``."""
         return models_of(agent, self._home)
 
     async def tools(self, agent: Agent) -> Tools | None:
@@ -161,14 +111,35 @@ class Agents:
             known = self._tools[agent.name] = (agent, stamps, made)
         return known[2]
 
-    def _look(self) -> list[EditedFile[Agent | None]]:
-        """Return the files that there are, in the order of their names."""
-        found = sorted(path for path in self.directory.glob(f"*{SUFFIX}") if path.is_file())
-        self._files = {
-            path.stem: self._files.get(path.stem)
-            or EditedFile(path, partial(_parse, self._home, path.stem), absent=None, max_bytes=MAX_BYTES)
-            for path in found
-        }
+    def state(self, name: str) -> AgentState:
+        """Return an agent that has a file, with what is wrong with it.
+
+        Raises:
+            NotFound: If there is no such file.
+        """
+        self._look()
+        if (file := self._files.get(name)) is None:
+            raise unknown_agent(name, self.names())
+        return state_of(file, self._home)
+
+    def file(self, name: str) -> Path:
+        """Return where the profile of an agent is."""
+        return self.directory / f"{name}{SUFFIX}"
+
+    def parse(self, name: str, source: str) -> Agent:
+        """See ``parse_agent``."""
+        return parse_agent(self._home, name, source)
+
+    def write(self, name: str, source: str) -> None:
+        """Write the profile of an agent that was parsed."""
+        write_private(self.file(name), source.encode())
+
+    def states(self) -> list[AgentState]:
+        """Return all agents with what is wrong with them, but for what only their Python files would show."""
+        return [state_of(file, self._home) for file in self._look()]
+
+    def _look(self) -> list[AgentFile]:
+        self._files = read_files(self._home, self._files)
         return list(self._files.values())
 
 
@@ -183,18 +154,6 @@ async def open_agents(home: Path, gateway: LiveGateway) -> AsyncIterator[Agents]
         yield Agents(home, gateway=gateway, own=own)
 
 
-def models_of(agent: Agent, home: Path) -> Models:
-    """See ``Agents.models``."""
-    keys = read_keys(home, os.environ)
-    if agent.own_model is not None:
-        return choose((agent.own_model,), keys, home=home)
-    entries, names = read_entries(home), agent.model_names
-    chosen = tuple(entry for entry in entries if entry.name in names)
-    # Of these alone, so that the hint is about one of them.
-    models = choose(chosen if len(chosen) == len(names) else entries, keys, home=home)
-    return models.only(names)
-
-
 def _open_tools(agent: Agent, *, home: Path, directory: Path) -> Tools | ConfigError:
     assert agent.profile is not None
     try:
@@ -206,15 +165,3 @@ def _open_tools(agent: Agent, *, home: Path, directory: Path) -> Tools | ConfigE
 def _stamp(file: Path) -> tuple[int, int]:
     status = file.stat()
     return status.st_mtime_ns, status.st_size
-
-
-def _parse(home: Path, name: str, text: str) -> Agent:
-    if not NAME.match(name):
-        raise FileProblem(
-            "its name cannot be that of an agent", hint="Letters, digits, '-' and '_', at most 64."
-        )
-    if name in AGENTS:
-        raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
-    profile = parse_yaml(text, AgentProfile)
-    AgentFiles.of(home, name, profile)
-    return Agent(name, profile)

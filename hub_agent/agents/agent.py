@@ -1,0 +1,170 @@
+"""One agent: what its file says, and what is wrong with it."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys, read_variable
+from agent_core.yaml_files import MAX_BYTES, line_of, parse_yaml
+from contracts.chat import AGENTS
+from contracts.errors import ConfigError, FileProblem
+from hub_agent.agents.files import AgentFiles
+from hub_agent.agents.functions import load_function
+from hub_agent.agents.profile import NAME, AgentProfile, HttpTool, OwnModel, PythonTool
+from hub_agent.live.files import EditedFile
+
+DIRECTORY: Final = "agents"
+SUFFIX: Final = ".yml"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent that can be asked.
+
+    Attributes:
+        profile: None of the assistant, which may do whatever its user may.
+    """
+
+    name: str = AGENTS[0]
+    profile: AgentProfile | None = None
+
+    @property
+    def allow(self) -> tuple[str, ...] | None:
+        """The skill methods that it may call; None for all."""
+        return None if self.profile is None else self.profile.skills.allow
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it may call only methods that modify nothing."""
+        return self.profile is not None and self.profile.skills.read_only
+
+    @property
+    def acts_on_sentences(self) -> bool:
+        """Whether declared sentences act at once, without a model."""
+        return self.profile is None or self.profile.sentences
+
+    @property
+    def own_model(self) -> ModelEntry | None:
+        """A model that only this agent uses, under its name."""
+        model = self.profile and self.profile.model
+        return model.model_copy(update={"name": self.name}) if isinstance(model, OwnModel) else None
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The entries of ``[[models]]`` that it asks, in this order; empty for all of them."""
+        match self.profile and self.profile.model:
+            case str() as name:
+                return (name,)
+            case tuple() as names:
+                return names
+        return ()
+
+
+ASSISTANT: Final = Agent()
+
+AgentFile: TypeAlias = EditedFile[Agent | None]
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """An agent, and what is wrong with it.
+
+    Attributes:
+        agent: What is in force; None where there was never a good file.
+    """
+
+    name: str
+    file: Path
+    agent: Agent | None
+    problems: tuple[ConfigError, ...]
+
+
+def read_files(home: Path, known: Mapping[str, AgentFile] = MappingProxyType({})) -> dict[str, AgentFile]:
+    """Return the files of the agents by name, in order.
+
+    Args:
+        known: Those that were read before; what stays of them has the last good content in force.
+    """
+    found = sorted(path for path in (home / DIRECTORY).glob(f"*{SUFFIX}") if path.is_file())
+    return {
+        path.stem: known.get(path.stem)
+        or EditedFile(path, partial(parse_agent, home, path.stem), absent=None, max_bytes=MAX_BYTES)
+        for path in found
+    }
+
+
+def parse_agent(home: Path, name: str, text: str) -> Agent:
+    """Read the profile of an agent.
+
+    Raises:
+        FileProblem: If it is not one.
+    """
+    if not NAME.match(name):
+        hint = "Letters, digits, '-' and '_', at most 64."
+        raise FileProblem("its name cannot be that of an agent", hint=hint)
+    if name in AGENTS:
+        raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
+    profile = parse_yaml(text, AgentProfile)
+    AgentFiles.of(home, name, profile)
+    return Agent(name, profile)
+
+
+def state_of(file: AgentFile, home: Path, *, functions: bool = False) -> AgentState:
+    """Return an agent, and what is wrong with its file, its models and its secrets.
+
+    Args:
+        functions: Whether to look at the functions of Python files, too, which imports these.
+    """
+    agent, problem = file.value, file.problem
+    problems: list[ConfigError] = []
+    if problem is not None:
+        problems.append(problem)
+    elif agent is not None:
+        text = file.path.read_text("utf-8", "replace")
+        for steps, error in _missing(agent, home, functions=functions):
+            line = line_of(text, *steps)
+            problems.append(FileProblem(f"{file.path}:{line}: {error.message}", hint=error.hint, line=line))
+    return AgentState(file.path.stem, file.path, agent, tuple(problems))
+
+
+def _missing(
+    agent: Agent, home: Path, *, functions: bool
+) -> Iterator[tuple[tuple[str | int, ...], ConfigError]]:
+    """Yield what a good profile names and is not there, each with the way to it in the profile."""
+    try:
+        models = models_of(agent, home)
+        is_chosen = agent.own_model is not None or bool(agent.model_names)
+        if is_chosen or not models.usable:
+            for problem in models.problems or (() if models.usable else ("no model is configured",)):
+                yield ("model",), ConfigError(problem, hint=models.hint)
+    except ConfigError as error:
+        yield ("model",), error
+    for number, tool in enumerate(agent.profile.tools if agent.profile else ()):
+        try:
+            if isinstance(tool, HttpTool):
+                for name in tool.secrets:
+                    read_variable(home, name)
+            elif isinstance(tool, PythonTool) and functions:
+                load_function(tool, home / DIRECTORY)
+        except ConfigError as error:
+            yield ("tools", number), error
+
+
+def models_of(agent: Agent, home: Path) -> Models:
+    """Return the models of an agent as files and environment have them now, and why others are left out.
+
+    Raises:
+        ConfigError: If ``strawberry.toml`` or ``.env`` cannot be used.
+    """
+    keys = read_keys(home, os.environ)
+    if agent.own_model is not None:
+        return choose((agent.own_model,), keys, home=home)
+    entries, names = read_entries(home), agent.model_names
+    chosen = tuple(entry for entry in entries if entry.name in names)
+    # Of these alone, so that the hint is about one of them.
+    models = choose(chosen if names and len(chosen) == len(names) else entries, keys, home=home)
+    return models.only(names)
