@@ -1,6 +1,9 @@
 """Bodies, parameters and answers of HTTP requests as pydantic models."""
 
-from typing import Any, TypeVar
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -11,6 +14,9 @@ from contracts.errors import InvalidMessage
 from contracts.validation import check_numbers, explain
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_SLICE_S: Final = 0.02
+"""How long one answer may keep the event loop at a stretch."""
 
 
 async def read(request: Request, kind: type[Model], *, optional: bool = False) -> Model:
@@ -55,6 +61,22 @@ def read_query(request: Request, kind: type[Model]) -> Model:
 def answer(value: Any, *, status: int = 200) -> Response:
     """Make the JSON response with a model, or anything that is made of models and JSON values."""
     return Response(to_json(value), status_code=status, media_type="application/json")
+
+
+async def answer_each(values: Iterable[Any]) -> Response:
+    """Make the JSON response with a list, one value after the other; others have their turn in between.
+
+    Args:
+        values: Made as they are needed: hundreds of devices with all their problems take long.
+    """
+    made: list[bytes] = []
+    until = time.monotonic() + _SLICE_S
+    for value in values:
+        made.append(to_json(value))
+        if time.monotonic() >= until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + _SLICE_S
+    return Response(b"[" + b",".join(made) + b"]", media_type="application/json")
 
 
 def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidMessage:

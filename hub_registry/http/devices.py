@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import answer, answer_each, read
 from contracts.addresses import host_of, is_loopback
 from contracts.wire import Timestamp, rfc3339
 from hub_registry.access.bearer import Gate
@@ -148,7 +148,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
 
     async def list_devices(request: Request) -> Response:
         await gate.require_admin(request)
-        return answer([_device(entry) for entry in registry.directory.entries()])
+        return await answer_each(_device(entry) for entry in registry.directory.entries())
 
     async def add_device(request: Request) -> Response:
         bearer = await gate.require_admin(request)
@@ -202,7 +202,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
 
     async def list_reviews(request: Request) -> Response:
         await gate.require_admin(request)
-        return answer([_review(entry) for entry in registry.directory.entries() if entry.items])
+        return await answer_each(_review(entry) for entry in registry.directory.entries() if entry.items)
 
     async def show_review(request: Request) -> Response:
         await gate.require_admin(request)

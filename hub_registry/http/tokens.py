@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import answer, answer_each, read
 from contracts.claims import SCOPES, Scope
 from contracts.errors import Forbidden, TooManyRequests
 from contracts.joining import DeviceTokens
@@ -64,7 +64,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def list_tokens(request: Request) -> Response:
         await gate.require_admin(request)
-        return answer([TokenSummary.of(token) for token in await authority.list()])
+        return await answer_each([TokenSummary.of(token) for token in await authority.list()])
 
     async def add_token(request: Request) -> Response:
         bearer = await gate.require_admin(request)
