@@ -37,6 +37,7 @@ def add(options: argparse.Namespace) -> int:
         "topics": _topics(options),
         "allow": [_allowed(text) for text in options.allow],
         "dry_run": options.dry_run,
+        "missed": options.missed,
     }
     if options.every:
         body["every_s"] = _seconds(options.every)

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from contracts import topics as bus_topics
 from contracts.names import Token
 from contracts.wire import Json
+from hub_agent.live.watchers.predicates import KEYWORDS
 
 LEAST_EVERY_S: Final = 1.0
 DEFAULT_EVERY_S: Final = 300.0
@@ -104,8 +105,8 @@ class WatcherRequest(_Part):
     @classmethod
     def _names(cls, topics: dict[str, Source]) -> dict[str, Source]:
         for name in topics:
-            if not _NAME.match(name):
-                raise ValueError(f"{name!r} cannot be a name: letters, digits and '_', at most 32")
+            if not _NAME.match(name) or name.lower() in KEYWORDS:
+                raise ValueError(f"{name!r} cannot be a name: letters, digits and '_', and no 'and', 'for' …")
         return topics
 
     @model_validator(mode="after")
@@ -129,7 +130,7 @@ class WatcherRequest(_Part):
 
 def _free_name(topic: str, taken: dict[str, Any]) -> str:
     base = re.sub(r"\W+", "_", topic.rpartition("/")[2], flags=re.ASCII).strip("_")[:28] or "value"
-    if base[0].isdigit():
+    if base[0].isdigit() or base.lower() in KEYWORDS:
         base = f"value_{base}"
     name, number = base, 1
     while name in taken:

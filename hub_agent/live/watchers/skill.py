@@ -21,6 +21,8 @@ from hub_registry.storage.tables import now
 _TEST_S: Final = 300.0
 
 Rows = list[dict[str, Any]]
+Names = str | list[str]
+"""Not written out below: a method of the class is called ``list``."""
 
 
 class WatcherSkill(HubSkill):
@@ -106,10 +108,16 @@ class WatcherSkill(HubSkill):
         return await self._watchers.snooze(name, self._by, seconds=60 * minutes)
 
     @skill_method(destructive=True)
-    async def remove(self, name: str) -> str:
-        """Delete a watcher and its history."""
-        await self._watchers.remove(name, self._by)
-        return f"The watcher {name} is removed."
+    async def remove(self, name: Names) -> str:
+        """Delete a watcher and its history, or several in one call: that takes one confirmation.
+
+        Args:
+            name: One name, or a list of names.
+        """
+        names = [name] if isinstance(name, str) else name
+        for each in names:
+            await self._watchers.remove(each, self._by)
+        return f"Removed: {', '.join(names)}."
 
     @skill_method(timeout_s=120, untrusted_output=True)
     async def run(self, name: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from sqlalchemy import Update
 from sqlmodel import Session, col, delete, func, select, update
 
 from contracts.errors import Conflict
@@ -48,9 +49,9 @@ class WatcherStore:
         return await self._store.read(lambda session: list(session.exec(query)))
 
     async def save(self, row: WatcherRow) -> None:
-        """Write a watcher as it is now."""
-        values = row.model_dump()
-        await self._store.write(lambda session: session.merge(WatcherRow(**values)))
+        """Write a watcher as it is now; one that was removed meanwhile stays so."""
+        change = _update(row)
+        await self._store.write(lambda session: session.exec(change))
 
     async def remove(self, name: str) -> None:
         """Delete a watcher and its history."""
@@ -63,10 +64,11 @@ class WatcherStore:
 
     async def record(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Add an entry to the history of a watcher, and write the watcher, in one transaction."""
-        values, added = row.model_dump(), entry.model_dump(exclude={"id"})
+        change, added = _update(row), entry.model_dump(exclude={"id"})
 
         def work(session: Session) -> int | None:
-            session.merge(WatcherRow(**values))
+            if not session.exec(change).rowcount:
+                return None
             new = DecisionRow(**added)
             session.add(new)
             session.flush()
@@ -143,6 +145,10 @@ class WatcherStore:
         await self._store.write(
             lambda session: session.exec(delete(TimerRow).where(col(TimerRow.id) == timer))
         )
+
+
+def _update(row: WatcherRow) -> Update:
+    return update(WatcherRow).where(col(WatcherRow.name) == row.name).values(**row.model_dump())
 
 
 def name_taken(name: str) -> Conflict:

@@ -98,6 +98,12 @@ def _add_new(actions: Commands, client: Parser) -> None:
     when.add_argument("--every", metavar="DURATION", help="evaluate at most so often, as 30s")
     when.add_argument("--on-change", action="store_true", help="evaluate each new value")
     when.add_argument("--schedule", metavar="WHEN", help="'every weekday at 7', 'sunset', or cron")
+    new.add_argument(
+        "--missed",
+        choices=("tell", "run"),
+        default="tell",
+        help="what happens to scheduled times that come while the hub is stopped; default %(default)s",
+    )
     new.add_argument("--predicate", metavar="EXPR", help="condition, as 'disk > 95'")
     new.add_argument(
         "--allow",

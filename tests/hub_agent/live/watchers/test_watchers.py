@@ -243,9 +243,13 @@ async def test_made_by_the_assistant_it_needs_the_confirmation_of_a_person(
     assert watching.camera.stopped == ["camera"]
     _, listed = await post(watching.client, call("hub", "WatcherSkill.list"))
     assert [each["name"] for each in listed] == ["full"]
+    await watching.add("other", predicate="disk > 95", allow=[])
+    both = call("hub", "WatcherSkill.remove", name=["full", "other"])
     prompt = (await watching.client.get("/api/prompt", params={"message": "hello"})).json()
     [section] = [each for each in prompt["changing"] if each["name"] == "watchers"]
     assert "full (active, fired 1 times)" in section["text"]
+    assert await post(watching.client, both) == (200, "Removed: full, other.")
+    assert await watching.ask("GET") == []
 
 
 async def test_a_back_test_says_when_it_would_have_fired_and_what_would_have_been_done(
