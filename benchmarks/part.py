@@ -27,6 +27,7 @@ PARTS: Final = {
     "search": "search_skills",
     "registry": "a thousand spokes",
     "spoke": "one headless spoke",
+    "watchers": "200 watchers while nothing happens",
     "adversary": "a person, while a device does its worst",
 }
 """Every module with rows, in the order of the table."""

@@ -9,6 +9,8 @@ from hub_agent.live.captures.formats import FormatName
 from hub_agent.live.captures.recording import State
 from hub_agent.live.topics import LinkName
 
+_MAX_TOPICS: Final = 32_000
+"""As many as a thousand watchers follow, whose values are recorded in one capture."""
 _FILE_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -36,7 +38,7 @@ class CaptureSpec(_Part):
         sequence: A field of the payloads that grows by one with each message: a hole in it is a gap.
     """
 
-    topics: Annotated[tuple[TopicChoice, ...], Field(min_length=1, max_length=100)]
+    topics: Annotated[tuple[TopicChoice, ...], Field(min_length=1, max_length=_MAX_TOPICS)]
     path: Annotated[str, Field(max_length=4_000)]
     format: FormatName = "jsonl"
     zstd: bool = False
