@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from agent_core.limits import estimate_tokens
@@ -13,15 +13,15 @@ from hub_agent.live.world.thing import Thing
 from hub_agent.live.world.world import World
 
 WORLD_TOKENS: Final = 400
-"""A dozen entities with their states and the areas of a large home; it is read anew with each message."""
-
+"""A dozen entities with their states and the areas of a large home; models read it anew with each message."""
+_AREA_TOKENS: Final = 80
+"""For the areas, out of these."""
 _EARLIER: Final = 0.5
 """Weight of what was said before the message itself."""
 _KIND: Final = 0.5
 """Weight of a word for what a thing is: "the light" alone names none of many."""
 _NAMED: Final = 1.0
 """Least score of what a question names: one word that is not an everyday one."""
-_AREAS: Final = 12
 _ALL: Final = 40
 """Entities of a home so small that those are listed, too, which the question does not name."""
 _TOKEN: Final = re.compile(r"[\w.:%+-]{1,24}")
@@ -41,21 +41,29 @@ def world_section(world: World, said: Sequence[str], *, tokens: int = WORLD_TOKE
     if not everything:
         return None
     named, others = _ranked(everything, said)
-    areas = _areas(everything)
     count = len(everything) + world.entities.left_out
-    known = "; devices.hub.WorldSkill.get_world(area=…, kind=…, name=…) has their states"
-    head, room = f"Entities: {count}{areas}{known}", tokens
-    room -= estimate_tokens(head)
-    lines = []
-    for each in [*named, *(others if len(everything) <= _ALL else ())]:
-        line = _line(world.current(each))
-        room -= estimate_tokens(line) + 1
-        if room < 0:
-            break
-        lines.append(line)
+    head = f"Entities: {count}; devices.hub.WorldSkill.get_world(area=…, kind=…, name=…) has their states"
+    lines = _fitting(
+        (_line(world.current(each)) for each in [*named, *(others if len(everything) <= _ALL else ())]),
+        tokens - estimate_tokens(head) - _AREA_TOKENS,
+    )
     if len(lines) == count:
-        head = "Entities:"
-    return Prompt("\n".join((head, *lines)))
+        return Prompt("\n".join(("Entities:", *lines)))
+    counted = Counter(each.area for each in everything if each.area).most_common()
+    areas = _fitting((f"{render_name(area)} {many}" for area, many in counted), _AREA_TOKENS)
+    more = [f"and {len(counted) - len(areas)} more"] if len(areas) < len(counted) else []
+    return Prompt("\n".join((head, *lines, *([f"Areas: {', '.join([*areas, *more])}"] if areas else ()))))
+
+
+def _fitting(texts: Iterable[str], tokens: int) -> list[str]:
+    """Return the first texts that fit; each with what separates it from the next."""
+    fitting = []
+    for text in texts:
+        tokens -= estimate_tokens(text) + 1
+        if tokens < 0:
+            break
+        fitting.append(text)
+    return fitting
 
 
 def _ranked(everything: Sequence[Thing], said: Sequence[str]) -> tuple[list[Thing], list[Thing]]:
@@ -78,15 +86,6 @@ def _ranked(everything: Sequence[Thing], said: Sequence[str]) -> tuple[list[Thin
         else:
             others.append(each)
     return [each for *_, each in sorted(scored, key=lambda found: found[:3])], others
-
-
-def _areas(everything: Sequence[Thing]) -> str:
-    counted = Counter(each.area for each in everything if each.area)
-    if not counted:
-        return ""
-    shown = ", ".join(f"{count} in {render_name(area)}" for area, count in counted.most_common(_AREAS))
-    more = len(counted) - _AREAS
-    return f" ({shown}" + (f" and {more} more areas)" if more > 0 else ")")
 
 
 def _line(thing: Thing) -> str:

@@ -1,5 +1,6 @@
 """The world as it is at this moment: things with their area, state and age, found by area, kind and name."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -23,10 +24,10 @@ NODES: Final = "NodesSkill"
 """The skill of a spoke that publishes the state of each of its nodes, and beside it their health."""
 _HEALTH: Final = ".health"
 
-_MAX_STATES: Final = 4_000
-"""States of the devices' skills. Each device may retain a bounded number, so that few homes have more."""
-_MAX_STATE_BYTES: Final = 2_000
-"""A state that is larger, an image say, is described by its size."""
+_MAX_STATES: Final = 300
+"""States of one device; skills have a handful each."""
+_MAX_STATE: Final = 2_000
+"""Characters of a state as JSON. A longer text is cut, and a longer object described by its size."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,17 @@ class World:
     def __init__(self, directory: Directory, feed: Feed) -> None:
         self._directory = directory
         self._feed = feed
-        self._states: dict[str, Sample] = {}
+        self._states: dict[str, dict[str, Sample]] = {}
         self.entities = Entities(feed)
 
     def hear_state(self, sample: Sample) -> None:
         """Take in the state of a device's skill."""
+        device = sample.topic.split("/")[1]
+        states = self._states.setdefault(device, {}) if self._directory.get(device) is not None else {}
         if not sample.payload:
-            self._states.pop(sample.topic, None)
-        elif sample.topic in self._states or len(self._states) < _MAX_STATES:
-            self._states[sample.topic] = sample
+            states.pop(sample.topic, None)
+        elif sample.topic in states or len(states) < _MAX_STATES:
+            states[sample.topic] = sample
 
     def view(
         self, *, area: str | None = None, kind: str | None = None, name: str | None = None, limit: int = 200
@@ -100,9 +103,8 @@ class World:
 
     def device_states(self) -> Iterator[Thing]:
         """Iterate over the states of the devices' skills, and of their nodes, without what they are."""
-        for topic in self._states:
-            names = topics.STATE.match(topic)
-            entry = self._directory.get(names["device"]) if names is not None else None
+        for device, topic in ((device, topic) for device, states in self._states.items() for topic in states):
+            names, entry = topics.STATE.match(topic), self._directory.get(device)
             if names is None or entry is None or entry.revoked:
                 continue
             skill = entry.skills.get(names["skill"])
@@ -120,24 +122,23 @@ class World:
 
     def current(self, thing: Thing) -> Thing:
         """Return a thing with its state as it is now: reading the states of all would take long."""
-        if thing.link == "bus" and thing.topic in self._states:
-            payload = self._states[thing.topic].payload
+        if thing.topic is None:
+            return thing
+        if thing.link == "bus":
+            sample = self._states.get(thing.topic.split("/")[1], {}).get(thing.topic)
             with suppress(InvalidMessage):
-                state = topics.STATE.parse(payload)
+                state = topics.STATE.parse(sample.payload if sample is not None else b"")
                 return replace(
                     thing,
-                    state=_bounded(state.value, len(payload)),
+                    state=_bounded(state.value),
                     unit=state.unit,
                     age_s=_age(state.at.timestamp()),
                     device_class=state.device_class,
                 )
-        elif thing.link == "home" and thing.topic is not None:
-            sample = self._feed.latest(thing.topic, "home")
-            if sample is not None and sample.payload:
-                value = field(sample.value, thing.field)
-                # What the broker had kept may be of any age.
-                age_s = None if sample.retained else _age(sample.at)
-                return replace(thing, state=_bounded(value, len(sample.payload)), age_s=age_s)
+        elif (sample := self._feed.latest(thing.topic, "home")) is not None and sample.payload:
+            # What the broker had kept may be of any age.
+            age_s = None if sample.retained else _age(sample.at)
+            return replace(thing, state=_bounded(field(sample.value, thing.field)), age_s=age_s)
         return thing
 
     def _in_area(self, things: list[Thing], area: str, everything: list[Thing]) -> list[Thing]:
@@ -234,9 +235,12 @@ def _areas(things: Iterable[Thing]) -> Iterator[Thing]:
         yield Thing(kind="area", id=area, name=area, area=area, state=counts[folded], unit="things")
 
 
-def _bounded(state: Json, size: int) -> Json:
-    if isinstance(state, str | list | dict) and size > _MAX_STATE_BYTES:
-        return state[:200] + "…" if isinstance(state, str) else {"bytes": size}
+def _bounded(state: Json) -> Json:
+    match state:
+        case str() if len(state) > _MAX_STATE:
+            return f"{state[: _MAX_STATE - 1]}…"
+        case list() | dict() if (size := len(json.dumps(state))) > _MAX_STATE:
+            return {"bytes": size}
     return state
 
 

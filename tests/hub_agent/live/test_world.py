@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent_core.limits import estimate_tokens
 from agent_core.search.directory import SkillDirectory
 from bus.link import Link, LinkSettings
 from contracts import topics
@@ -347,6 +348,23 @@ def large_world(count: int) -> World:
     return world
 
 
+def test_what_both_announce_is_one_entity_with_the_area_that_discovery_knows() -> None:
+    world, topic = large_world(0), "homeassistant/light/lamp/config"
+    config = {
+        "stat_t": "zigbee2mqtt/Kitchen lamp",
+        "schema": "json",
+        "dev": {"name": "Lamp", "sa": "Kitchen"},
+    }
+    world.entities.take(zigbee_devices, Sample("home", ZIGBEE, 0.0, json.dumps([LAMP]).encode()))
+    world.entities.take(discovered, Sample("home", topic, 0.0, json.dumps(config).encode()))
+    assert {(each.kind, each.area) for each in world.entities.list()} == {
+        ("light", "Kitchen"),
+        ("sensor", None),
+    }
+    world.entities.take(discovered, Sample("home", topic, 0.0, b""))
+    assert {(each.kind, each.area) for each in world.entities.list()} == {("light", None), ("sensor", None)}
+
+
 def test_a_malformed_announcement_is_logged_and_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
     world = large_world(2)
     payloads = [b"{", b"[" * 100_000, b"\xff\xfe", b"null", json.dumps({**HALL, "stat_t": "a/+"}).encode()]
@@ -371,9 +389,10 @@ def test_a_large_home_takes_no_more_of_the_prompt_than_it_may() -> None:
     section = world_section(large_world(2_000), ["and in room 8?", "turn off lamp 1234"], tokens=200)
     assert section is not None
     lines = section.splitlines()
-    assert lines[0].startswith("Entities: 2000 (40 in ")
+    assert lines[0].startswith("Entities: 2000; devices.hub.WorldSkill.get_world(")
+    assert lines[-1].startswith('Areas: "Room 0" 40, ')
     assert lines[1].startswith('- light "Lamp 1234"')
-    assert len(section) < 900
+    assert estimate_tokens(section) <= 200
     small = world_section(large_world(2), ["hello"])
     assert small is not None
     assert len(small.splitlines()) == 3
