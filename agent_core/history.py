@@ -44,11 +44,13 @@ class Beginning:
 
     Attributes:
         left_out: Exchanges that are neither shown nor in the summary.
+        more: Whether there may be more of those, an unknown number.
         find: A sentence that tells the model how to find their words.
     """
 
     summary: Summary | None = None
     left_out: int = 0
+    more: bool = False
     find: str = ""
 
     def messages(self, *, cut: int = 0) -> tuple[Message, ...]:
@@ -67,10 +69,9 @@ class Beginning:
                 parts.append(Text(origin, summary.text, "summary"))
             else:
                 reply = render(Text(Origin.ASSISTANT, summary.text))
-        if left_out:
-            parts.append(
-                Prompt(f"[{left_out} earlier exchanges are not shown here. {self.find}".rstrip() + "]")
-            )
+        if left_out or self.more:
+            number = f"{left_out} earlier" if left_out else "Earlier"
+            parts.append(Prompt(f"[{number} exchanges are not shown here. {self.find}".rstrip() + "]"))
         return (UserMessage(render(*parts)), AssistantMessage(reply)) if parts else ()
 
 

@@ -206,6 +206,8 @@ class _Turn:
         kept, cut = trimmed(history, tuple(messages), self._limits.context_tokens, beginning=beginning)
         if cut := cut + beginning.left_out:
             self._notice(f"The model does not see {cut} earlier exchanges of this long conversation.")
+        elif beginning.more:
+            self._notice("The model does not see the beginning of this long conversation.")
         request = self._question(kept)
         screen, texts, calls = Screen(request.all_tools), list[str](), list[ToolCall]()
         fresh_answer, completed = bool(self._shown), None

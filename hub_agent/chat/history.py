@@ -128,7 +128,7 @@ class Histories:
             total = session.exec(select(func.count()).select_from(TurnRow).where(*reader.turns())).one()
             summary = _summary(row)
             left_out = total - len(turns) - (summary.exchanges if summary is not None else 0)
-            return History(tuple(turns), Beginning(summary, max(0, left_out), _FIND))
+            return History(tuple(turns), Beginning(summary, max(0, left_out), find=_FIND))
 
         return await self._store.read(work)
 

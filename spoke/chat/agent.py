@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent_core.conversation import take_in
+from agent_core.history import Beginning
 from agent_core.models.entries import GatewayKind, Models
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.sentence_turn import run_sentence
@@ -263,13 +264,17 @@ class Agent:
         history: Sequence[Exchange] = await self._record.turns(
             turn.conversation, limit=self._chat.exchanges, ended=True
         )
+        # The cache has no more of a conversation than that.
+        beginning = Beginning(more=len(history) >= self._chat.exchanges)
         history = history or turn.request.history
         turn.consent = Consent(self._confirmer(turn))
         take_in(turn.consent, history, reader=turn.device, notes=turn.request.notes)
         # What the hub's skills brought in, this device cannot know before it has the hub's own entry: nor
         # where a sentence made the call, or the answer broke off and has no mode.
         turn.consent.untrusted |= any(each.mode != "offline" and each.did for each in history)
-        await self._local.run(turn, emit, history=history, can_act=can_act, caller=self._caller(turn))
+        await self._local.run(
+            turn, emit, history=history, beginning=beginning, can_act=can_act, caller=self._caller(turn)
+        )
 
     def _no_model(self, reason: str) -> TurnError:
         models = self._settings.models

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from agent_core.conversation import messages_of, notes_of
 from agent_core.gateway.opening import LiveGateway
+from agent_core.history import Beginning
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Presence, context_block, context_sections, devices_section, system_prompt
@@ -80,6 +81,7 @@ class LocalAgent:
         emit: Emit,
         *,
         history: Sequence[Exchange],
+        beginning: Beginning,
         can_act: bool,
         caller: OwnCaller,
     ) -> None:
@@ -87,6 +89,7 @@ class LocalAgent:
 
         Args:
             history: Earlier exchanges of the conversation.
+            beginning: What came before those.
             can_act: Whether anything may be executed.
         """
         pool = await self._opened_pool()
@@ -108,6 +111,7 @@ class LocalAgent:
             message=turn.request.message,
             system=system_prompt(self._household),
             history=messages_of(history, reader=known.id),
+            beginning=beginning,
             context=context_block(
                 context_sections(
                     self._household,

@@ -55,6 +55,20 @@ async def test_one_conversation_goes_on_without_the_hub_and_with_it_again(
     assert [known.find(word) >= 0 for word in ("one", "two", "three", "four", "five")] == [True] * 5
 
 
+async def test_what_a_model_of_the_spoke_does_not_see_of_a_conversation_is_said(
+    home: Home, place: Place, own_model: ScriptedModel
+) -> None:
+    models = small_model(own_model.base_url)
+    async with open_talker(home, place, models=models, chat={"exchanges": 2}) as talker:
+        talker.line.drop()
+        told = [await talker.say(word) for word in ("one", "two", "three")]
+    assert [len(each.notices) for each in told] == [1, 0, 1]
+    assert told[2].notices == ["The model does not see the beginning of this long conversation."]
+    said = own_model.requests[-1].said("user")
+    assert said[0] == "[Earlier exchanges are not shown here.]"
+    assert (said[1], said[2], len(said)) == ("one", "two", 4)
+
+
 async def test_another_agent_answers_at_the_hub_or_not_at_all(
     talker: Talker, home: Home, hub_model: ScriptedModel, own_model: ScriptedModel
 ) -> None:

@@ -55,7 +55,9 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
     async def add(request: Request) -> Response:
         bearer = await may_change(request)
         body = await read(request, _Entry)
-        entry = await memory.remember(bearer.user.id, body.category, body.text, private=body.private)
+        entry = await memory.remember(
+            bearer.user.id, body.category, body.text, private=body.private, device=bearer.device
+        )
         return answer(shown(entry))
 
     async def forget(request: Request) -> Response:

@@ -15,8 +15,9 @@
 
     - Bob wants a kite. <!-- at=2026-11-22T14:05:00.000Z from=ann conversation=0193ab untrusted -->
 
-The comment behind an entry says when, from whom and in which conversation it was written, and ``untrusted``
-where text of strangers had been read before. What stands below ``# Private: USER`` is for that user alone.
+The comment behind an entry says when, from whom, through which device and in which conversation it was
+written, and ``untrusted`` where text of strangers had been read before. What stands below
+``# Private: USER`` is for that user alone.
 """
 
 import hashlib
@@ -47,6 +48,7 @@ class MemoryEntry:
         private: Id of the user who alone sees it; None for the household.
         at: When it was written; None where a person wrote it into the file.
         by: Id of the user in whose turn it was written; empty likewise.
+        device: Id of the device through which the user asked for it, where it was through one.
         untrusted: Whether text of strangers had been read in that turn.
         lines: Numbers of its first line and of the first one behind it, from 0.
     """
@@ -56,6 +58,7 @@ class MemoryEntry:
     private: str | None = None
     at: datetime | None = None
     by: str = ""
+    device: str = ""
     conversation: str = ""
     untrusted: bool = False
     lines: tuple[int, int] = (0, 0)
@@ -136,6 +139,7 @@ def _entry(line: str, number: int, category: str, private: str | None) -> Memory
         private=private,
         at=_moment(values.get("at", "")),
         by=values.get("from", ""),
+        device=values.get("device", ""),
         conversation=values.get("conversation", ""),
         untrusted="untrusted" in marks,
         lines=(number, number + 1),
@@ -147,10 +151,14 @@ def _longer(entry: MemoryEntry, line: str) -> MemoryEntry:
 
 
 def _marks(entry: MemoryEntry) -> str:
-    at = f"at={rfc3339(entry.at)}" if entry.at is not None else ""
-    by = f"from={entry.by}" if entry.by else ""
-    conversation = f"conversation={entry.conversation}" if entry.conversation else ""
-    return " ".join(filter(None, (at, by, conversation, "untrusted" if entry.untrusted else "")))
+    values = {
+        "at": rfc3339(entry.at) if entry.at is not None else "",
+        "from": entry.by,
+        "device": entry.device,
+        "conversation": entry.conversation,
+    }
+    marks = [f"{name}={value}" for name, value in values.items() if value]
+    return " ".join([*marks, "untrusted"] if entry.untrusted else marks)
 
 
 def _moment(text: str) -> datetime | None:

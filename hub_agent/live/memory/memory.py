@@ -87,6 +87,7 @@ class Memory:
         text: str,
         *,
         private: bool = False,
+        device: str | None = None,
         conversation: str | None = None,
         untrusted: bool = False,
     ) -> MemoryEntry:
@@ -94,6 +95,7 @@ class Memory:
 
         Args:
             private: Whether it is for this user alone.
+            device: Id of the device through which it was said, where it was through one.
             conversation: Where it was said.
             untrusted: Whether text of strangers was read before.
 
@@ -114,6 +116,7 @@ class Memory:
             private=user.casefold() if private else None,
             at=now(),
             by=user,
+            device=device or "",
             conversation=conversation or "",
             untrusted=untrusted,
         )
@@ -282,6 +285,7 @@ def shown(entry: MemoryEntry) -> dict[str, Json]:
         "private": entry.private is not None,
         "at": rfc3339(entry.at) if entry.at is not None else None,
         "from": entry.by or None,
+        "device": entry.device or None,
         "conversation": entry.conversation or None,
         "untrusted": entry.untrusted,
     }

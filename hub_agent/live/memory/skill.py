@@ -33,6 +33,7 @@ class MemorySkill(HubSkill):
             category,
             text,
             private=private,
+            device=asking.origin.through,
             conversation=asking.conversation,
             untrusted=asking.untrusted,
         )

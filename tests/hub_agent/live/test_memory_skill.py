@@ -43,6 +43,18 @@ async def test_what_is_remembered_in_one_conversation_is_known_in_the_next(
     assert "memory" in [section["name"] for section in prompt["changing"]]
 
 
+async def test_an_entry_says_through_which_device_it_came(thinking: Home, model: ScriptedModel) -> None:
+    device = await thinking.device("Bedroom PC")
+    model.script = [
+        calls("python_exec", code=f"{SKILL}.remember('Pets', 'Minka is a cat')"),
+        Says(text="Yes."),
+    ]
+    async with thinking.client(device.token) as own, thinking.client() as client:
+        await own.post("/api/chat", json={"message": "Minka is our cat."})
+        (entry,) = (await client.get("/api/memory")).json()
+    assert (entry["from"], entry["device"], entry["untrusted"]) == ("admin", device.id, False)
+
+
 async def test_after_text_of_strangers_a_person_must_agree_and_the_entry_says_so(
     thinking: Home, model: ScriptedModel
 ) -> None:
