@@ -1,4 +1,4 @@
-"""The other side of the bus benchmarks, in a process of its own: echo, spoke, heartbeats or broker.
+"""The other side of the bus benchmarks, in a process of its own: echo, spoke, heartbeats, flood or broker.
 
 Reads one line of JSON with its settings, writes one line when it is ready, and runs until its work is
 done or it is killed.
@@ -31,6 +31,11 @@ INSTANCE: Final = "main"
 DEVICE: Final = "bench_pi"
 ECHO_ASKED: Final = topics.CHAT_REQUEST.build(principal="echo", request="1")
 ECHO_ANSWERED: Final = topics.CHAT_REPLY.build(principal="echo", request="1")
+
+FLOODED: Final = topics.STATE.filter(device=DEVICE, skill="Flood")
+_PROPERTIES: Final = 10
+_BURST: Final = 50
+_QUIET_S: Final = 5.0
 
 
 def make_echo_client(
@@ -107,6 +112,54 @@ async def heartbeats(settings: dict[str, Any]) -> None:
             await asyncio.sleep(max(0.0, start + number / spokes - time.perf_counter()))
 
 
+async def flood(settings: dict[str, Any]) -> None:
+    """Send states at a rate; print how long all of them took."""
+    link_settings = LinkSettings(urls=(settings["url"],), client_id="flood")
+    count, per_s = settings["count"], settings["per_s"]
+    async with open_link(link_settings) as link:
+        print("ready", flush=True)
+        start = time.perf_counter()
+        for number in range(count):
+            topic = topics.STATE.build(device=DEVICE, skill="Flood", property=f"p{number % _PROPERTIES}")
+            await link.publish(topic, state(number), qos=0)
+            if number % _BURST == 0:
+                await asyncio.sleep(max(0.0, start + number / per_s - time.perf_counter()))
+        print(time.perf_counter() - start, flush=True)
+
+
+def write(settings: dict[str, Any]) -> None:
+    """Write each state that comes as a line; print how many, and what it took, when nothing more comes."""
+    protocol, written, cpu = MQTTProtocolVersion(settings["protocol"]), 0, 0.0
+    with Path(settings["file"]).open("wb") as file:
+
+        def on_message(_client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+            nonlocal written
+            written += 1
+            head = f'{{"at":{time.time()},"topic":"{message.topic}","link":"bus","payload":'
+            file.write(head.encode() + message.payload + b"}\n")
+
+        client = make_echo_client("writer", protocol, None, on_message)
+        client.on_subscribe = lambda *_: print("ready", flush=True)
+        client.connect("127.0.0.1", settings["port"])
+        client.subscribe(FLOODED)
+        last, heard = 0, time.monotonic()
+        while written < settings["count"] and (not written or time.monotonic() - heard < _QUIET_S):
+            client.loop(0.1)
+            if written == 0:
+                cpu = time.process_time()
+            if written != last:
+                last, heard = written, time.monotonic()
+        print(json.dumps({"written": written, "cpu_s": time.process_time() - cpu}), flush=True)
+
+
+def state(number: int) -> bytes:
+    """Make the payload of a state."""
+    return (
+        b'{"v":1,"kind":"state","value":%d,"unit":"%%","device_class":null,"at":"2026-01-01T00:00:00.000Z"}'
+        % number
+    )
+
+
 async def broker(settings: dict[str, Any]) -> None:
     """Run the embedded broker."""
     directory = Path(settings["directory"])
@@ -123,10 +176,11 @@ def main() -> None:
     """Play the role named on the command line."""
     settings = json.loads(sys.stdin.readline())
     role = sys.argv[1]
-    if role == "echo":
-        echo(settings)
+    if role in ("echo", "write"):
+        {"echo": echo, "write": write}[role](settings)
     else:
-        asyncio.run({"spoke": spoke, "broker": broker, "heartbeats": heartbeats}[role](settings))
+        roles = {"spoke": spoke, "broker": broker, "heartbeats": heartbeats, "flood": flood}
+        asyncio.run(roles[role](settings))
 
 
 if __name__ == "__main__":

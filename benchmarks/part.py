@@ -26,6 +26,7 @@ PARTS: Final = {
     "start": "strawberry up, and mistakes that keep it from starting",
     "search": "search_skills",
     "registry": "a thousand spokes",
+    "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",
     "watchers": "200 watchers while nothing happens",
     "adversary": "a person, while a device does its worst",

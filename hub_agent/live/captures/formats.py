@@ -103,49 +103,47 @@ class _Jsonl:
 
     def __init__(self) -> None:
         self._second = 0
-        self._begin = ""
-        self._topics: dict[tuple[str, str], bytes] = {}
+        self._begin = b""
+        self._topics: dict[tuple[str, str, bool], bytes] = {}
 
     def encode(self, sample: Sample, *, roll: bool) -> tuple[bytes, bytes | None]:
         second, micros = divmod(int(sample.at * 1_000_000), 1_000_000)
         if second != self._second:
             # The date is formatted once a second, not ten thousand times.
-            self._second, self._begin = second, f'{{"at":"{moment(second)[:-7]}'
-        line = b'%b%06dZ","topic":%b,%b}\n' % (
-            self._begin.encode(),
-            micros,
-            self._topic(sample),
-            _payload(sample),
-        )
+            self._second, self._begin = second, f'{{"at":"{moment(second)[:-7]}'.encode()
+        key = (sample.topic, sample.link, sample.retained)
+        topic = self._topics.get(key) or self._topic(*key)
+        line = b'%b%06dZ"%b%b}\n' % (self._begin, micros, topic, _payload(sample))
         return (b"", line) if roll else (line, None)
 
     def resume(self, head: bytes) -> None:
         pass
 
-    def _topic(self, sample: Sample) -> bytes:
-        key = (sample.topic, sample.link)
-        known = self._topics.get(key)
-        if known is None:
-            if len(self._topics) >= _MOST_TOPICS:
-                self._topics.clear()
-            known = self._topics[key] = to_json(sample.topic) + b',"link":' + to_json(sample.link)
-        return known + b',"retained":true' if sample.retained else known
+    def _topic(self, topic: str, link: LinkName, retained: bool) -> bytes:
+        if len(self._topics) >= _MOST_TOPICS:
+            self._topics.clear()
+        text = b',"topic":%b,"link":%b' % (to_json(topic), to_json(link))
+        known = self._topics[topic, link, retained] = text + (b',"retained":true' if retained else b"")
+        return known
 
 
 _MOST_TOPICS: Final = 10_000
 
 
 def _payload(sample: Sample) -> bytes:
+    payload = sample.payload
     try:
-        from_json(sample.payload, allow_inf_nan=False)
+        from_json(payload, allow_inf_nan=False)
     except ValueError:
         value = sample.value
     else:
-        # Line ends can only be space between tokens.
-        return b'"payload":' + sample.payload.replace(b"\n", b" ").replace(b"\r", b" ")
+        if b"\n" in payload or b"\r" in payload:
+            # Line ends can only be space between tokens.
+            payload = payload.replace(b"\n", b" ").replace(b"\r", b" ")
+        return b',"payload":' + payload
     if isinstance(value, dict) and "blob" in value:
-        return b'"payload_base64":"' + base64.b64encode(sample.payload) + b'"'
-    return b'"payload":' + json.dumps(value).encode()
+        return b',"payload_base64":"' + base64.b64encode(payload) + b'"'
+    return b',"payload":' + json.dumps(value).encode()
 
 
 class _Csv:

@@ -1,6 +1,7 @@
 """The writer of one capture: batches of samples into files that are rolled. It runs in a thread."""
 
 import errno
+import math
 import os
 import shutil
 import time
@@ -106,6 +107,12 @@ class Writer:
         pending: list[bytes] = []
         waiting = 0
         missing: list[bytes] = []
+        now, encode, most, counted = (
+            time.time(),
+            self._format.encode,
+            self._limits.max_bytes,
+            not self.series.zstd,
+        )
         for index, item in enumerate(batch):
             if isinstance(item, Missing):
                 line = item.line()
@@ -114,9 +121,11 @@ class Writer:
                     continue
                 before, after = line, None
             else:
-                roll = self._is_full(waiting)
-                before, after = self._format.encode(item, roll=roll)
-                if roll and after is None and self._size + waiting >= _PATIENCE * self._limits.max_bytes:
+                # What is compressed has its size only once it was put.
+                size = self._size + waiting if counted else self._size
+                roll = size >= most or (size > 0 and now >= self._expires)
+                before, after = encode(item, roll=roll)
+                if roll and after is None and self._size + waiting >= _PATIENCE * most:
                     # No place to begin a file has come.
                     before, after = b"", before
             pending.append(before)
@@ -136,13 +145,9 @@ class Writer:
         self._good, self.done = self._size, len(batch)
         return self._rolled
 
-    def _is_full(self, waiting: int) -> bool:
-        # What is compressed has its size only once it was put.
-        size = self._size + (0 if self.series.zstd else waiting)
-        if not size:
-            return False
-        age = self._limits.max_age_s
-        return size >= self._limits.max_bytes or (age is not None and time.time() - self.begun_at >= age)
+    @property
+    def _expires(self) -> float:
+        return self.begun_at + (self._limits.max_age_s or math.inf)
 
     def _open(self) -> None:
         """Go on with the last file, or begin the first one."""
