@@ -19,7 +19,7 @@ from contracts.rates import Backoff
 from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
-from hub_agent.live.watchers.evaluation import NOTIFY, Evaluations
+from hub_agent.live.watchers.evaluation import Evaluations
 from hub_agent.live.watchers.firing import Firing, replay
 from hub_agent.live.watchers.model import Seen
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
@@ -87,8 +87,8 @@ class Watched:
     @property
     def settled(self) -> bool:
         """Whether all was done that can be before the predicate is false again."""
-        done = self.row.done
-        return bool(done) and (not self.row.allow or any(not key.startswith(NOTIFY) for key in done))
+        did = {key.partition(" ")[0] for key in self.row.done}
+        return bool(did) and did >= {call["path"] for call in self.row.allow}
 
     @property
     def due(self) -> float:
@@ -206,8 +206,8 @@ class Engine:
                 if watched.due <= now:
                     try:
                         await self._step(watched, now)
-                    except StorageError as error:
-                        _log.error("%s: %s", watched.row.name, error)
+                    except StrawberryError as error:
+                        _log.error("watcher %s: %s", watched.row.name, error)
             first = min((watched.due for watched in self._watched.values()), default=math.inf)
             self._until = min(first, now + _LONGEST_SLEEP_S)
             try:
@@ -405,6 +405,7 @@ class Engine:
         row.next_at = schedule.next(_moment(now), self._household)
         if missed and planned is not None:
             if row.missed == "run":
+                row.done = []
                 self._want(watched, now, f"It was scheduled for {planned:%Y-%m-%d %H:%M} UTC and missed.")
             else:
                 text = f"the evaluation of {planned:%Y-%m-%d %H:%M} UTC was missed"

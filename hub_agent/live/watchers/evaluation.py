@@ -208,7 +208,7 @@ class Evaluations:
     async def _question(
         self, row: WatcherRow, seen: Mapping[str, Seen], occasion: str, gaps: Sequence[str]
     ) -> Question:
-        earlier = await self.store.history(row.name, limit=_EARLIER)
+        earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
         lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
         return Question(row.instruction, occasion, seen, calls_of(row), gaps, lines)
 

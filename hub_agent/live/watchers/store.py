@@ -85,9 +85,14 @@ class WatcherStore:
         change = update(DecisionRow).where(col(DecisionRow.id) == entry.id).values(**values)
         await self._store.write(lambda session: session.exec(change))
 
-    async def history(self, name: str, *, limit: int) -> list[DecisionRow]:
-        """Return the last entries of a watcher, newest first."""
+    async def history(self, name: str, *, limit: int, gaps: bool = True) -> list[DecisionRow]:
+        """Return the last entries of a watcher, newest first.
+
+        Args:
+            gaps: Whether times without data are among them.
+        """
         query = select(DecisionRow).where(DecisionRow.watcher == name).order_by(col(DecisionRow.id).desc())
+        query = query if gaps else query.where(DecisionRow.decision != "gap")
         return await self._store.read(lambda session: list(session.exec(query.limit(limit))))
 
     async def interrupt(self) -> list[DecisionRow]:

@@ -331,7 +331,7 @@ class Watchers:
                     f"{entry.decision}, {entry.reason}",
                 )
         for row in self._rows.values():
-            history = await self._store.history(row.name, limit=1)
+            history = await self._store.history(row.name, limit=1, gaps=False)
             if history:
                 self._last[row.name] = history[0]
             if row.state == "active" or row.snoozed_until is not None:

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent_core.models.entries import Model, ModelEntry, Models
 from bus.link import Message
 from contracts import topics
 from contracts.presence import WatcherState
+from hub_agent.live.watchers import engine
 from hub_agent.settings import WatcherSettings
 from tests.hub_agent.home import open_home
 from tests.hub_agent.live.watchers.watching import STOP, Watching, asked, decides, script, stops
@@ -166,6 +169,22 @@ async def test_without_a_good_predicate_the_model_evaluates_and_never_the_same_t
     await watching.disk(20)
     decisions = await watching.decided(2)
     assert [each["seen"]["disk"] for each in decisions] == [10, 20]
+
+
+async def test_it_notifies_first_and_acts_later_each_once_while_the_condition_lasts(
+    watching: Watching, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_RECHECK_S", 0.01)
+    model.script = script(lambda seen: stops() if "disk = 97" in asked([seen])[0] else decides("notify"))
+    await watching.add(predicate="disk > 85")
+    for value in (90, 91, 97):
+        await watching.disk(value)
+        await watching.decided(len(await watching.decided(0)) + 1)
+    await watching.disk(98)
+    await watching.disk(99)
+    shown = await watching.show()
+    assert [each["decision"] for each in shown["history"][::-1]] == ["notify", "nothing", "act"]
+    assert (shown["fired"], len(await watching.notes()), watching.camera.stopped) == (1, 2, ["camera"])
 
 
 async def test_a_dry_run_decides_and_calls_nothing(watching: Watching, model: ScriptedModel) -> None:
