@@ -8,7 +8,7 @@ from agent_core.search.catalogue import Target
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
 from agent_core.skills.loader import LoadedSkill, expose
 from agent_core.skills.runner import SkillRunner
-from contracts.errors import CallError, ErrorCode, Forbidden, InvalidMessage, NotFound
+from contracts.errors import CallError, ErrorCode, Forbidden, InvalidMessage, LinkError, NotFound
 from contracts.names import HUB_SKILLS
 from contracts.rpc import Actor
 from contracts.wire import Json
@@ -21,6 +21,7 @@ _CODES: Final = (
     (Forbidden, ErrorCode.REFUSED),
     (InvalidMessage, ErrorCode.BAD_ARGUMENTS),
     (NotFound, ErrorCode.BAD_ARGUMENTS),
+    (LinkError, ErrorCode.OFFLINE),
 )
 """What the errors of the services behind the skills are as errors of calls; others are ``skill_error``."""
 

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from contracts.topics import is_exact
 from contracts.wire import Timestamp
 from hub_agent.live.captures.formats import FormatName
 from hub_agent.live.captures.recording import State
@@ -91,8 +92,3 @@ class CaptureInfo(_Part):
     files: int
     problem: str = ""
     created_at: Timestamp
-
-
-def is_exact(filter_: str) -> bool:
-    """Return whether a topic filter matches one topic only."""
-    return "+" not in filter_ and "#" not in filter_

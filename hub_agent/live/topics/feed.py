@@ -55,7 +55,8 @@ class Feed:
     def known(self, filter_: str, link: LinkName = "bus") -> list[Sample]:
         """Return the last sample of each topic that is followed and that a filter matches."""
         check_filter(filter_)
-        matching = [topic for topic in self._memory.topics(link) if covers(filter_, topic)]
+        known = [filter_] if is_exact(filter_) else self._memory.topics(link)
+        matching = [topic for topic in known if covers(filter_, topic)]
         return [sample for topic in sorted(matching) if (sample := self.latest(topic, link)) is not None]
 
     def history(self, topic: str, link: LinkName = "bus", *, since: float | None = None) -> Sequence[Sample]:

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 _UNNOTICED_S: Final = 22.5
 """How long a lost connection may go unnoticed: one and a half times the keepalive of a link."""
 _GAPS: Final = 1_000
+_AT_ONCE: Final = 100
+"""Subscriptions that wait for the broker at the same time: a home may have thousands of topics."""
 _ROUTES: Final = 16_384
 """Topics whose dispatch is remembered."""
 
@@ -139,8 +141,9 @@ class Source:
             self._changed.clear()
             followed = [*(each.filter for each in self._wild), *self._exact]
             wanted = _fewest(own for each in followed for own in _at_broker(self.name, each))
-            for filter_ in [each for each in wanted if each not in self._subscribed]:
-                await self._subscribe(filter_)
+            new = [each for each in wanted if each not in self._subscribed]
+            for start in range(0, len(new), _AT_ONCE):
+                await asyncio.gather(*map(self._subscribe, new[start : start + _AT_ONCE]))
             for filter_ in [each for each in self._subscribed if each not in wanted]:
                 stop = self._subscribed.pop(filter_)
                 self._forget_routes(filter_)

@@ -85,12 +85,14 @@ class BusValues:
 
         Raises:
             InvalidMessage: If that is not a topic filter, or it matches too many topics.
-            Forbidden: If this person may see nothing of it.
+            Forbidden: If this person may see nothing of it, or the broker refuses it.
             NotFound: If there is no home broker.
         """
         check_visible(user, filter_, link)
         sees = visible_to(user, link)
         found = [sample for sample in await self.feed.fetch(filter_, link) if sees(sample.topic)]
+        if (reason := self.feed.refusal(filter_, link)) is not None:
+            raise Forbidden(reason, hint="Check the rights of the hub's login on that broker.")
         if len(found) > _MOST_TOPICS or sum(len(each.payload) for each in found) > _MOST_BYTES:
             raise InvalidMessage(
                 f"{filter_} matches {len(found)} topics, which is too much to show",

@@ -54,6 +54,7 @@ OPTIONAL, REPEATED = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.L
         (b"[" * 65 + b"]" * 65, "[" * 65 + "]" * 65),
         (b"[" * 500_000, "[" * 500_000),
         (b"[]" * 500_000, "[]" * 500_000),
+        (b"[" + b"[]," * 50_000 + b"1]", "[" + "[]," * 50_000 + "1]"),
     ],
 )
 def test_values(payload: bytes, value: Json) -> None:

@@ -11,6 +11,7 @@ import pytest
 from bus.link import Link, LinkSettings, open_link
 from contracts.access import Principal
 from contracts.errors import InvalidTopic, NotFound
+from contracts.wire import Json
 from hub_agent.live.topics import Feed, Gap, LastHeard, Sample, field, open_feed
 from hub_agent.live.topics.samples import Memory
 from hub_registry.storage.store import open_store
@@ -127,6 +128,28 @@ async def test_a_topic_that_is_asked_for_is_known_from_what_the_broker_retains(f
     await nas.publish(DISK, b'{"value": 94}', retain=True)
     await eventually(lambda: (now := feed.latest(DISK)) and field(now.value, "value") == 94)
     assert await feed.fetch("devices/nas/state/+/memory") == []
+
+
+async def test_the_broker_holds_what_a_slow_follower_has_no_time_for(feed: Feed, nas: Link) -> None:
+    heard: list[Json] = []
+
+    def take(sample: Sample) -> None:
+        time.sleep(0.0002)
+        heard.append(sample.value)
+
+    with feed.follow(DISK, take):
+        await feed.settled()
+        for value in range(2_000):
+            await nas.publish(DISK, str(value).encode(), qos=0)
+        await eventually(lambda: heard and heard[-1] == 1_999)
+    assert heard == list(range(2_000))
+
+
+async def test_a_filter_that_the_broker_refuses_is_known_as_such(feed: Feed) -> None:
+    with feed.follow("elsewhere/#", print), feed.follow(DISK, print):
+        await feed.settled()
+        assert "elsewhere" in (feed.refusal("elsewhere/here") or "")
+        assert feed.refusal(DISK) is None
 
 
 async def test_a_follower_that_fails_keeps_nothing_from_the_others(feed: Feed, nas: Link) -> None:

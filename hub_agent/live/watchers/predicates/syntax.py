@@ -4,14 +4,14 @@ What is wrong with an expression whatever its values are is an error here, with 
 functions, text in a calculation, a number where a condition belongs, and what goes beyond the bounds.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
 
-from contracts.errors import PredicateError
+from contracts.errors import InvalidMessage, PredicateError
 from contracts.validation import did_you_mean
+from hub_agent.live.times import parse_duration
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -86,8 +86,6 @@ FUNCTIONS: Final[Mapping[str, Kind]] = {
     "rate": "number",
 }
 _OTHER_NAMES: Final = {"avg": "mean", "average": "mean", "derivative": "rate"}
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_STEP: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])"
 _DURATION_HINT: Final = 'Durations are texts: "30s", "5m", "1h30m", "7d".'
 _JOIN: Final = "Compare two values at a time and join with 'and': 1 < x and x < 5."
 _QUOTE: Final = "A text ends with the quotation mark that it begins with."
@@ -315,9 +313,10 @@ def _with_durations(items: list[Any]) -> tuple[Node, str, Node]:
 
 
 def _seconds(text: str, column: int) -> float:
-    if not re.fullmatch(f"(?:{_STEP})+", text.replace(" ", "")):
+    try:
+        seconds = parse_duration(text)
+    except InvalidMessage:
         _fail(f"{_short(text)} is not a duration", column, hint=_DURATION_HINT)
-    seconds = sum(float(count) * _UNITS[unit] for count, unit in re.findall(_STEP, text.replace(" ", "")))
     if not 1 <= seconds <= MAX_DURATION_S:
         _fail(f"{_short(text)} is not between 1s and 31d", column)
     return seconds
