@@ -143,15 +143,20 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
 
 def _edited(home: Home) -> Iterator[Check]:
     """Look at the files that people edit, where there are some."""
-    if not (home.hub / "SOUL.md").exists():
+    soul, memory, agents = home.hub / "SOUL.md", home.hub / "MEMORY.md", home.directory / "agents"
+    if not (soul.exists() or memory.exists() or agents.is_dir()):
         return
+    from hub_agent.agents.agent import read_files
+    from hub_agent.live.files import EditedFile
+    from hub_agent.live.memory.markdown import parse
     from hub_agent.prompt.soul import open_soul
 
-    problem = open_soul(home.hub).problem
-    if problem is None:
-        yield Check("SOUL.md", ok=True, detail="read with every message")
-    else:
-        yield Check("SOUL.md", ok=False, detail=problem.message, hint=problem.hint)
+    files: list[EditedFile[Any]] = [open_soul(home.hub), EditedFile(memory, parse, absent=())]
+    for file in (*files, *read_files(home.directory).values()):
+        if (problem := file.problem) is not None:
+            yield Check(file.path.name, ok=False, detail=problem.message, hint=problem.hint)
+        elif file.path.exists():
+            yield Check(file.path.name, ok=True, detail="read again whenever it changes")
 
 
 def _certificates(home: Home) -> Iterator[Check]:

@@ -10,6 +10,8 @@ from typing import Final, Generic, TypeVar
 from contracts.errors import FileProblem
 
 _log = logging.getLogger(__name__)
+# A command that reports a problem itself has no handler; Python would print the warning beside it.
+_log.addHandler(logging.NullHandler())
 
 _T = TypeVar("_T")
 
@@ -35,6 +37,7 @@ class EditedFile(Generic[_T]):
         self._absent = absent
         self.max_bytes = max_bytes
         self._value = absent
+        self._good = False
         self._problem: FileProblem | None = None
         self._seen: tuple[int, ...] | None = None
 
@@ -55,7 +58,7 @@ class EditedFile(Generic[_T]):
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            self._seen, self._value, self._problem = None, self._absent, None
+            self._seen, self._value, self._problem, self._good = None, self._absent, None, False
             return
         except OSError as error:
             self._note(FileProblem(f"cannot be read: {error.strerror or error}"))
@@ -67,7 +70,7 @@ class EditedFile(Generic[_T]):
         self._seen = seen
         try:
             self._value = self._parse(self._read(status))
-            self._problem = None
+            self._good, self._problem = True, None
         except FileProblem as problem:
             self._note(problem)
         except OSError as error:
@@ -92,5 +95,7 @@ class EditedFile(Generic[_T]):
         line = f":{problem.line}" if problem.line is not None else ""
         located = FileProblem(f"{self.path}{line}: {problem.message}", line=problem.line, hint=problem.hint)
         if self._problem is None or self._problem.message != located.message:
-            _log.warning("%s; what it said before stays in force", located.message)
+            _log.warning(
+                "%s%s", located.message, "; the last good content stays in force" if self._good else ""
+            )
         self._problem = located

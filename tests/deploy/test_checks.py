@@ -123,8 +123,13 @@ def test_a_broken_file_of_the_owner_is_named_with_its_line(tmp_path: Path) -> No
     soul = tmp_path / "hub" / "SOUL.md"
     soul.parent.mkdir()
     soul.write_bytes(b"# Me\n\nI am \xff.\n")
-    told = _told(tmp_path)["SOUL.md"]
-    assert (told["ok"], told["detail"]) == (False, f"{soul}:3: is not UTF-8 text")
+    (soul.parent / "MEMORY.md").write_text("# Memory\n")
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "finance.yml").write_text("prompt: You count.\nmodle: big\n")
+    told = _told(tmp_path)
+    assert (told["SOUL.md"]["ok"], told["SOUL.md"]["detail"]) == (False, f"{soul}:3: is not UTF-8 text")
+    assert told["MEMORY.md"]["ok"]
+    assert "finance.yml:2: unknown setting 'modle'" in str(told["finance.yml"]["detail"])
 
 
 def test_a_spoke_alone_answers_without_a_sandbox_too_and_no_damaged_one(

@@ -47,7 +47,7 @@ def show_prompt(options: argparse.Namespace) -> None:
     shown = hub_of(options).request("GET", f"/api/prompt?{urlencode(query)}")
     Output(options.json).result(shown, text=_prompt_text(shown))
     for problem in shown["problems"]:
-        note(f"{problem}; what it said before stays in force")
+        note(f"{problem}; the last good content stays in force")
 
 
 def _prompt_text(shown: dict[str, Any]) -> str:
