@@ -381,3 +381,40 @@ def test_no_secret_is_in_any_log(house: House, journal: dict[str, str], model: S
     house.start_broker()
     outputs = [text for done in (said, failed, refused, unknown) for text in (done.stdout, done.stderr)]
     _assert_silent(house, secrets, *outputs)
+
+
+def test_an_agent_answers_from_its_own_files_as_the_command_line_names_it(
+    house: House, model: ScriptedModel
+) -> None:
+    assert house.cli("agents", "new", "finance").returncode == 0
+    data = house.home / "data" / "finance"
+    data.mkdir(parents=True)
+    (data / "transactions.json").write_text('[{"what": "groceries", "amount": 450.23}]')
+
+    def answer(seen: SeenRequest) -> Says:
+        if "file_reader" not in seen.tools:
+            return Says(text=f"The assistant: {seen.said('user')[-1].splitlines()[-1]}")
+        return (
+            Says(text="You spent $450.23.")
+            if seen.results
+            else calls("file_reader", path="transactions.json")
+        )
+
+    model.script = answer
+    for words in (
+        ("finance", "How much did I spend on groceries?"),
+        ("--agent", "finance", "How much did I spend on groceries?"),
+    ):
+        asked = house.cli("chat", *words)
+        assert (asked.returncode, asked.stdout) == (0, "You spent $450.23.\n")
+        assert "finance.file_reader" in asked.stderr
+    assert "450.23" in model.requests[1].results[0]
+    # What may be a message is one.
+    assert house.cli("chat", "finance").stdout == "The assistant: finance\n"
+    assert house.cli("chat", "finance", "groceries").stdout == "The assistant: finance groceries\n"
+    unknown = house.cli("chat", "--agent", "cook", "hello")
+    assert unknown.returncode == 1
+    assert "there is no agent 'cook'\n  The agents are: assistant, strawberry, finance." in unknown.stderr
+    (listed,) = house.json("agents", "list")
+    assert (listed["name"], listed["problems"]) == ("finance", [])
+    assert house.json("agents", "check")[0]["ok"]
