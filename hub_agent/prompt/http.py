@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from agent_core.gateway.protocol import ToolSpec
 from agent_core.limits import estimate_tokens
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import Section
@@ -21,10 +22,12 @@ from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.prompt.prompter import Asked, Prompter
 from hub_registry.access.bearer import Gate
 
-_TOOLS: Final = tuple(
-    (tool.name, estimate_tokens(json.dumps([tool.name, tool.description, tool.parameters])))
-    for tool in TOOL_SPECS
-)
+
+def _measured(tool: ToolSpec) -> tuple[str, int]:
+    return tool.name, estimate_tokens(json.dumps([tool.name, tool.description, tool.parameters]))
+
+
+_TOOLS: Final = tuple(map(_measured, TOOL_SPECS))
 
 
 class _Query(BaseModel):
@@ -50,7 +53,9 @@ def prompt_route(
         agent = agents.find(query.agent)
         stable = system_of(agent, prompter, bearer.user, query.mode)
         # A model without Python gets the methods themselves as tools, by what is asked.
-        tools = _TOOLS if query.mode == "code" and agent.allow != () else ()
+        tools = list(_TOOLS) if query.mode == "code" and agent.allow != () else []
+        if (own := await agents.tools(agent)) is not None:
+            tools += map(_measured, own.specs)
         asked = Asked(bearer.user, (query.message,), bearer.device)
         context = await context_of(agent, prompter, asked)
         soul = prompter.soul.problem

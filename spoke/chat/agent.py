@@ -266,7 +266,8 @@ class Agent:
         )
         # The cache has no more of a conversation than that.
         beginning = Beginning(more=len(history) >= self._chat.exchanges)
-        history = history or turn.request.history
+        # What was said to another agent of the same conversation is not for this model.
+        history = [each for each in history if each.agent in ("", *AGENTS)] or turn.request.history
         turn.consent = Consent(self._confirmer(turn))
         take_in(turn.consent, history, reader=turn.device, notes=turn.request.notes)
         # What the hub's skills brought in, this device cannot know before it has the hub's own entry: nor

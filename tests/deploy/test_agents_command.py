@@ -65,6 +65,14 @@ def test_a_check_names_file_and_line_and_what_to_do(tmp_path: Path) -> None:
     assert "nope.yml" in run(environment, "agents", "check", "nope").stderr
 
 
+def test_the_doctor_names_a_broken_agent(tmp_path: Path) -> None:
+    environment = environment_of(tmp_path)
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "poet.yml").write_text("prompt: Rhyme.\nmodle: house\n")
+    told = run(environment, "doctor").stdout
+    assert f"{tmp_path}/agents/poet.yml:2: unknown setting 'modle'" in told
+
+
 def test_what_the_template_shows_in_comments_is_right(tmp_path: Path) -> None:
     text = template("my-agent")
     parse_agent(tmp_path, "my-agent", text)

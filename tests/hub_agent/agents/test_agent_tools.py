@@ -47,6 +47,9 @@ async def test_an_agent_keeps_files_and_counts(thinking: Home, model: ScriptedMo
     assert answer.json()["choices"][0]["message"]["content"] == "42.50."
     assert model.requests[0].tools == ["calculator", "file_reader", "file_writer", "file_list"]
     assert "To do something, call a tool." in model.requests[0].said("system")[0]
+    async with thinking.client() as client:
+        prompt = (await client.get("/api/prompt?agent=finance")).json()
+    assert [tool["name"] for tool in prompt["tools"]] == model.requests[0].tools
     _, _, listed, read, sum_ = model.requests[-1].results
     assert '"path": "2026/june.csv"' in listed
     assert read == '<data from="file" of="file_reader">\nfood,30.5\ntea,12\n\n</data>'
