@@ -247,12 +247,20 @@ class Source:
 
 
 def _at_broker(link: LinkName, filter_: str) -> tuple[str, ...]:
-    """Return the filters to subscribe for one of a follower: on the bus the hub has no right to ``#``."""
+    """Return the filters to subscribe for one of a follower: on the bus the hub has no right to ``#``.
+
+    The registry subscribes to filters of the bus, too, and what the broker retains comes with the first
+    subscription to a filter only. So those with ``+`` get ``/#`` behind them: it matches the same, and more.
+    """
     first, slash, rest = filter_.partition("/")
-    if link == "home" or first not in ("#", "+"):
+    if link == "home":
         return (filter_,)
     if first == "#":
         return topics.BRANCHES
+    if not is_exact(filter_) and not filter_.endswith("#"):
+        rest += "/#"
+    if first != "+":
+        return (f"{first}{slash}{rest}",)
     return tuple(f"{branch.partition('/')[0]}{slash}{rest}" for branch in topics.BRANCHES)
 
 

@@ -91,6 +91,17 @@ async def test_the_last_value_and_the_history_are_read_over_http_and_by_the_skil
         assert await post(client, call("hub", "BusSkill.latest", "devices/nas/state/A/b")) == (200, None)
 
 
+@pytest.mark.parametrize("asked", ["devices/+/status", "devices/nas/status", "devices/+/state/+/+"])
+async def test_what_the_hub_follows_itself_is_known_from_what_the_broker_retains(
+    home: Home, nas: Device, asked: str
+) -> None:
+    async with home.client() as client:
+        for _ in range(2):
+            status, found = await read(client, "latest", topic=asked)
+            assert (status, len(found["samples"])) == (200, 1)
+            assert found["samples"][0]["topic"] in (DISK, "devices/nas/status")
+
+
 async def test_devices_answer_queries_by_methods_that_only_read(home: Home, nas: Device) -> None:
     await home.device("Lamp", LampSkill())
     async with home.client() as client:
