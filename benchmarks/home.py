@@ -14,6 +14,7 @@ import httpx
 import psutil
 from paho.mqtt.enums import MQTTProtocolVersion
 
+from agent_core.limits import estimate_tokens
 from benchmarks import crowd
 from benchmarks.brokers import Bus
 from benchmarks.bus import echoing, run_echo
@@ -37,8 +38,6 @@ _SENTENCES: Final = 15
 
 _CROWD: Final = 250
 _SETTLE_S: Final = 2.0
-_CHARS_PER_TOKEN: Final = 4
-"""Near enough for English text with tokenizers of today; no tokenizer is bound to any one model here."""
 
 _SKILL: Final = '''
 import time
@@ -173,13 +172,13 @@ async def _prompt(home: _Home, many: list[crowd.Spoke]) -> list[Row]:
             await asyncio.sleep(0.1)
     await _say(home, "Is all well?", conversation="prompt")
     body = home.model.requests[-1].body
-    system = sum(len(text_of(each)) for each in body["messages"] if each["role"] == "system")
-    tools = len(json.dumps(body["tools"]))
+    system = sum(estimate_tokens(text_of(each)) for each in body["messages"] if each["role"] == "system")
+    tools = estimate_tokens(json.dumps(body["tools"]))
     skills = len(many) * crowd.SKILLS
     name = f"system prompt and three tools with {skills:,} skills registered"
     return [
-        Row(name, (system + tools) / _CHARS_PER_TOKEN, "tokens", Reach(most=1_500)),
-        Row("  the whole first request", len(json.dumps(body)) / _CHARS_PER_TOKEN, "tokens"),
+        Row(name, system + tools, "tokens", Reach(most=1_500)),
+        Row("  the whole first request", estimate_tokens(json.dumps(body)), "tokens"),
     ]
 
 

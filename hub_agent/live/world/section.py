@@ -24,7 +24,7 @@ _NAMED: Final = 1.0
 """Least score of what a question names: one word that is not an everyday one."""
 _ALL: Final = 40
 """Entities of a home so small that those are listed, too, which the question does not name."""
-_TOKEN: Final = re.compile(r"[\w.:%+-]{1,24}")
+_TOKEN: Final = re.compile(r"[\w.:%+#-]{1,24}")
 """A state that is a word or a number. Others are texts, which may be anybody's, and stand in no prompt."""
 _UNIT: Final = re.compile(r"[^\s\"<>&\[\]]{1,12}")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
