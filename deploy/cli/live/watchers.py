@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate a watcher now."""
     with waiting("The model decides"):
         entry = _post(hub_of(options), options.name, "run")
-    did = _entry(entry)["did"]
+    did = ", ".join(_entry(entry)["did"])
     Output(options.json).result(entry, text=f"{entry['decision']}: {entry['reason']} {did}".rstrip())
 
 
