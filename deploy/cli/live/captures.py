@@ -41,6 +41,7 @@ def start(options: argparse.Namespace) -> None:
         "max_age_s": options.max_age,
         "max_files": options.max_files,
         "keep_days": options.keep_days,
+        "sequence": options.sequence,
     }
     if options.max_bytes:
         body["max_bytes"] = options.max_bytes

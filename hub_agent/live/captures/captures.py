@@ -1,11 +1,10 @@
 """The captures of one hub process: started and stopped by people, kept over restarts and within budgets."""
 
 import asyncio
-import heapq
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -13,39 +12,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sqlmodel import Session, col, select
-
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import open_tasks
 from contracts import topics
-from contracts.access import covers, overlaps
+from contracts.access import overlaps
 from contracts.errors import (
     ConfigError,
     Conflict,
     Disconnected,
     Forbidden,
     NotFound,
-    StorageError,
     StrawberryError,
     TooManyRequests,
 )
 from contracts.presence import CaptureState
 from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of
-from hub_agent.live.captures.reading import read_capture
+from hub_agent.live.captures.reading import merged, read_capture
 from hub_agent.live.captures.recording import Change, Followed, Recording, Shared, State
 from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
-from hub_agent.live.captures.tables import CaptureRow
+from hub_agent.live.captures.tables import CaptureRow, CaptureRows
 from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.prompt import Asked, Told
-from hub_agent.settings import CaptureSettings, HubSettings
-from hub_registry.access.accounts import Accounts, User
+from hub_agent.settings import HubSettings
+from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
-from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
 T = TypeVar("T")
@@ -62,6 +57,8 @@ _SAVE_S: Final = 30.0
 """How often counts are stored and published."""
 _TOLD: Final = 10
 """Captures that a prompt lists."""
+_OWN_FILES: Final = 16
+"""Files of what the hub records for itself: one is removed at a time."""
 _FULL_S: Final = 2.0
 """How often is looked for room while there is none."""
 
@@ -71,7 +68,11 @@ class _Capture:
     """A capture that is known.
 
     Attributes:
-        sees: Which topics of a link it may record.
+        recording: While it runs.
+        task: Runs the recording.
+        problem: Why it does not run although it should.
+        published: The state that is retained on the bus.
+        stored: The row as it is in the database.
     """
 
     row: CaptureRow
@@ -94,35 +95,30 @@ class Captures:
     """Starts, stops and lists captures. Made by `open_captures`.
 
     Args:
-        instance: Name of this hub process; it runs its own captures only.
-        folders: Those that people's captures may write to.
-        recordings: Directory for what the hub records for itself.
+        link: Of the bus, where the states are retained.
+        tasks: Owns the captures that run.
     """
 
     def __init__(
         self,
-        settings: CaptureSettings,
-        store: Store,
+        settings: HubSettings,
+        registry: Registry,
         *,
-        folders: Sequence[Path],
-        accounts: Accounts,
         shared: Shared,
         link: Link,
         events: Events,
         tasks: asyncio.TaskGroup,
-        instance: str,
-        recordings: Path,
     ) -> None:
-        self._settings = settings
-        self._folders = folders
-        self._store = store
-        self._accounts = accounts
+        self._settings = settings.captures
+        self._folders = [settings.home / folder.expanduser() for folder in settings.captures.folders]
+        self._recordings = settings.directory / "recordings"
+        self._instance = settings.instance
+        self._rows = CaptureRows(registry.store)
+        self._accounts = registry.accounts
         self._shared = shared
         self._link = link
         self._events = events
         self._tasks = tasks
-        self._instance = instance
-        self._recordings = recordings
         self._captures: dict[str, _Capture] = {}
         self._full: frozenset[Path] = frozenset()
         self._rolled = asyncio.Event()
@@ -149,6 +145,7 @@ class Captures:
         except Forbidden as error:
             _log.warning("refused a capture of %s: %s", user.id, error.message)
             raise
+        spec = spec.model_copy(update={"zstd": series.zstd})
         for each in spec.topics:
             check_visible(user, each.topic, each.link)
         async with self._changing:
@@ -159,16 +156,15 @@ class Captures:
             recording.follow(_followed(spec), sees=partial(visible_to, user), since=time.time())
             try:
                 await self._in_thread(partial(recording.writer.write, ()))
-            except OSError as error:
+            except (OSError, Forbidden) as error:
                 recording.drop()
+                if isinstance(error, Forbidden):
+                    _log.warning("refused a capture of %s: %s", user.id, error.message)
+                    raise
                 raise ConfigError(
                     f"{series.path} cannot be written: {(error.strerror or str(error)).lower()}",
                     hint="Check the folder's owner and its rights, and the disk.",
                 ) from None
-            except Forbidden as error:
-                recording.drop()
-                _log.warning("refused a capture of %s: %s", user.id, error.message)
-                raise
             capture.row.is_stopped = False
             self._captures[capture.row.id] = capture
             self._run(capture, recording)
@@ -234,22 +230,16 @@ class Captures:
         Args:
             since: Unix seconds.
         """
-        readers = [
-            _matching(each.series, topics, since)
-            for each in list(self._captures.values())
-            if each.spec.format == "jsonl" and _holds(each.spec, topics)
-        ]
-        seen: set[tuple[str, str, bytes]] = set()
-        at = 0.0
-        for item in heapq.merge(*readers, key=_at):
-            if isinstance(item, Sample):
-                if item.at != at:
-                    at = item.at
-                    seen.clear()
-                if (key := (item.link, item.topic, item.payload)) in seen:
-                    continue
-                seen.add(key)
-            yield item
+        kept = [(each.topic, each.link) for each in topics]
+        return merged(
+            [
+                each.series.path
+                for each in list(self._captures.values())
+                if each.spec.format == "jsonl" and _holds(each.spec, topics)
+            ],
+            kept,
+            since=since,
+        )
 
     async def record(
         self, name: str, topics: Collection[Followed], *, keep_days: float, keep_bytes: int
@@ -265,7 +255,8 @@ class Captures:
             if known is not None:
                 await self._end(known)
             if not topics:
-                self._captures.pop(name, None)
+                if self._captures.pop(name, None) is not None:
+                    await self._retain(name, b"")
                 return
             spec = CaptureSpec(
                 topics=tuple(TopicChoice(topic=each.topic, link=each.link) for each in topics),
@@ -285,12 +276,7 @@ class Captures:
 
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
-
-        def work(session: Session) -> list[CaptureRow]:
-            chosen = select(CaptureRow).where(CaptureRow.instance == self._instance)
-            return list(session.exec(chosen.order_by(col(CaptureRow.created_at))))
-
-        for row in await self._store.read(work):
+        for row in await self._rows.read(self._instance):
             spec = CaptureSpec.model_validate(row.spec)
             root = Path(row.root)
             capture = _Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
@@ -320,7 +306,8 @@ class Captures:
             cleaned = await self._in_thread(partial(clean_up, kept, self._settings, now=time.time()))
             self._full = cleaned.full
             for name, usage in cleaned.usage.items():
-                if not usage.files and self._captures[name].row.is_stopped:
+                capture = self._captures.get(name)
+                if capture is not None and capture.state == "stopped" and not usage.files:
                     await self._forget(name)
             await self._save()
 
@@ -435,16 +422,7 @@ class Captures:
             if each.row.owner and stored != each.stored:
                 rows.append(CaptureRow(**stored))
                 each.stored = stored
-
-        def work(session: Session) -> None:
-            for row in rows:
-                session.merge(row)
-
-        try:
-            if rows:
-                await self._store.write(work)
-        except StorageError as error:
-            _log.error("the state of captures cannot be stored: %s", error)
+        await self._rows.write(rows)
         for each in list(self._captures.values()):
             info = await self._info(each)
             fields = info.model_dump(include={"state", "messages", "gaps", "files", "bytes", "problem"})
@@ -456,13 +434,8 @@ class Captures:
 
     async def _forget(self, name: str) -> None:
         """Forget a stopped capture without files."""
-
-        def work(session: Session) -> None:
-            if (row := session.get(CaptureRow, name)) is not None:
-                session.delete(row)
-
-        await self._store.write(work)
         del self._captures[name]
+        await self._rows.delete(name)
         await self._retain(name, b"")
 
     async def _retain(self, name: str, payload: bytes) -> None:
@@ -476,18 +449,16 @@ class Captures:
         problem = (
             recording.problem or next(filter(None, refused), "") if recording is not None else capture.problem
         )
+        self._note(capture)
         return CaptureInfo(
+            **spec.model_dump(),
             id=row.id,
             owner=row.owner,
             state=capture.state,
-            path=spec.path,
             file=str(capture.series.path),
-            topics=spec.topics,
-            format=spec.format,
-            zstd=capture.series.zstd,
-            messages=recording.messages if recording is not None else row.messages,
+            messages=row.messages,
             bytes=usage.bytes,
-            gaps=recording.gaps if recording is not None else row.gaps,
+            gaps=row.gaps,
             files=usage.files,
             problem=problem,
             created_at=row.created_at,
@@ -519,16 +490,7 @@ async def open_captures(
         thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
         tasks = await stack.enter_async_context(open_tasks())
         captures = Captures(
-            settings.captures,
-            registry.store,
-            folders=[settings.home / folder.expanduser() for folder in settings.captures.folders],
-            accounts=registry.accounts,
-            shared=Shared(feed, thread),
-            link=link,
-            events=events,
-            tasks=tasks,
-            instance=settings.instance,
-            recordings=settings.directory / "recordings",
+            settings, registry, shared=Shared(feed, thread), link=link, events=events, tasks=tasks
         )
         await captures.resume()
         stack.push_async_callback(captures.close)
@@ -555,28 +517,3 @@ def _holds(spec: CaptureSpec, topics: Collection[Followed]) -> bool:
     return any(
         own.link == asked.link and overlaps(own.topic, asked.topic) for own in spec.topics for asked in topics
     )
-
-
-def _matching(series: Series, topics: Collection[Followed], since: float) -> Iterator[Sample | Gap]:
-    links = {each.link for each in topics}
-    try:
-        for item in read_capture(series.path, since=since):
-            if _at(item) >= since and (
-                item.link in links
-                if isinstance(item, Gap)
-                else any(each.link == item.link and covers(each.topic, item.topic) for each in topics)
-            ):
-                yield item
-    except NotFound:
-        # Nothing was recorded yet.
-        return
-
-
-def _at(item: Sample | Gap) -> float:
-    if isinstance(item, Sample):
-        return item.at
-    return item.since if item.until is None else item.until
-
-
-_OWN_FILES: Final = 16
-"""Files of what the hub records for itself: one is removed at a time."""

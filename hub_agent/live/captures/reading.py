@@ -2,21 +2,24 @@
 
 import base64
 import csv
+import heapq
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import zstandard
 
+from contracts.access import covers
 from contracts.errors import NotFound
 from contracts.wire import Json
 from hub_agent.live.captures.formats import flatten
 from hub_agent.live.captures.series import Series, read_lines
-from hub_agent.live.topics.samples import Gap, Sample
+from hub_agent.live.topics.samples import Gap, LinkName, Sample
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +44,47 @@ def read_capture(path: Path, *, since: float | None = None) -> Iterator[Sample |
             yield _gap(record["gap"]) if "gap" in record else _sample(record)
         except (ValueError, KeyError, TypeError, RecursionError):
             _log.debug("skipped a line of %s that is no record", path)
+
+
+def merged(
+    paths: Iterable[Path], topics: Collection[tuple[str, LinkName]], *, since: float
+) -> Iterator[Sample | Gap]:
+    """Read several jsonl captures as one, oldest first, each message once.
+
+    Args:
+        topics: Filters with their links; nothing else is returned.
+        since: Unix seconds.
+    """
+    links = {link for _, link in topics}
+
+    def matching(path: Path) -> Iterator[Sample | Gap]:
+        # Where nothing was recorded yet, there is no file.
+        with suppress(NotFound):
+            for item in read_capture(path, since=since):
+                if isinstance(item, Gap):
+                    wanted = item.link in links
+                else:
+                    wanted = any(link == item.link and covers(topic, item.topic) for topic, link in topics)
+                if wanted and _at(item) >= since:
+                    yield item
+
+    seen: set[tuple[str, str, bytes]] = set()
+    at = 0.0
+    for item in heapq.merge(*map(matching, paths), key=_at):
+        if isinstance(item, Sample):
+            if item.at != at:
+                at = item.at
+                seen.clear()
+            if (key := (item.link, item.topic, item.payload)) in seen:
+                continue
+            seen.add(key)
+        yield item
+
+
+def _at(item: Sample | Gap) -> float:
+    if isinstance(item, Sample):
+        return item.at
+    return item.since if item.until is None else item.until
 
 
 def read_numbers(path: Path, *, fields: tuple[str, ...] = ()) -> dict[str, list[tuple[float, float]]]:

@@ -66,12 +66,12 @@ class CaptureSpec(_Part):
         return self
 
 
-class CaptureInfo(_Part):
-    """A capture as people see it.
+class CaptureInfo(CaptureSpec):
+    """A capture as people see it: what was asked for, and what came of it.
 
     Attributes:
-        path: As it was given.
         file: Where the first file is on the hub.
+        messages: How many were written.
         files: How many there are.
         bytes: What they take on the disk.
         gaps: How many are written down.
@@ -81,11 +81,7 @@ class CaptureInfo(_Part):
     id: str
     owner: str
     state: State
-    path: str
     file: str
-    topics: tuple[TopicChoice, ...]
-    format: FormatName
-    zstd: bool
     messages: int
     bytes: int
     gaps: int

@@ -37,6 +37,7 @@ def add(commands: Commands, parents: Parents) -> None:
         "--max-files", type=positive, metavar="N", help="remove the oldest file when there are more"
     )
     start.add_argument("--keep-days", type=positive, metavar="N", help="remove files that are older")
+    start.add_argument("--sequence", metavar="NAME", help="field that counts messages: a hole in it is a gap")
     start.set_defaults(run="deploy.cli.live.captures:start")
     stop = actions.add_parser("stop", parents=[parents.client], help="stop a capture; its files stay")
     stop.add_argument("capture", metavar="ID")
