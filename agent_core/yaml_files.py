@@ -26,6 +26,8 @@ def parse_yaml(text: str, kind: type[Model]) -> Model:
     Raises:
         FileProblem: If it is not what it must be.
     """
+    if len(text) > MAX_BYTES:
+        raise FileProblem(f"is longer than {MAX_BYTES:,} characters")
     try:
         loader = _Loader(text)
         node = loader.get_single_node()

@@ -65,13 +65,11 @@ class Agents:
             return ASSISTANT
         self._look()
         file = self._files.get(name)
-        if file is None or (file.value is None and file.problem is None):
-            raise unknown_agent(name, self.names())
-        if file.value is not None:
+        if file is not None and file.value is not None:
             return file.value
-        problem = file.problem
-        assert problem is not None
-        raise NotFound(f"the agent {name!r} cannot be used: {problem.message}", hint=problem.hint)
+        if file is not None and (problem := file.problem) is not None:
+            raise NotFound(f"the agent {name!r} cannot be used: {problem.message}", hint=problem.hint)
+        raise unknown_agent(name, self.names())
 
     def gateway(self, agent: Agent) -> ChosenModels:
         """Return what asks the models of an agent."""

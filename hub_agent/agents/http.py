@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from agent_core.yaml_files import MAX_BYTES
 from chat.http.requests import answer, read
 from contracts.errors import Conflict, FileProblem, Forbidden, InvalidMessage
 from hub_agent.agents.agent import AgentState
@@ -24,7 +23,7 @@ class _Source(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: Annotated[str, Field(max_length=MAX_BYTES)]
+    source: str
 
 
 class _New(BaseModel):
@@ -37,7 +36,7 @@ class _New(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    source: Annotated[str, Field(max_length=MAX_BYTES)] | None = None
+    source: str | None = None
 
 
 def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], bool]) -> list[BaseRoute]:

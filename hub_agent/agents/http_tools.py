@@ -219,7 +219,7 @@ class _Request:
         if (
             self._tool.method != "GET"
             or not secure
-            or not (same or after.hostname in self._tool.allowed_hosts)
+            or not (same or (after.hostname or "") in map(str.lower, self._tool.allowed_hosts))
         ):
             raise self._failed(f"redirects to {(after.hostname or 'nowhere')[:100]}, which is not allowed")
         return after.geturl()

@@ -68,7 +68,7 @@ class Tools:
         # A name with a blank is that of no skill.
         skill = f"agent {self.agent}"
         method = self.methods[name].contract
-        return Target(f"{self.agent}.{name}", HUB_KEY, skill, skill, method)
+        return Target(f"{self.agent}.{name}", HUB_KEY, "Hub", skill, method)
 
 
 def open_tools(agent: str, profile: AgentProfile, *, home: Path, directory: Path) -> Tools:
