@@ -1,8 +1,10 @@
+from itertools import product
+
 import pytest
 
 from broker.check import expected
 from contracts import topics
-from contracts.access import Action, Principal, allowed, covers, rights
+from contracts.access import Action, Principal, allowed, covers, overlaps, rights
 
 LAMP = Principal("device", "lamp_pi", owner="anna")
 HUB = Principal("hub", "main")
@@ -65,3 +67,15 @@ def test_a_pattern_covers_a_filter_only_if_it_matches_all_that_the_filter_matche
     pattern: str, filter_: str, is_covered: bool
 ) -> None:
     assert covers(pattern, filter_) is is_covered
+
+
+def test_two_filters_overlap_where_a_topic_matches_both() -> None:
+    # Any topic of these filters has one with at most four levels of these letters.
+    found = ["/".join(levels) for count in range(1, 5) for levels in product("ab", repeat=count)]
+    heads = [levels for count in range(1, 3) for levels in product("ab+", repeat=count)]
+    filters = ["#", *("/".join(levels) for levels in heads), *("/".join((*levels, "#")) for levels in heads)]
+    for one, other in product(filters, repeat=2):
+        both = any(covers(one, topic) and covers(other, topic) for topic in found)
+        assert overlaps(one, other) is both, (one, other)
+    assert not overlaps("#", "$SYS/uptime")
+    assert overlaps("$SYS/#", "$SYS/uptime")

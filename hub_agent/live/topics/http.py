@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from typing import Annotated, Final, Literal
@@ -14,7 +15,6 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import answer, read_query
 from chat.http.streams import Connections, EventStream, event
 from contracts.errors import TooManyRequests
-from contracts.rates import Slots
 from contracts.wire import Json
 from hub_agent.live.times import parse_since
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
@@ -82,13 +82,14 @@ class PublishBody(BaseModel):
 
 def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the routes that read."""
-    may_read, streams = gate.require("chat"), Slots(each=_STREAMS)
+    may_read = gate.require("chat")
+    streams: Counter[str] = Counter()
 
     async def latest(request: Request) -> Response:
         bearer, query = await may_read(request), read_query(request, _Latest)
         samples = await values.latest(bearer.user, query.topic, query.link)
         if query.follow:
-            if not streams.take(bearer.claims.jti):
+            if streams[bearer.claims.jti] >= _STREAMS:
                 raise TooManyRequests(
                     f"this token has {_STREAMS} streams open", hint="Close one, or use another token."
                 )
@@ -116,7 +117,7 @@ def _shown(
 
 
 async def _following(
-    values: BusValues, bearer: Bearer, query: _Latest, streams: Slots
+    values: BusValues, bearer: Bearer, query: _Latest, streams: Counter[str]
 ) -> AsyncGenerator[bytes, None]:
     waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(_WAITING)
     lost = 0
@@ -129,7 +130,8 @@ async def _following(
             lost += 1
 
     with ExitStack() as stack:
-        stack.callback(streams.give_back, bearer.claims.jti)
+        streams[bearer.claims.jti] += 1
+        stack.callback(streams.subtract, [bearer.claims.jti])
         sees = visible_to(bearer.user, query.link)
         stack.enter_context(values.feed.follow(query.topic, put, link=query.link, sees=sees))
         stack.callback(values.feed.on_gap(lambda gap: put(gap) if gap.link == query.link else None))

@@ -74,7 +74,7 @@ class Source:
     Attributes:
         gaps: The latest gaps, oldest first; the last one may still last.
         gap_listeners: Called when a gap begins and when it ends.
-        heard: When a message last arrived, Unix seconds.
+        heard: When a message last arrived, or the connection was made, Unix seconds.
         refused: The filters that the broker refuses, with its reason.
     """
 
@@ -159,6 +159,7 @@ class Source:
 
     async def found(self) -> None:
         """End a gap: there is a connection again."""
+        self.heard = time.time()
         if self.gaps and self.gaps[-1].until is None:
             self._note(Gap(self.name, self.gaps.pop().since, time.time()))
 

@@ -56,10 +56,12 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
         return
     given = rights(Principal("user", user.id, owner=user.id))
     if not any(right.action == "receive" and overlaps(right.filter, filter_) for right in given):
+        hint = (
+            "On the bus people see devices/+/status, skills, state and events, hub/+/status, hub/watchers, "
+            "hub/captures and their own users/ events."
+        )
         raise Forbidden(
-            f"nothing on {filter_} is shown to {user.display_name}",
-            hint="On the bus people see devices/+/status, skills, state and events, hub/+/status, "
-            "hub/watchers, hub/captures and their own users/ events.",
+            f"nothing on {filter_} is shown to {user.display_name}", hint=_of_home(filter_) or hint
         )
 
 
@@ -186,7 +188,8 @@ class BusValues:
         if place is None or place["user"] != user.id or place["kind"] in KINDS:
             raise Forbidden(
                 f"{topic} cannot be published on: the topics of the bus belong to the hub and to devices",
-                hint="Call a skill to act on a device. Your own programs can follow "
+                hint=_of_home(topic)
+                or "Call a skill to act on a device. Your own programs can follow "
                 f"users/{user.id}/events/<name>, with a name of your own.",
             )
         if retain:
@@ -218,6 +221,13 @@ def described_gap(gap: Gap) -> dict[str, Json]:
 def moment(at: float) -> str:
     """Return Unix seconds as RFC 3339."""
     return rfc3339(datetime.fromtimestamp(at, UTC))
+
+
+def _of_home(filter_: str) -> str:
+    """Return the hint for a topic that the bus does not have; empty for one that it may have."""
+    if any(overlaps(branch, filter_) for branch in topics.BRANCHES):
+        return ""
+    return "The bus has no such topic; those of the home broker are on the link home."
 
 
 def _is_public(topic: str) -> bool:

@@ -128,6 +128,8 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
                 status, answer = await read(reader, "latest", topic=hidden)
                 assert (status, answer["error"]["code"]) == (403, "forbidden"), hidden
             assert (await post(client, call("hub", "BusSkill.query", "hub/chat/+/request/#")))[0] == 403
+        _, answer = await read(client, "latest", topic="zigbee2mqtt/lamp")
+        assert "on the link home" in answer["error"]["hint"]
         assert (await read(client, "latest", topic="a/#/b"))[0] == 422
         assert (await read(client, "history", topic=DISK, since="yesterday"))[0] == 422
         assert (await read(client, "latest", topic="zigbee2mqtt/#", link="home"))[0] == 404
