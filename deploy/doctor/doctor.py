@@ -63,7 +63,6 @@ def examine(
         yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
         yield from _edited(home)
-        yield from _agents(home)
         yield from _certificates(home)
         yield from _hub(health, devices, to_join=not elsewhere and not home.has_hub)
     yield from _services()
@@ -152,25 +151,17 @@ def _edited(home: Home) -> Iterator[Check]:
     from hub_agent.live.memory.markdown import parse
     from hub_agent.prompt.soul import open_soul
 
-    files: list[EditedFile[Any]] = [open_soul(home.hub), EditedFile(memory, parse, absent=())]
-    for file in (*files, *read_files(home.directory).values()):
+    files: dict[str, EditedFile[Any]] = {
+        soul.name: open_soul(home.hub),
+        memory.name: EditedFile(memory, parse, absent=()),
+        **{f"agent {name}": file for name, file in read_files(home.directory).items()},
+    }
+    for name, file in files.items():
         if (problem := file.problem) is not None:
-            yield Check(file.path.name, ok=False, detail=problem.message, hint=problem.hint)
+            yield Check(name, ok=False, detail=problem.message, hint=problem.hint)
         elif file.path.exists():
-            yield Check(file.path.name, ok=True, detail="read again whenever it changes")
-
-
-def _agents(home: Home) -> Iterator[Check]:
-    """Look at the files of agents, where there are some."""
-    if not (home.directory / "agents").is_dir():
-        return
-    from hub_agent.agents.agent import read_files
-
-    for name, file in read_files(home.directory).items():
-        if (problem := file.problem) is None:
-            yield Check(f"agent {name}", ok=True, detail="'strawberry agents check' looks closer")
-        else:
-            yield Check(f"agent {name}", ok=False, detail=problem.message, hint=problem.hint)
+            closer = "; 'strawberry agents check' looks closer" if name.startswith("agent ") else ""
+            yield Check(name, ok=True, detail=f"read again whenever it changes{closer}")
 
 
 def _certificates(home: Home) -> Iterator[Check]:

@@ -129,7 +129,7 @@ def test_a_broken_file_of_the_owner_is_named_with_its_line(tmp_path: Path) -> No
     told = _told(tmp_path)
     assert (told["SOUL.md"]["ok"], told["SOUL.md"]["detail"]) == (False, f"{soul}:3: is not UTF-8 text")
     assert told["MEMORY.md"]["ok"]
-    assert "finance.yml:2: unknown setting 'modle'" in str(told["finance.yml"]["detail"])
+    assert "finance.yml:2: unknown setting 'modle'" in str(told["agent finance"]["detail"])
 
 
 def test_a_spoke_alone_answers_without_a_sandbox_too_and_no_damaged_one(
