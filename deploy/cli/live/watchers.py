@@ -49,8 +49,8 @@ def add(options: argparse.Namespace) -> int:
     if made["state"] == "draft":
         if not options.json:
             note(_described(made))
-        question = f"Approve {made['name']}?"
-        if options.yes or (not options.json and agreed(question, otherwise="Approve it with --yes.")):
+        question, otherwise = f"Approve {made['name']}?", "'strawberry watchers approve NAME --yes' does it."
+        if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
             made = _post(client, made["name"], "approve")
     if options.json:
         Output(as_json=True).result(made)

@@ -63,6 +63,18 @@ class Allowed(_Part):
     arguments: dict[str, Json] = {}
 
 
+class Change(_Part):
+    """What is changed with an approval; None leaves it as it is.
+
+    Attributes:
+        predicate: An empty one removes it: the model then evaluates at its interval.
+    """
+
+    predicate: Annotated[str | None, Field(max_length=2_000)] = None
+    allow: Annotated[tuple[Allowed, ...] | None, Field(max_length=16)] = None
+    dry_run: bool | None = None
+
+
 class WatcherRequest(_Part):
     """A watcher to make.
 

@@ -10,21 +10,13 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
 from hub_agent.live.times import parse_since
-from hub_agent.live.watchers.definition import Allowed, WatcherRequest
-from hub_agent.live.watchers.watchers import By, Change, Watchers
+from hub_agent.live.watchers.definition import Change, WatcherRequest
+from hub_agent.live.watchers.watchers import By, Watchers
 from hub_registry.access.bearer import Bearer, Gate
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ApproveBody(_Body):
-    """What is changed with an approval; an empty predicate removes it."""
-
-    predicate: Annotated[str | None, Field(max_length=2_000)] = None
-    allow: Annotated[list[Allowed] | None, Field(max_length=16)] = None
-    dry_run: bool | None = None
 
 
 class SnoozeBody(_Body):
@@ -86,8 +78,7 @@ def watcher_routes(
 
     async def approve(request: Request) -> Response:
         name, by = await changing(request)
-        body = await read(request, ApproveBody, optional=True)
-        change = Change(body.predicate, body.allow, body.dry_run)
+        change = await read(request, Change, optional=True)
         return answer(await watchers.approve(name, by, change))
 
     async def pause(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import check_visible
 from hub_agent.live.watchers.approved import ApprovedCaller, approve
 from hub_agent.live.watchers.backtest import Recordings, backtest, joined
-from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, WatcherRequest
+from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, Change, WatcherRequest
 from hub_agent.live.watchers.engine import Engine, Watched, sources_of
 from hub_agent.live.watchers.evaluation import Announcer, Evaluations, Limits, calls_of, entry_json
 from hub_agent.live.watchers.model import Seen, WatcherModel
@@ -52,6 +52,8 @@ _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
 _TOLD: Final = 10
 """Watchers that are in the prompt; WatcherSkill.list has them all."""
+_LAST: Final = ("at", "decision", "reason", "actions")
+"""What is shown of the last decision."""
 _DECIDED: Final = 10
 """Times that a model decides in a back-test."""
 
@@ -68,19 +70,6 @@ class By:
     user: User
     token: str = ""
     may_confirm: bool = False
-
-
-@dataclass(frozen=True)
-class Change:
-    """What is changed with an approval; None leaves it as it is.
-
-    Attributes:
-        predicate: An empty one removes it: the model then evaluates at its interval.
-    """
-
-    predicate: str | None = None
-    allow: Sequence[Allowed] | None = None
-    dry_run: bool | None = None
 
 
 class Watchers:
@@ -403,8 +392,7 @@ class Watchers:
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""
-        for source in sources_of(row).values():
-            await self._feed.fetch(source.topic, source.link)
+        await asyncio.gather(*(self._feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
         return self._engine.seen(Watched(row, sources_of(row), None, None))
 
     async def _propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
@@ -470,9 +458,6 @@ class Watchers:
 
 def _rfc3339(at: float) -> str:
     return rfc3339(datetime.fromtimestamp(at, UTC))
-
-
-_LAST: Final = ("at", "decision", "reason", "actions")
 
 
 def _objection(predicate: str, seen: Mapping[str, Seen]) -> str | None:
