@@ -8,6 +8,7 @@ decide a comparison: with three errors seen, ``count(errors, "1h") >= 3`` is tru
 import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from contracts.wire import Json
@@ -17,6 +18,7 @@ from hub_agent.live.watchers.predicates.windows import Series, Unknown, Value, W
 _MOMENT_S: Final = 0.001
 """How long after the moment in which a duration reaches a bound it is looked at: it is beyond it then."""
 _AHEAD_S: Final = 1_024.0
+_MAX_NEAR: Final = 3
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -41,7 +43,7 @@ class Verdict(NamedTuple):
     Attributes:
         truth: None where it is not known.
         reason: Why it is not known.
-        values: The latest values by name; where the truth is not False also of the functions, as written.
+        values: The latest values by name, and of the functions as they are written; empty where it is false.
         momentary: It is true for this moment only, because a value has just changed.
         waiting: Not all of the names have had a value.
     """
@@ -51,6 +53,10 @@ class Verdict(NamedTuple):
     values: Mapping[str, Json]
     momentary: bool = False
     waiting: bool = False
+
+
+_FALSE: Final = Verdict(False, "", MappingProxyType({}))
+"""Most verdicts by far."""
 
 
 class Evaluator:
@@ -126,9 +132,9 @@ class Evaluator:
             self._observe(truth, now)
             self._observe(after, now)
             truth, is_momentary = self._held(after, now), False
-        values = self._latest.copy()
         if truth is False:
-            return Verdict(False, "", values)
+            return _FALSE
+        values = self._latest.copy()
         for text, function in self._functions.items():
             values[text] = _shown(function.value(now))
         if isinstance(truth, Unknown):
@@ -387,6 +393,7 @@ class _Comparison(_Condition):
         self._compare = _OPERATORS[node.op]
         self._left, self._right = left, right
         self._left_text, self._right_text = (part.text for part in node.parts)
+        self._near = 0
         self._grows = "time" in (part.kind for part in node.parts)
         self._depends_on_time = any(each.op in FUNCTIONS for each in node.walk())
         # What leaves a window makes count and max no larger, and min no smaller.
@@ -430,6 +437,10 @@ class _Comparison(_Condition):
                 if each_second and math.isfinite(each_second):
                     crossing = now - difference / each_second + _MOMENT_S
                     wake = min(wake, crossing if crossing > now else math.inf)
+            # Beside numbers so large that a duration is rounded away, it crosses later than computed.
+            self._near = self._near + 1 if wake < now + 2 * _MOMENT_S else 0
+            if self._near > _MAX_NEAR:
+                wake = now + 1.0
         return wake
 
     def _differences(self, now: float, ahead: float) -> tuple[float, float]:

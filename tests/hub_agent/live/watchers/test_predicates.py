@@ -75,6 +75,27 @@ def test_a_condition_that_a_change_interrupts_is_looked_at_again_at_once() -> No
     assert evaluator.wake_at(again) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "age(a) * 0.001 + 1000000000000000 > 1000000000000000 + 0.5",
+        "age(a) * 0.000001 + a > a",
+        "age(a) + a * a != a * a",
+        "age(a) * 1000000000000000 > 1",
+        " or ".join(["age(a) / 1000000000000000 == a"] * 50),
+    ],
+)
+def test_durations_that_are_rounded_away_do_not_wake_it_without_end(text) -> None:
+    evaluator = Evaluator(parse(text, NAMES))
+    evaluator.put("a", _T0, 1e15)
+    now, wakes = _T0, 0
+    evaluator.verdict(now)
+    while (wake := evaluator.wake_at(now)) is not None and wake < _T0 + 1_000:
+        now, wakes = wake, wakes + 1
+        evaluator.verdict(now)
+    assert wakes <= 1_010
+
+
 _certain = st.recursive(
     st.sampled_from(
         [
