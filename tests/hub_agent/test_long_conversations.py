@@ -70,6 +70,9 @@ async def test_what_was_said_first_is_known_from_a_summary(home: Home, model: Sc
         await say_much(client)
         await summarised(home)
         answer = await say(client, "What is the gate code?")
+        (row,) = await summaries(home)
+        await client.delete("/api/conversations/c1")
+    assert await summaries(home) == []
     request = next(seen for seen in model.requests if is_of_summary(seen))
     assert request.said("user")[0] == "The gate code is 4711."
     assert request.tools == []
@@ -77,7 +80,6 @@ async def test_what_was_said_first_is_known_from_a_summary(home: Home, model: Sc
     assert last.said("assistant")[0] == "The summary: the gate code is 4711."
     assert last.said("user")[0].startswith("[Summary of ")
     assert "The gate code is 4711." not in last.said("user")
-    (row,) = await summaries(home)
     # Nothing is lost between the summary and what is shown.
     assert row.exchanges + len(last.said("user")) - 2 == 13
     assert (row.untrusted, row.skilled, notices(answer)) == (False, False, [])
@@ -131,6 +133,26 @@ async def test_text_of_strangers_stays_what_it_is_in_a_summary(home: Home, model
     assert feed.wiped == 0
     last = [seen for seen in model.requests if not is_of_summary(seen)][-1]
     assert '<data from="outside" of="summary">\nThe summary: the gate code' in last.said("user")[0]
+
+
+async def test_a_summary_is_read_by_those_who_read_what_it_is_of(home: Home, model: ScriptedModel) -> None:
+    (home.directory / "agents").mkdir(exist_ok=True)
+    (home.directory / "agents" / "poet.yml").write_text("prompt: You answer in verse.\n")
+    device = await home.device("Bedroom PC")
+    async with home.client() as client, home.client(device.token) as own:
+        await say(own, "Good morning.", "kitchen")
+        for _ in range(12):
+            await say(client, CHATTER, "kitchen")
+        await summarised(home)
+        await say(client, "And now?", "kitchen")
+        await say(own, "And here?", "kitchen")
+        body = {"message": "And in verse?", "conversation": "kitchen", "agent": "poet"}
+        assert (await client.post("/api/chat", json=body)).status_code == 200
+    owner, device_, poet = [seen for seen in model.requests if not is_of_summary(seen)][-3:]
+    assert "The summary: the gate code is 4711." in owner.said("assistant")
+    assert [text for text in device_.said("user") if "Tell me" in text or "ummary" in text] == []
+    assert (device_.said("user")[0], device_.said("assistant")) == ("Good morning.", ["Well."])
+    assert len(poet.said("user")) == 1
 
 
 async def test_what_was_said_is_found_by_whom_it_was_said(home: Home, model: ScriptedModel) -> None:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from contracts.errors import FileProblem
 from contracts.wire import rfc3339
 
 GENERAL: Final = "General"
@@ -71,7 +72,11 @@ class MemoryEntry:
 
 
 def parse(text: str) -> tuple[MemoryEntry, ...]:
-    """Return the entries in their order; there is no text that is not valid."""
+    """Return the entries in their order.
+
+    Raises:
+        FileProblem: If a comment does not end; nothing else is a mistake.
+    """
     return tuple(_read(text)[0])
 
 
@@ -104,10 +109,13 @@ _Places = dict[tuple[str | None, str], int]
 def _read(text: str) -> tuple[list[MemoryEntry], _Places]:
     entries: list[MemoryEntry] = []
     places: _Places = {}
-    private, category, in_comment, continues = None, GENERAL, False, False
+    private, category, in_comment, continues, comment = None, GENERAL, False, False, 0
     for number, line in enumerate(_lines(text.removeprefix("\ufeff"))):
         if in_comment or line.lstrip().startswith("<!--"):
+            comment = comment if in_comment else number
             in_comment, continues = "-->" not in line, False
+            if not in_comment and (private, category.casefold()) in places:
+                places[private, category.casefold()] = number + 1
         elif heading := _HEADING.match(line):
             level, name = heading.groups()
             if level == "#":
@@ -126,6 +134,8 @@ def _read(text: str) -> tuple[list[MemoryEntry], _Places]:
                 entries.append(_entry(line, number, category, private))
             places[private, category.casefold()] = number + 1
             continues = True
+    if in_comment:
+        raise FileProblem("the comment does not end", line=comment + 1, hint="Close it with -->.")
     return entries, places
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -111,7 +112,22 @@ async def test_an_entry_says_when_from_whom_and_where_and_others_see_only_what_i
         "Bob wants a kite",
     ]
     assert kite.id not in {entry.id for entry in memory.entries("bob")}
-    assert memory.path.read_text().count("# Private: ann\n\n## Presents\n\n- Bob wants a kite <!-- at=") == 1
+    written = re.sub(r"<!-- at=.*? from=(\w+)( conversation=c1)? -->", r"\1\2", memory.path.read_text())
+    assert (
+        written.partition(" -->\n")[2]
+        == """
+## chores
+
+- Bins go out on Tuesday. ann conversation=c1
+- The boiler is serviced in May bob
+
+# Private: ann
+
+## Presents
+
+- Bob wants a kite ann
+"""
+    )
     assert (bins.category, bins.by, bins.conversation) == ("chores", "ann", "c1")
     assert memory.path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(NotFound, match="nothing is remembered as"):
@@ -154,11 +170,15 @@ async def test_what_is_no_entry_is_refused(memory: Memory, text: str) -> None:
     assert not memory.path.exists()
 
 
-async def test_a_file_that_cannot_be_read_is_not_written_over(memory: Memory) -> None:
-    await memory.remember("ann", "Chores", "Bins go out on Tuesday")
-    broken = memory.path.read_bytes() + b"\xff"
+@pytest.mark.parametrize(
+    ("more", "said"), [(b"\xff", ":6: is not UTF-8 text"), (b"<!-- a\nb\n", ":6: the comment does not end")]
+)
+async def test_a_file_that_cannot_be_read_is_not_written_over(memory: Memory, more: bytes, said: str) -> None:
+    memory.path.write_text("# Memory\n\n## Chores\n\n- Bins go out on Tuesday\n")
+    assert texts(memory.entries("ann")) == ["Bins go out on Tuesday"]
+    broken = memory.path.read_bytes() + more
     memory.path.write_bytes(broken)
-    with pytest.raises(FileProblem, match="is not UTF-8"):
+    with pytest.raises(FileProblem, match=f"{FILE_NAME}{said}"):
         await memory.remember("ann", "Chores", "Water the plants")
     assert memory.path.read_bytes() == broken
     assert texts(memory.entries("ann")) == ["Bins go out on Tuesday"]
