@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys, read_variable
+from agent_core.yaml_files import line_of, parse_yaml
 from contracts.chat import AGENTS
 from contracts.errors import ConfigError, FileProblem
 from hub_agent.agents.files import AgentFiles
@@ -107,9 +108,6 @@ def parse_agent(home: Path, name: str, text: str) -> Agent:
         raise FileProblem("its name cannot be that of an agent", hint=hint)
     if name in AGENTS:
         raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
-    # 30 ms to import, which a hub without agents does not need.
-    from agent_core.yaml_files import parse_yaml
-
     profile = parse_yaml(text, AgentProfile)
     AgentFiles.of(home, name, profile)
     return Agent(name, profile)
@@ -126,8 +124,6 @@ def state_of(file: AgentFile, home: Path, *, functions: bool = False) -> AgentSt
     if problem is not None:
         problems.append(problem)
     elif agent is not None:
-        from agent_core.yaml_files import line_of
-
         text = file.path.read_text("utf-8", "replace")
         for steps, error in _missing(agent, home, functions=functions):
             line = line_of(text, *steps)

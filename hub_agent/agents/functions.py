@@ -3,8 +3,6 @@
 import inspect
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from agent_core.skills.loader import LoadedMethod, explained, import_file
 from agent_core.skills.schema import SchemaError, method_schema
 from agent_core.skills.skill import MethodOptions
@@ -37,5 +35,5 @@ def load_function(tool: PythonTool, directory: Path) -> LoadedMethod:
         return LoadedMethod(method_schema(function, function_name, options), function, None)
     except SchemaError as error:
         raise ConfigError(f"{file}: {function_name}: {error.message}", hint=error.hint) from None
-    except (ValidationError, ValueError, TypeError) as error:
-        raise ConfigError(f"{file}: {function_name}: {str(error).partition(chr(10))[0]}") from None
+    except Exception as error:  # noqa: BLE001 - hints and defaults are the author's code, too
+        raise ConfigError(f"{file}: {function_name}: {explained(error, file)}") from None
