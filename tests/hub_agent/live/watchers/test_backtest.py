@@ -161,6 +161,15 @@ def test_after_a_restart_it_is_not_known_how_long_a_condition_has_held() -> None
     assert evaluator.verdict(130.0).truth is True
 
 
+def test_a_gap_from_before_a_condition_held_does_not_interrupt_it() -> None:
+    evaluator = Evaluator(parse('disk > 95 for "2m"', ["disk"]))
+    evaluator.put("disk", 100.0, 96)
+    assert evaluator.verdict(100.0).truth is False
+    evaluator.gap(10.0, 20.0)
+    assert evaluator.verdict(219.0).truth is False
+    assert evaluator.verdict(220.0).truth is True
+
+
 def test_memory_is_bounded_and_sums_do_not_drift() -> None:
     evaluator = Evaluator(parse('mean(disk, "1h") < 1', ["disk"]))
     evaluator.put("disk", 0.0, 1e17)
