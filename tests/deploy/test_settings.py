@@ -15,7 +15,9 @@ from deploy.settings.settings import (
     read_home_broker,
     read_household,
     read_limits,
+    read_watchers,
 )
+from hub_agent.settings import WatcherSettings
 
 
 def write(home: Path, text: str) -> Home:
@@ -41,6 +43,18 @@ def test_what_the_file_leaves_out_is_the_default_and_the_machines_time_zone(tmp_
     expected = Household(time_zone=tzlocal.get_localzone_name())
     assert read_household(Home(tmp_path)) == expected
     assert read_household(write(tmp_path, "[household]\n")) == expected
+
+
+def test_watchers_have_a_model_and_limits_and_the_household_a_place(tmp_path: Path) -> None:
+    text = (
+        '[watchers]\nmodel = "small"\ntokens_per_day = 5000\n[household]\nlatitude = 52.5\nlongitude = 13.4\n'
+    )
+    home = write(tmp_path, text)
+    assert read_watchers(home) == WatcherSettings(model="small", tokens_per_day=5_000)
+    assert read_household(home).latitude == 52.5
+    assert read_watchers(write(tmp_path, "")) is None
+    with pytest.raises(ConfigError, match=r"watchers\.actions_per_hour"):
+        read_watchers(write(tmp_path, "[watchers]\nactions_per_hour = 0\n"))
 
 
 @pytest.mark.parametrize(

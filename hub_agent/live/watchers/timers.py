@@ -29,6 +29,8 @@ _MOST: Final = 100
 """Timers of one person."""
 _LATE_S: Final = 60.0
 """A timer that ends later than this was missed."""
+_AGAIN_S: Final = 5.0
+"""Until the next attempt where the database cannot be written."""
 _LONGEST_SLEEP_S: Final = 60.0
 """The clock of the machine may be set meanwhile."""
 
@@ -116,6 +118,7 @@ class Timers:
                     await self._end(row, late=present - row.due.timestamp() > _LATE_S)
                 except StorageError as error:
                     _log.error("the timer %s: %s", row.id, error)
+                    await asyncio.sleep(_AGAIN_S)
             first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
             try:
                 async with asyncio.timeout(min(max(0.05, first - self._clock()), _LONGEST_SLEEP_S)):

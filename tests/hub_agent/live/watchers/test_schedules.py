@@ -142,3 +142,24 @@ async def test_a_scheduled_watcher_is_evaluated_at_its_time_only(
     [entry] = await watching.decided(1, "morning")
     assert (entry["decision"], entry["reason"]) == ("notify", "It is time.")
     assert datetime.fromisoformat((await watching.show("morning"))["next_at"]) > now()
+
+
+@pytest.mark.parametrize("missed", ["tell", "run"])
+async def test_a_scheduled_time_that_was_missed_is_told_or_run(
+    tmp_path: Path, model: ScriptedModel, missed: str
+) -> None:
+    model.script = script(decides("notify", "It is time."))
+    body = {"name": "morning", "instruction": "Wake me.", "schedule": "every day at 7", "missed": missed}
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+        assert (await client.post("/api/watchers", json=body)).json()["state"] == "draft"
+        await client.post("/api/watchers/morning/approve")
+    async with open_store(tmp_path / "home" / "hub" / "hub.db") as store:
+        rows = WatcherStore(store, instance="main")
+        [row] = await rows.watchers()
+        row.next_at = now() - timedelta(hours=2)
+        await rows.save(row)
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home:
+        await eventually(lambda: notified(home))
+        [note] = await notified(home)
+        assert note["text"].endswith("was missed" if missed == "tell" else "It is time")
+        assert len(model.requests) == (missed == "run")

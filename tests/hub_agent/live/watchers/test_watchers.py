@@ -15,7 +15,7 @@ from tests.hub_agent.home import open_home
 from tests.hub_agent.live.watchers.watching import STOP, Watching, asked, decides, script, stops
 from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
-from tests.model_server import Fails, Says, ScriptedModel, calls
+from tests.model_server import Fails, Reply, Says, ScriptedModel, SeenRequest, calls
 
 _REFUSED = ("invalid", "bad_arguments", "unknown_skill", "forbidden", "not_found")
 
@@ -306,6 +306,27 @@ async def test_each_change_fires_also_while_the_model_is_asked_about_the_one_bef
     # Two that come while the model is asked are decided on together.
     await eventually(is_open)
     assert len(asked(model.requests)) in (2, 3)
+
+
+async def test_the_tokens_of_a_day_end_evaluations_also_after_a_restart(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    def reply(seen: SeenRequest) -> Reply:
+        return decides("nothing").model_copy(update={"input_tokens": 1_500})
+
+    model.script = reply
+    limits = WatcherSettings(tokens_per_day=1_000)
+    body = {"name": "bell", "topics": ["devices/hall/events/bell"], "instruction": "Tell me when it rings."}
+    body["predicate"] = "bell == true"
+    for expected in ("nothing", "failed"):
+        opened = open_home(tmp_path / "home", model_url=model.base_url, watchers=limits)
+        async with opened as home, home.client() as client:
+            await client.post("/api/watchers", json=body)
+            first = (await client.post("/api/watchers/bell/run")).json()
+            again = (await client.post("/api/watchers/bell/run")).json()
+        assert [first["decision"], again["decision"]] == [expected, "failed"]
+        assert "used up" in again["reason"]
+    assert len(model.requests) == 1
 
 
 async def test_a_model_of_their_own_evaluates_watchers(tmp_path: Path, model: ScriptedModel) -> None:
