@@ -68,36 +68,32 @@ class _Foreign(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
+def _named(*names: str) -> Any:
+    """Make a field that has a long and a short name, and may be missing."""
+    return Field(None, validation_alias=AliasChoices(*names))
+
+
 class _Device(_Foreign):
     name: _Name | None = None
-    suggested_area: _Name | None = Field(None, validation_alias=AliasChoices("suggested_area", "sa"))
+    suggested_area: _Name | None = _named("suggested_area", "sa")
 
 
 class _Config(_Foreign):
-    """What Home Assistant's discovery says of one entity; each field also has a short name."""
+    """What Home Assistant's discovery says of one entity."""
 
     name: _Name | None = None
-    device: _Device = Field(_Device(), validation_alias=AliasChoices("device", "dev"))
-    device_class: _Name | None = Field(None, validation_alias=AliasChoices("device_class", "dev_cla"))
-    unit: Annotated[str, Field(max_length=32)] | None = Field(
-        None, validation_alias=AliasChoices("unit_of_measurement", "unit_of_meas")
+    device: _Device | None = _named("device", "dev")
+    device_class: _Name | None = _named("device_class", "dev_cla")
+    unit: Annotated[str, Field(max_length=32)] | None = _named("unit_of_measurement", "unit_of_meas")
+    form: _Name | None = _named("schema")
+    state_topic: _Topic | None = _named("state_topic", "stat_t")
+    value_template: _Template | None = _named(
+        "value_template", "val_tpl", "state_value_template", "stat_val_tpl"
     )
-    form: _Name | None = Field(None, validation_alias="schema")
-    state_topic: _Topic | None = Field(None, validation_alias=AliasChoices("state_topic", "stat_t"))
-    value_template: _Template | None = Field(
-        None,
-        validation_alias=AliasChoices("value_template", "val_tpl", "state_value_template", "stat_val_tpl"),
-    )
-    temperature_topic: _Topic | None = Field(
-        None, validation_alias=AliasChoices("current_temperature_topic", "curr_temp_t")
-    )
-    temperature_template: _Template | None = Field(
-        None, validation_alias=AliasChoices("current_temperature_template", "curr_temp_tpl")
-    )
-    position_topic: _Topic | None = Field(None, validation_alias=AliasChoices("position_topic", "pos_t"))
-    position_template: _Template | None = Field(
-        None, validation_alias=AliasChoices("position_template", "pos_tpl")
-    )
+    temperature_topic: _Topic | None = _named("current_temperature_topic", "curr_temp_t")
+    temperature_template: _Template | None = _named("current_temperature_template", "curr_temp_tpl")
+    position_topic: _Topic | None = _named("position_topic", "pos_t")
+    position_template: _Template | None = _named("position_template", "pos_tpl")
 
     @property
     def state(self) -> tuple[str | None, str | None]:
@@ -160,14 +156,15 @@ def _entity(kind: str, object_id: str, given: Mapping[str, Json]) -> Thing | Inv
         config = _Config.model_validate(_expanded(given))
     except ValidationError as error:
         return InvalidMessage(explain(error, what="field"))
-    device = config.device.name or ""
+    device, area = (config.device.name, config.device.suggested_area) if config.device else (None, None)
     name = config.name or (config.device_class or "" if device else object_id)
+    prefix = device if device and not name.startswith(device) else ""
     topic, field = config.state
     return Thing(
         kind=kind,
         id=f"{kind}.{object_id}",
-        name=(name if name.startswith(device) else f"{device} {name}").strip(),
-        area=config.device.suggested_area or None,
+        name=f"{prefix} {name}".strip(),
+        area=area or None,
         device=device or None,
         topic=topic,
         link="home" if topic is not None else None,
