@@ -194,7 +194,7 @@ class LeanClient(Client):
         identifier = packet[topic_end:start]
         subscriptions: tuple[int, ...] = ()
         if self._protocol == MQTTProtocolVersion.MQTTv5:
-            subscriptions, start = _subscriptions(packet, start)
+            subscriptions, start = read_subscriptions(packet, start)
         try:
             topic = packet[2:topic_end].decode()
         except UnicodeDecodeError:
@@ -272,7 +272,7 @@ _STRINGS: Final = {0x03: 1, 0x08: 1, 0x09: 1, 0x26: 2}
 _SUBSCRIPTION: Final = 0x0B
 
 
-def _subscriptions(packet: bytearray, at: int) -> tuple[tuple[int, ...], int]:
+def read_subscriptions(packet: bytearray, at: int) -> tuple[tuple[int, ...], int]:
     """Return the subscription identifiers among the properties, and the position behind the properties.
 
     Raises:

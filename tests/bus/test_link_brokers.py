@@ -3,16 +3,21 @@
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
+from bus.link.client import read_subscriptions
 from bus.link.drivers import DriverName
 from contracts.errors import Forbidden
 from tests.broker.embedded_world import embedded_house
+from tests.hub_registry.spokes import eventually
 from tests.mosquitto import Mosquitto
 
 
@@ -34,6 +39,49 @@ async def test_a_broker_that_speaks_only_mqtt_3_is_spoken_to_in_it(tmp_path: Pat
             assert link.protocol == 4
             # What only MQTT 5 carries is left out; no message depends on it.
             assert (message.payload, message.response_topic, message.correlation) == (b"hello", None, None)
+
+
+async def test_each_handler_of_overlapping_filters_has_a_message_once(mosquitto: Mosquitto) -> None:
+    heard: list[tuple[str, bytes]] = []
+
+    def note(name: str) -> Callable[[Message], None]:
+        return lambda message: heard.append((name, message.payload))
+
+    async with open_link(LinkSettings(urls=(mosquitto.url,), client_id="one", backoff_s=0.02)) as link:
+        again = asyncio.Event()
+
+        async def connected() -> None:
+            again.set()
+
+        for name, filter_ in (("all", "a/#"), ("same", "a/#"), ("plus", "a/+"), ("one", "a/b"), ("x", "a/x")):
+            await link.subscribe(filter_, note(name))
+        # Also after a reconnect, when all are subscribed together.
+        link.on_connected(connected)
+        link.reconnect()
+        await again.wait()
+        await link.publish("a/b", b"1", expiry_s=30, response_topic="a/b", correlation=b"\x0b")
+        await link.publish("a/b/c", b"end")
+        await eventually(lambda: heard.count(("same", b"end")))
+    assert sorted(heard) == sorted(
+        [(name, b"1") for name in ("all", "same", "plus", "one")]
+        + [(name, b"end") for name in ("all", "same")]
+    )
+
+
+def test_identifiers_are_found_among_all_properties_of_a_message() -> None:
+    given = Properties(PacketTypes.PUBLISH)
+    given.PayloadFormatIndicator, given.MessageExpiryInterval, given.TopicAlias = 1, 11, 11
+    given.ResponseTopic, given.ContentType, given.CorrelationData = "answer", "text/plain", b"\x0b\x0b"
+    given.UserProperty = [("name", "value"), ("\x0b", "")]
+    given.SubscriptionIdentifier = 7
+    given.SubscriptionIdentifier = 268_435_455
+    packed = bytearray(given.pack())
+    found, end = read_subscriptions(packed + b"payload", 0)
+    assert (sorted(found), end) == ([7, 268_435_455], len(packed))
+    assert read_subscriptions(bytearray(b"\0payload"), 0) == ((), 1)
+    for cut in range(len(packed)):
+        with pytest.raises((IndexError, KeyError)):
+            read_subscriptions(packed[:cut], 0)
 
 
 class _LoopWithoutReaders(asyncio.SelectorEventLoop):

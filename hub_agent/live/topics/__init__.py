@@ -1,4 +1,12 @@
-"""Values on the bus and on the home broker: what arrives, what was last heard, and when nothing was heard."""
+"""Values on the bus and on the home broker: what arrives, what was last heard, and when nothing was heard.
+
+``feed``      what all parts of the hub that follow topics use
+``source``    one link: shared subscriptions, dispatch, gaps
+``samples``   messages as they arrived, and the memory of the recent ones
+``heard``     the end of the run before this one
+``decoding``  payloads as values; ``protobuf`` those in protocol buffers
+``values``    reading and publishing within a person's rights, for ``skill`` and ``http``
+"""
 
 from hub_agent.live.topics.decoding import Decoding
 from hub_agent.live.topics.feed import Feed, open_feed
