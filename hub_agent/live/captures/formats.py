@@ -23,8 +23,8 @@ class Missing:
     """Messages that a capture does not have.
 
     Attributes:
-        since: When the last message before them came, Unix seconds.
-        until: When the first one after them came.
+        since: Unix seconds; they came then or later.
+        until: They came then or earlier.
         reason: ``connection``: nothing was heard. ``overrun``: more came than could be written.
             ``disk``: there was no room, or the file could not be written. ``sequence``: the sender's numbers
             have a hole.

@@ -152,7 +152,7 @@ class Recording:
                 await self._news.wait()
                 await self._pause(_FLUSH_S)
                 await self._flush()
-        self._note_lost()
+        self.state = "active"
         await self._write()
         try:
             await self._in_thread(self.writer.close)
@@ -182,8 +182,6 @@ class Recording:
         else:
             if not self._queue:
                 self._news.set()
-            if self._lost:
-                self._note_lost(sample)
             self._shared.room -= size
             self._taken += size
             self._queue.append(sample)
@@ -195,12 +193,12 @@ class Recording:
         else:
             self._lost[sample.link] = replace(lost, until=sample.at, messages=(lost.messages or 0) + 1)
 
-    def _note_lost(self, sample: Sample | None = None) -> None:
-        """Write down what was lost, now that it goes on with this sample."""
-        for link in [sample.link] if sample is not None else list(self._lost):
-            if link in self._lost:
-                lost = self._lost.pop(link)
-                self._queue.append(replace(lost, until=sample.at) if sample is not None else lost)
+    def _note_lost(self) -> None:
+        """Write down what was lost, now that it goes on."""
+        if self._lost:
+            self._queue += self._lost.values()
+            self._lost.clear()
+            self._news.set()
 
     async def _flush(self) -> None:
         """Write what has come; where that fails, wait until it can be written again."""
@@ -216,10 +214,13 @@ class Recording:
             problem = await self._write()
         if problem is None:
             self.state, self.problem = "active", ""
+            self._note_lost()
             await self._on_change("resumed")
 
     async def _write(self) -> tuple[State, str] | None:
         """Write what is queued; return the state and the problem where it cannot be written."""
+        if self.state == "active":
+            self._note_lost()
         batch, self._queue = self._queue, []
         taken, self._taken = self._taken, 0
         self._news.clear()

@@ -107,12 +107,8 @@ class Writer:
         pending: list[bytes] = []
         waiting = 0
         missing: list[bytes] = []
-        now, encode, most, counted = (
-            time.time(),
-            self._format.encode,
-            self._limits.max_bytes,
-            not self.series.zstd,
-        )
+        zstd = self.series.zstd
+        now, encode, most = time.time(), self._format.encode, self._limits.max_bytes
         for index, item in enumerate(batch):
             if isinstance(item, Missing):
                 line = item.line()
@@ -122,7 +118,7 @@ class Writer:
                 before, after = line, None
             else:
                 # What is compressed has its size only once it was put.
-                size = self._size + waiting if counted else self._size
+                size = self._size if zstd else self._size + waiting
                 roll = size >= most or (size > 0 and now >= self._expires)
                 before, after = encode(item, roll=roll)
                 if roll and after is None and self._size + waiting >= _PATIENCE * most:
