@@ -46,14 +46,13 @@ def blocks_of(file: Path, language: str) -> list[str]:
     return [textwrap.dedent(block) for block in fence.findall(file.read_text("utf-8"))]
 
 
-def commands() -> list[str]:
-    """All command lines, in the order of the documents."""
-    return [
-        line.removeprefix("$ ")
-        for block in [*(block for _, block in blocks("console")), *blocks_of(SKILLS_PAGE, "console")]
-        for line in block.splitlines()
-        if line.startswith("$ ")
+def sessions() -> list[list[str]]:
+    """The command lines of each block, in the order of the documents: one may need those before it."""
+    found = [*(block for _, block in blocks("console")), *blocks_of(SKILLS_PAGE, "console")]
+    lines = [
+        [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found
     ]
+    return [commands for commands in lines if commands]
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +91,13 @@ def environment(house: House) -> dict[str, str]:
     )
 
 
-@pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_documents_succeeds(environment: dict[str, str], command: str) -> None:
+@pytest.mark.parametrize("commands", sessions(), ids=lambda commands: commands[0])
+def test_the_commands_of_the_documents_succeed(environment: dict[str, str], commands: list[str]) -> None:
+    for command in commands:
+        _succeeds(environment, command)
+
+
+def _succeeds(environment: dict[str, str], command: str) -> None:
     if "mosquitto_" in command:
         hint = "mosquitto_sub is not installed: apt-get install mosquitto-clients"
         require(shutil.which("mosquitto_sub") is not None, hint)
@@ -111,8 +115,8 @@ def test_a_command_of_the_documents_succeeds(environment: dict[str, str], comman
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert done.stdout.strip(), command
 
 
 @pytest.mark.parametrize(
