@@ -150,7 +150,7 @@ class TurnSettings(_Settings):
     limits: TurnLimits = TurnLimits()
     tools: ToolLimits = ToolLimits()
     confirm_s: Annotated[float, Field(gt=0)] = 60
-    exchanges: Annotated[int, Field(ge=0)] = 200
+    exchanges: Annotated[int, Field(ge=0)] = 100
 
 
 class QuotaSettings(_Settings):

@@ -155,12 +155,11 @@ class Memory:
         found = exact or [entry for entry in seen if wanted and wanted in entry.text.casefold()]
         if not found:
             near = await self.recall(user, which, limit=3) if which else []
-            said = (
-                f"Near to it: {'; '.join(map(_named, near))}."
-                if near
-                else "'strawberry memory list' shows all."
+            listed = f"Near to it: {'; '.join(map(_named, near))}. " if near else ""
+            raise NotFound(
+                f"nothing is remembered as {which[:MAX_CATEGORY]!r}",
+                hint=f"{listed}'strawberry memory list' shows all.",
             )
-            raise NotFound(f"nothing is remembered as {which[:MAX_CATEGORY]!r}", hint=said)
         if len(found) > 1:
             raise Conflict(
                 f"{len(found)} entries have this text",
