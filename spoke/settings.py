@@ -123,3 +123,8 @@ class SpokeSettings(_Settings):
     def directory(self) -> Path:
         """Where the spoke keeps its own files."""
         return self.home / "spoke"
+
+    @property
+    def nodes(self) -> Path:
+        """Where the nodes of this device are described, each in a folder of its own."""
+        return self.home / "nodes"

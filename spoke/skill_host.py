@@ -10,9 +10,9 @@ from typing import Final, Self
 
 from pydantic_core import to_json
 
-from agent_core.skills.loader import LoadedSkill, LoadProblem, load_skills
+from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, load_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
-from agent_core.skills.skill import SkillContext, SkillSink
+from agent_core.skills.skill import SkillContext, SkillSink, attach
 from bus.rpc import ProgressSink
 from contracts.errors import CallError, ErrorCode, StillRunning
 from contracts.registration import Registration
@@ -55,7 +55,15 @@ class SkillHost:
 
         # Importing runs the authors' code, which may be slow.
         found = await asyncio.to_thread(load_skills, directories, make_context=make_context)
-        return cls(found.skills, found.problems, device=device, settings=settings.runner)
+        skills = found.skills
+        if settings.nodes.is_dir():
+            # Few devices have any.
+            from spoke.nodes.skill import NodesSkill
+
+            nodes = NodesSkill(settings.nodes)
+            attach(nodes, make_context(NodesSkill.__name__))
+            skills = [expose(nodes)[0], *(skill for skill in skills if skill.name != NodesSkill.__name__)]
+        return cls(skills, found.problems, device=device, settings=settings.runner)
 
     async def __aenter__(self) -> Self:
         await self._runner.__aenter__()

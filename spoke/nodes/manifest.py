@@ -1,0 +1,107 @@
+"""The settings of a node: ``nodes/NAME/node.yaml``."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from agent_core.yaml_files import MAX_BYTES, parse_yaml
+from contracts.errors import FileProblem
+
+FILE: Final = "node.yaml"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}\Z")
+OWN: Final = "strawberry"
+"""Names that begin so are not for nodes."""
+
+
+def _words(value: object) -> object:
+    """Split a command that is written as one line, as a shell would; no shell runs it."""
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+Command = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1, max_length=200)]
+
+Restart = Literal["always", "on-failure", "never"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Health(_Part):
+    """How a node shows that it works.
+
+    Attributes:
+        command: Ends with 0 while it does.
+        topic: It publishes on this topic of the bus; the hub sees whether it still does.
+        every_s: Seconds between two runs of the command; how old the last message may be.
+    """
+
+    command: Command | None = None
+    topic: Annotated[str, Field(max_length=500)] | None = None
+    every_s: Annotated[float, Field(ge=1, le=86_400)] = 30
+
+
+class Manifest(_Part):
+    """What ``node.yaml`` says.
+
+    Attributes:
+        command: Run in the folder of the node: a list of words, or one line; no shell is in between.
+        build: Makes the program ready, where it has to be.
+        env: Variables of the environment, added to those of the spoke.
+        restart: Whether it is started again when it ends: always, after an exit code other than 0, or never.
+        protected: Whether only somebody at this machine may stop it.
+        stop_s: Seconds that it gets to end when it is stopped.
+    """
+
+    description: Annotated[str, Field(max_length=500)] = ""
+    command: Command
+    build: Command | None = None
+    env: Annotated[dict[str, str | int | float], Field(max_length=100)] = {}
+    health: Health | None = None
+    restart: Restart = "on-failure"
+    protected: bool = False
+    stop_s: Annotated[float, Field(ge=0, le=120)] = 10
+
+
+def node_folders(directory: Path) -> dict[str, Path]:
+    """Return the folders of ``nodes`` that have settings, by name."""
+    try:
+        found = sorted(each for each in directory.iterdir() if (each / FILE).is_file())
+    except OSError:
+        return {}
+    return {each.name: each for each in found if not each.name.startswith((".", "_"))}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the settings of a node.
+
+    Raises:
+        FileProblem: If they are wrong; its message has file and line.
+    """
+    path = folder / FILE
+    try:
+        return parse_yaml(_text(path), Manifest)
+    except FileProblem as problem:
+        line = f":{problem.line}" if problem.line is not None else ""
+        raise FileProblem(f"{path}{line}: {problem.message}", hint=problem.hint, line=problem.line) from None
+
+
+def _text(path: Path) -> str:
+    name = path.parent.name
+    if not _NAME.match(name):
+        raise FileProblem(f"{name!r} is no name of a node: letters, digits, '_' and '-', at most 50")
+    if name.lower().startswith(OWN):
+        raise FileProblem("names that begin with 'strawberry' are for Strawberry itself")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise FileProblem(f"is longer than {MAX_BYTES} bytes")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileProblem("is not UTF-8 text") from None
+    except OSError as error:
+        raise FileProblem(f"cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,167 @@
+"""One program of a node, with all processes that it starts."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_MARK: Final = "STRAWBERRY_NODE"
+"""Variable by which the processes of a node are recognized, however they detached themselves."""
+_KILLED_S: Final = 5.0
+"""How long the system may take to end what was killed."""
+_POLL_S: Final = 0.02
+_LOOK_S: Final = 5.0
+_LOG_BYTES: Final = 1024 * 1024
+_CHUNK: Final = 64 * 1024
+
+
+class Log:
+    """What a program writes: the newest megabyte or two, in two files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._older = path.with_suffix(".old.log")
+
+    def write(self, content: bytes) -> None:
+        """Add what was written; a full disk loses it."""
+        with suppress(OSError):
+            with self.path.open("ab") as file:
+                file.write(content)
+                is_full = file.tell() > _LOG_BYTES
+            if is_full:
+                self.path.replace(self._older)
+
+    def tail(self, lines: int) -> list[str]:
+        """Return the last lines."""
+        content = b""
+        for path in (self._older, self.path):
+            with suppress(OSError):
+                content += path.read_bytes()
+        return content.decode("utf-8", "replace").splitlines()[-lines:]
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    env: Mapping[str, str],
+    mark: str,
+    stop_s: float,
+    unit: str | None = None,
+) -> AsyncIterator[Process]:
+    """Run a program within the block; when it is left, no process of it is left either.
+
+    Standard error goes to standard output.
+
+    Args:
+        mark: Recognizes its processes.
+        stop_s: Seconds until what does not end is killed.
+        unit: Name of a systemd scope to run it in, where there is a systemd; see `has_systemd`.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    words = [*(_scope(unit) if unit is not None else ()), *command]
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        cwd=folder,
+        env={**os.environ, **env, _MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        # Cancelled or not, it is ended; the time that this takes is bounded.
+        await asyncio.shield(end_marked(mark, stop_s=stop_s))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _KILLED_S)
+
+
+async def output_of(process: Process) -> AsyncIterator[bytes]:
+    """Yield what a program writes, until it has ended or closed its output."""
+    assert process.stdout is not None
+    while chunk := await process.stdout.read(_CHUNK):
+        yield chunk
+
+
+async def end_marked(mark: str, *, stop_s: float) -> None:
+    """Ask all processes with a mark to end, and kill what has not after some seconds."""
+    await asyncio.to_thread(_end_marked, mark, stop_s)
+
+
+def _end_marked(mark: str, stop_s: float) -> None:
+    left = _marked(mark)
+    for process in left:
+        with suppress(psutil.Error):
+            process.terminate()
+    _wait(left, stop_s)
+    # What it started meanwhile goes, too.
+    left = _marked(mark)
+    for process in left:
+        with suppress(psutil.Error):
+            process.kill()
+    _wait(left, _KILLED_S)
+
+
+def _wait(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Wait until processes have ended; psutil would take the exit code of a child from asyncio."""
+    until = time.monotonic() + seconds
+    while any(map(_is_alive, processes)) and time.monotonic() < until:
+        time.sleep(_POLL_S)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    return [each for each in psutil.process_iter() if _has_mark(each, mark)]
+
+
+def _has_mark(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.pid != os.getpid() and process.environ().get(_MARK) == mark
+    except (psutil.Error, OSError, RuntimeError):
+        # Of another user, or it ends.
+        return False
+
+
+@cache
+def has_systemd() -> bool:
+    """Return whether a systemd takes programs of this user into scopes of their own."""
+    if not sys.platform.startswith("linux") or shutil.which("systemd-run") is None:
+        return False
+    try:
+        tried = subprocess.run(
+            [*_scope(None), "true"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_LOOK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return tried.returncode == 0
+
+
+def _scope(unit: str | None) -> list[str]:
+    named = [f"--unit={unit}"] if unit is not None else []
+    manager = [] if os.geteuid() == 0 and "XDG_RUNTIME_DIR" not in os.environ else ["--user"]
+    return ["systemd-run", *manager, "--scope", "--quiet", "--collect", *named, "--"]

@@ -1,0 +1,99 @@
+"""``NodesSkill``: the programs that run on this device."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from agent_core.skills.skill import Skill, skill_method
+from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
+
+_BUILD_S = 900.0
+
+
+class NodesSkill(Skill):
+    """Programs that run on this device: start, stop, restart and build them, and read their logs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stack = AsyncExitStack()
+        self._nodes: Nodes | None = None
+
+    async def setup(self) -> None:
+        """Start the nodes that ran before."""
+        nodes = await self._stack.enter_async_context(open_nodes(self._directory, data=self.data_dir))
+        nodes.tell = self._tell
+        self._nodes = nodes
+        for each in nodes.all():
+            self._tell(each)
+
+    async def close(self) -> None:
+        """Stop all nodes."""
+        await self._stack.aclose()
+
+    @skill_method(read_only=True)
+    async def list_nodes(self) -> list[NodeStatus]:
+        """List the programs on this device, with state and health."""
+        return self._opened.all()
+
+    @skill_method(idempotent=True)
+    async def start_node(self, name: str) -> NodeStatus:
+        """Start a program; it is kept running, and started again with the device.
+
+        Args:
+            name: Name of the node, as list_nodes gives it.
+        """
+        return await self._opened.start(name)
+
+    @skill_method(idempotent=True, timeout_s=150)
+    async def stop_node(self, name: str) -> NodeStatus:
+        """Stop a program with all that it started.
+
+        Args:
+            name: Name of the node.
+        """
+        return await self._opened.stop(name)
+
+    @skill_method(timeout_s=150)
+    async def restart_node(self, name: str) -> NodeStatus:
+        """Stop and start a program.
+
+        Args:
+            name: Name of the node.
+        """
+        return await self._opened.restart(name)
+
+    @skill_method(timeout_s=_BUILD_S, untrusted_output=True)
+    async def build_node(self, name: str) -> AsyncGenerator[str, None]:
+        """Build a program, as its settings say; gives the last line that the build wrote.
+
+        Args:
+            name: Name of the node.
+        """
+        async with aclosing(self._opened.build(name)) as lines:
+            async for line in lines:
+                yield line
+
+    @skill_method(read_only=True, untrusted_output=True)
+    async def get_logs(self, name: str, lines: Annotated[int, Field(ge=1, le=1000)] = 50) -> list[str]:
+        """Return the last lines that a program wrote.
+
+        Args:
+            name: Name of the node.
+            lines: How many.
+        """
+        return self._opened.log(name, lines)
+
+    @property
+    def _opened(self) -> Nodes:
+        assert self._nodes is not None
+        return self._nodes
+
+    def _tell(self, status: NodeStatus) -> None:
+        self.state(status.name, status.state)
+        if status.health != "unknown":
+            self.state(f"{status.name}.health", status.health)
+        if status.state in ("waiting", "failed"):
+            self.emit("node", {"name": status.name, "state": status.state, "reason": status.reason})

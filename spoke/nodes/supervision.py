@@ -1,0 +1,419 @@
+"""The supervision of nodes: started, started again when they end, stopped with all that they started."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from agent_core.search.nearest import suggestion
+from contracts.errors import CallError, ErrorCode, FileProblem
+from contracts.rates import Backoff
+from identity.files import make_private_directory, write_private
+from spoke.nodes.manifest import OWN, Manifest, node_folders, read_manifest
+from spoke.nodes.processes import Log, end_marked, has_systemd, output_of, started
+
+_log = logging.getLogger(__name__)
+
+_FIRST_S: Final = 1.0
+_MOST_S: Final = 300.0
+"""Waits before a node that ended is started again: doubled each time."""
+_READ_S: Final = 1.0
+"""How long the rest of what it wrote may take to be read."""
+_STEADY_S: Final = 60.0
+"""A node that ran for so long has not crashed at its start."""
+_LOOPING: Final = 5
+"""Starts in a row that ended early and make a crash loop."""
+
+State = Literal["stopped", "running", "waiting", "failed", "broken"]
+"""``waiting``: it ended and is started again in a moment; ``failed``: it ended and stays so; ``broken``: its
+settings cannot be read."""
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """How a node is.
+
+    Attributes:
+        reason: Why it does not run, or that it crashes again and again.
+        health: By its command; ``unknown`` where it has none or was not asked yet.
+        health_topic: The topic by which the hub sees whether it works.
+        since: Of this state, RFC 3339.
+        restarts: Since somebody started it.
+    """
+
+    name: str
+    state: State
+    description: str = ""
+    reason: str = ""
+    health: Literal["healthy", "unhealthy", "unknown"] = "unknown"
+    health_topic: str | None = None
+    health_every_s: float | None = None
+    since: str | None = None
+    restarts: int = 0
+    pid: int | None = None
+    protected: bool = False
+    buildable: bool = False
+
+
+Tell = Callable[[NodeStatus], None]
+"""Called with the status of a node whenever it changes."""
+
+
+class _Node:
+    """One node that was started, until it is stopped.
+
+    Args:
+        changed: Called whenever its status is another one.
+    """
+
+    def __init__(
+        self, folder: Path, *, log: Log, mark: str, unit: str | None, changed: Callable[[], None]
+    ) -> None:
+        self.name = folder.name
+        self.state: State = "waiting"
+        self.reason = ""
+        self.health: Literal["healthy", "unhealthy", "unknown"] = "unknown"
+        self.since = datetime.now(UTC)
+        self.restarts = 0
+        self.pid: int | None = None
+        self.begun = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.mark = mark
+        self._folder = folder
+        self._log = log
+        self._unit = unit
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Keep the program running as its settings say, until cancelled."""
+        backoff, early = Backoff(_FIRST_S, _MOST_S), 0
+        while True:
+            began = time.monotonic()
+            try:
+                manifest = read_manifest(self._folder)
+                code = await self._once(manifest)
+            except FileProblem as problem:
+                self._become("failed", problem.message)
+                return
+            except OSError as error:
+                self._become("failed", f"cannot be started: {error.strerror or error}")
+                return
+            early = 0 if time.monotonic() - began > _STEADY_S else early + 1
+            if early == 0:
+                backoff.reset()
+            ended = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+            if manifest.restart == "never" or (manifest.restart == "on-failure" and code == 0):
+                self._become("stopped" if code == 0 else "failed", ended)
+                return
+            wait_s = backoff.next()
+            looping = f", for the {early}th time in a row" if early >= _LOOPING else ""
+            self._become("waiting", f"{ended}{looping}; it is started again in {wait_s:.0f} s")
+            (_log.error if looping else _log.warning)("node %s: %s", self.name, self.reason)
+            await asyncio.sleep(wait_s)
+            self.restarts += 1
+
+    async def _once(self, manifest: Manifest) -> int:
+        """Run the program to its end; return its exit code."""
+        env = {name: str(value) for name, value in manifest.env.items()}
+        run = started(
+            manifest.command,
+            folder=self._folder,
+            env=env,
+            mark=self.mark,
+            stop_s=manifest.stop_s,
+            unit=self._unit and f"{self._unit}-{self.restarts}",
+        )
+        async with run as process, asyncio.TaskGroup() as tasks:
+            self.pid, self.health = process.pid, "unknown"
+            self._become("running")
+            reading = tasks.create_task(self._read(output_of(process)), name=f"output of {self.name}")
+            checking = tasks.create_task(self._check(manifest), name=f"health of {self.name}")
+            try:
+                return await process.wait()
+            finally:
+                self.pid = None
+                checking.cancel()
+                # What it left behind may hold its output open.
+                await asyncio.shield(end_marked(self.mark, stop_s=manifest.stop_s))
+                await asyncio.wait([reading], timeout=_READ_S)
+                reading.cancel()
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> None:
+        async for chunk in chunks:
+            self._log.write(chunk)
+
+    async def _check(self, manifest: Manifest) -> None:
+        health = manifest.health
+        if health is None or health.command is None:
+            return
+        while True:
+            await asyncio.sleep(health.every_s)
+            found: Literal["healthy", "unhealthy"] = "unhealthy"
+            with suppress(OSError, TimeoutError):
+                env = {name: str(value) for name, value in manifest.env.items()}
+                mark = f"{self.mark} health"
+                async with (
+                    asyncio.timeout(health.every_s),
+                    started(health.command, folder=self._folder, env=env, mark=mark, stop_s=0) as process,
+                ):
+                    async for _ in output_of(process):
+                        pass
+                    found = "healthy" if await process.wait() == 0 else "unhealthy"
+            if found != self.health:
+                self.health = found
+                self._changed()
+
+    def _become(self, state: State, reason: str = "") -> None:
+        if state != self.state:
+            self.since = datetime.now(UTC)
+        self.state, self.reason = state, reason
+        self.begun.set()
+        self._changed()
+
+
+class Nodes:
+    """The nodes of this device. Made by `open_nodes`.
+
+    Args:
+        directory: The folder ``nodes``.
+        data: Where logs and the list of those that shall run are kept.
+    """
+
+    def __init__(self, directory: Path, *, data: Path, tasks: asyncio.TaskGroup) -> None:
+        self._directory = directory
+        self._data = data
+        self._tasks = tasks
+        self._nodes: dict[str, _Node] = {}
+        self._building: set[str] = set()
+        self._units = False
+        self.tell: Tell = lambda _: None
+
+    async def resume(self) -> None:
+        """Start those that shall run; end what an earlier process of the spoke could not end."""
+        self._units = await asyncio.to_thread(has_systemd)
+        for name in node_folders(self._directory):
+            await end_marked(self._mark(name), stop_s=0)
+        for name in self._wanted() & node_folders(self._directory).keys():
+            self._begin(name)
+
+    def all(self) -> list[NodeStatus]:
+        """List all nodes by name."""
+        return [self._status(name) for name in sorted({*node_folders(self._directory), *self._nodes})]
+
+    async def start(self, name: str) -> NodeStatus:
+        """Start a node, now and with the spoke from now on; one that runs goes on.
+
+        Raises:
+            CallError: If there is no such node, or it cannot be started.
+        """
+        self._manifest(name)
+        node = self._nodes.get(name)
+        if node is None or node.state in ("stopped", "failed"):
+            await self._end(name)
+            node = self._begin(name)
+        self._want(name, True)
+        await node.begun.wait()
+        if node.state == "failed":
+            raise CallError(ErrorCode.SKILL_ERROR, f"{name} {node.reason}", hint=self._see_log(name))
+        return self._status(name)
+
+    async def stop(self, name: str) -> NodeStatus:
+        """Stop a node, with all processes that it started.
+
+        Raises:
+            CallError: If there is no such node, or it is protected.
+        """
+        self._refuse_protected(name, "stopped")
+        self._want(name, False)
+        await self._end(name)
+        self.tell(self._status(name))
+        return self._status(name)
+
+    async def restart(self, name: str) -> NodeStatus:
+        """Stop and start a node.
+
+        Raises:
+            CallError: As for `stop` and `start`.
+        """
+        self._refuse_protected(name, "restarted")
+        await self._end(name)
+        return await self.start(name)
+
+    async def build(self, name: str) -> AsyncGenerator[str, None]:
+        """Build a node, and yield what its build writes, line by line.
+
+        Raises:
+            CallError: If there is no such node, it has no build, or the build fails.
+        """
+        manifest = self._refuse_protected(name, "built")
+        if manifest.build is None:
+            raise CallError(
+                ErrorCode.REFUSED, f"{name} has no build", hint="Name one in its node.yaml: build: make"
+            )
+        if name in self._building:
+            raise CallError(ErrorCode.BUSY, f"{name} is being built already")
+        self._building.add(name)
+        env = {key: str(value) for key, value in manifest.env.items()}
+        last = ""
+        try:
+            run = started(
+                manifest.build,
+                folder=self._directory / name,
+                env=env,
+                mark=f"{self._mark(name)} build",
+                stop_s=manifest.stop_s,
+            )
+            async with run as process, aclosing(_lines(output_of(process))) as lines:
+                async for line in lines:
+                    last = line.strip() or last
+                    yield line
+                code = await process.wait()
+        except OSError as error:
+            raise CallError(
+                ErrorCode.SKILL_ERROR, f"the build of {name} cannot be started: {error.strerror or error}"
+            ) from None
+        finally:
+            self._building.discard(name)
+        if code != 0:
+            raise CallError(
+                ErrorCode.SKILL_ERROR, f"the build of {name} ended with code {code}", hint=last[:500]
+            )
+
+    def log(self, name: str, lines: int) -> list[str]:
+        """Return the last lines that a node wrote.
+
+        Raises:
+            CallError: If there is no such node.
+        """
+        self._folder(name)
+        return self._log_of(name).tail(lines)
+
+    def _begin(self, name: str) -> _Node:
+        node = self._nodes[name] = _Node(
+            self._directory / name,
+            log=self._log_of(name),
+            mark=self._mark(name),
+            unit=f"strawberry-node-{name}-{self._id()}" if self._units else None,
+            changed=lambda: self.tell(self._status(name)),
+        )
+        node.task = self._tasks.create_task(node.run(), name=f"node {name}")
+        return node
+
+    async def _end(self, name: str) -> None:
+        node = self._nodes.pop(name, None)
+        if node is None or node.task is None:
+            return
+        node.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([node.task])
+
+    def _status(self, name: str) -> NodeStatus:
+        node = self._nodes.get(name)
+        try:
+            manifest = read_manifest(self._directory / name)
+        except FileProblem as problem:
+            if node is None:
+                return NodeStatus(name, "broken", reason=problem.message)
+            manifest = None
+        health = manifest.health if manifest is not None else None
+        return NodeStatus(
+            name=name,
+            state=node.state if node is not None else "stopped",
+            description=manifest.description if manifest is not None else "",
+            reason=node.reason if node is not None else "",
+            health=node.health if node is not None else "unknown",
+            health_topic=health.topic if health is not None else None,
+            health_every_s=health.every_s if health is not None else None,
+            since=node.since.isoformat(timespec="seconds") if node is not None else None,
+            restarts=node.restarts if node is not None else 0,
+            pid=node.pid if node is not None else None,
+            protected=manifest is not None and manifest.protected,
+            buildable=manifest is not None and manifest.build is not None,
+        )
+
+    def _folder(self, name: str) -> Path:
+        folders = node_folders(self._directory)
+        if name not in folders:
+            if name.lower().startswith(OWN):
+                raise CallError(
+                    ErrorCode.REFUSED, "Strawberry itself is no node", hint="'strawberry service' manages it."
+                )
+            raise CallError(
+                ErrorCode.BAD_ARGUMENTS, f"there is no node {name[:100]!r}", hint=suggestion(name, folders)
+            )
+        return folders[name]
+
+    def _manifest(self, name: str) -> Manifest:
+        try:
+            return read_manifest(self._folder(name))
+        except FileProblem as problem:
+            raise CallError(ErrorCode.REFUSED, problem.message, hint=problem.hint) from None
+
+    def _refuse_protected(self, name: str, what: str) -> Manifest:
+        manifest = self._manifest(name)
+        if manifest.protected:
+            raise CallError(
+                ErrorCode.REFUSED,
+                f"{name} is protected: it is {what} only at the machine itself",
+                hint="'protected: true' stands in its node.yaml.",
+            )
+        return manifest
+
+    def _log_of(self, name: str) -> Log:
+        return Log(make_private_directory(self._data / "logs") / f"{name}.log")
+
+    def _see_log(self, name: str) -> str:
+        return f"'strawberry nodes logs DEVICE {name}' shows what it wrote."
+
+    def _id(self) -> str:
+        return hashlib.sha256(str(self._data.resolve()).encode()).hexdigest()[:12]
+
+    def _mark(self, name: str) -> str:
+        return f"{self._id()} {name}"
+
+    def _wanted(self) -> set[str]:
+        try:
+            return set(json.loads((self._data / "running.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return set()
+
+    def _want(self, name: str, is_wanted: bool) -> None:
+        before = self._wanted()
+        after = before | {name} if is_wanted else before - {name}
+        if after != before:
+            make_private_directory(self._data)
+            write_private(self._data / "running.json", json.dumps(sorted(after)).encode())
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+    left = b""
+    async for chunk in chunks:
+        *whole, left = (left + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+        if len(left) > 10_000:
+            yield left.decode("utf-8", "replace")
+            left = b""
+    if left:
+        yield left.decode("utf-8", "replace")
+
+
+@asynccontextmanager
+async def open_nodes(directory: Path, *, data: Path) -> AsyncIterator[Nodes]:
+    """Supervise the nodes in a folder for as long as the context is open; then none of them is left."""
+    async with asyncio.TaskGroup() as tasks:
+        nodes = Nodes(directory, data=data, tasks=tasks)
+        await nodes.resume()
+        try:
+            yield nodes
+        finally:
+            for node in nodes._nodes.values():
+                if node.task is not None:
+                    node.task.cancel()

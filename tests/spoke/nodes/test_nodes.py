@@ -1,0 +1,169 @@
+"""Programs that a spoke supervises, as real processes."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from contracts.errors import CallError
+from spoke.nodes.supervision import Nodes, NodeStatus, open_nodes
+from tests.hub_registry.spokes import eventually
+
+PYTHON = sys.executable
+
+SLEEPS = "import sys, time; print('ready', flush=True); time.sleep(600)"
+# It starts another program that detaches itself and ignores the polite way.
+DETACHES = (
+    "import subprocess, sys, time;"
+    "code = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)';"
+    "child = subprocess.Popen([sys.executable, '-c', code], start_new_session=True);"
+    "print(child.pid, flush=True); time.sleep(600)"
+)
+
+
+def add_node(home: Path, name: str, *, code: str = SLEEPS, **settings: object) -> Path:
+    folder = home / "nodes" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "program.py").write_text(code)
+    lines = [f"command: ['{PYTHON}', program.py]", "stop_s: 1"]
+    lines += [f"{key}: {value}" for key, value in settings.items()]
+    (folder / "node.yaml").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
+    add_node(tmp_path, "camera")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as opened:
+        yield opened
+
+
+def status(nodes: Nodes, name: str) -> NodeStatus:
+    return next(each for each in nodes.all() if each.name == name)
+
+
+async def test_a_node_is_started_stopped_and_its_output_kept(nodes: Nodes) -> None:
+    assert status(nodes, "camera").state == "stopped"
+    assert (await nodes.start("camera")).state == "running"
+    pid = status(nodes, "camera").pid
+    assert psutil.pid_exists(pid)
+    await eventually(lambda: nodes.log("camera", 10) == ["ready"])
+    assert (await nodes.start("camera")).pid == pid, "one that runs goes on"
+    assert (await nodes.restart("camera")).pid != pid
+    assert (await nodes.stop("camera")).state == "stopped"
+    assert not psutil.pid_exists(pid)
+
+
+async def test_what_a_node_started_ends_with_it_however_it_detached_itself(tmp_path: Path) -> None:
+    add_node(tmp_path, "camera", code=DETACHES)
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        await nodes.start("camera")
+        await eventually(lambda: nodes.log("camera", 1))
+        child = psutil.Process(int(nodes.log("camera", 1)[0]))
+        assert child.is_running()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_nodes_that_ran_run_again_with_the_spoke(tmp_path: Path) -> None:
+    add_node(tmp_path, "camera")
+    add_node(tmp_path, "radio")
+    for _ in range(2):
+        async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+            await nodes.start("camera")
+            pid = status(nodes, "camera").pid
+        assert not psutil.pid_exists(pid)
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        await eventually(lambda: status(nodes, "camera").state == "running")
+        assert status(nodes, "radio").state == "stopped"
+
+
+async def test_a_node_that_ends_is_started_again_later_and_later_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.nodes.supervision._FIRST_S", 0.01)
+    monkeypatch.setattr("spoke.nodes.supervision._MOST_S", 0.02)
+    told: list[NodeStatus] = []
+    add_node(tmp_path, "camera", code="raise SystemExit(3)")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        nodes.tell = told.append
+        await nodes.start("camera")
+        await eventually(lambda: any("for the 5th time in a row" in each.reason for each in told))
+        assert "ended with code 3" in status(nodes, "camera").reason
+        assert status(nodes, "camera").restarts >= 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "state"),
+    [
+        ({"restart": "never"}, "raise SystemExit(3)", "failed"),
+        ({"restart": "on-failure"}, "pass", "stopped"),
+        ({"env": "{LEVEL: 5}", "restart": "never"}, "import os; assert os.environ['LEVEL'] == '5'", "stopped"),
+    ],
+)
+async def test_a_node_is_started_again_only_as_its_settings_say(
+    tmp_path: Path, settings: dict[str, object], code: str, state: str
+) -> None:
+    add_node(tmp_path, "camera", code=code, **settings)
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        await nodes.start("camera")
+        await eventually(lambda: status(nodes, "camera").state == state)
+
+
+async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) -> None:
+    add_node(tmp_path, "camera", build=f"['{PYTHON}', -c, 'print(1); print(2)']")
+    add_node(tmp_path, "radio", build=f"['{PYTHON}', -c, 'print(\"no compiler\"); exit(4)']")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        assert [line async for line in nodes.build("camera")] == ["1", "2"]
+        with pytest.raises(CallError, match="ended with code 4") as failed:
+            [line async for line in nodes.build("radio")]
+        assert failed.value.hint == "no compiler"
+
+
+async def test_a_command_shows_whether_a_node_works(tmp_path: Path) -> None:
+    add_node(tmp_path, "camera", health=f"{{command: ['{PYTHON}', -c, 'exit(1)'], every_s: 1}}")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        await nodes.start("camera")
+        await eventually(lambda: status(nodes, "camera").health == "unhealthy")
+
+
+async def test_a_protected_node_and_strawberry_itself_are_left_alone(tmp_path: Path) -> None:
+    add_node(tmp_path, "safety", protected="true")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        await nodes.start("safety")
+        for refused in (nodes.stop("safety"), nodes.restart("safety"), nodes.stop("strawberry-spoke")):
+            with pytest.raises(CallError, match="is protected|Strawberry itself"):
+                await refused
+        assert status(nodes, "safety").state == "running"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("comand: [x]", "node.yaml:1: unknown setting 'comand'; did you mean 'command'?"),
+        ("command: [x]\nrestart: sometimes", "node.yaml:2: restart must be"),
+        ("command: []", "node.yaml:1: command"),
+        ("a: [", "node.yaml:1: "),
+    ],
+)
+async def test_a_broken_description_is_named_with_its_line_and_the_others_run(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    add_node(tmp_path, "camera")
+    (tmp_path / "nodes" / "radio").mkdir()
+    (tmp_path / "nodes" / "radio" / "node.yaml").write_text(text)
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        assert says in status(nodes, "radio").reason
+        with pytest.raises(CallError, match="node.yaml"):
+            await nodes.start("radio")
+        assert (await nodes.start("camera")).state == "running"
+
+
+async def test_an_unknown_node_or_program_is_an_error_with_what_to_do(nodes: Nodes, tmp_path: Path) -> None:
+    with pytest.raises(CallError, match="no node 'camra'") as unknown:
+        await nodes.start("camra")
+    assert "camera" in unknown.value.hint
+    (tmp_path / "nodes" / "camera" / "node.yaml").write_text("command: no-such-program --now")
+    with pytest.raises(CallError, match="cannot be started: No such file"):
+        await nodes.start("camera")
