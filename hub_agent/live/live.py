@@ -23,6 +23,7 @@ from hub_agent.live.events.presence import presence_events
 from hub_agent.live.memory.http import memory_routes
 from hub_agent.live.memory.memory import Memory, open_memory
 from hub_agent.live.memory.skill import MemorySkill
+from hub_agent.live.nodes import Nodes, node_events, node_routes
 from hub_agent.live.topics import Decoding, Feed, LastHeard, open_feed
 from hub_agent.live.topics.http import topic_routes
 from hub_agent.live.topics.skill import BusSkill
@@ -56,6 +57,7 @@ class Live:
     world: World
     memory: Memory
     histories: Histories
+    nodes: Nodes
 
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
@@ -100,6 +102,7 @@ class Live:
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
             *world_routes(self.world, gate),
             *memory_routes(self.memory, gate),
+            *node_routes(self.nodes, gate, connections=connections),
         ]
 
 
@@ -159,6 +162,7 @@ async def open_live(
         memory = await stack.enter_async_context(
             open_memory(settings.directory, embeddings=settings.embeddings, tasks=tasks)
         )
+        await stack.enter_async_context(node_events(events, registry.directory, feed, tasks=tasks))
         yield Live(
             feed=feed,
             values=values,
@@ -170,6 +174,7 @@ async def open_live(
             world=world,
             memory=memory,
             histories=histories,
+            nodes=Nodes(registry.directory, manager, feed),
         )
 
 

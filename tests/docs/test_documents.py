@@ -27,8 +27,10 @@ from deploy.settings.settings import (
     read_protobuf,
 )
 from hub_agent.agents.agent import parse_agent
+from spoke.nodes.manifest import read_manifest
 from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.requirements import require
+from tests.spoke.nodes.test_nodes import add_node
 
 ROOT = Path(__file__).parents[2]
 SKILLS_PAGE = ROOT / "spoke" / "samples" / "README.md"
@@ -61,8 +63,11 @@ def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iter
         skills = home.home / "skills"
         skills.mkdir()
         (skills / "coffee.py").write_text(blocks_of(SKILLS_PAGE, "python")[0])
+        add_node(home.home, "camera", build=f"['{sys.executable}', -c, 'print(1)']")
         home.start("up", "up", "--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
         wait_for(lambda: "Ready" in home.log("up") or home.ended("up"), what="strawberry up")
+        wait_for(lambda: home.cli("nodes", "start", "camera").returncode == 0, what="the local spoke")
+        wait_for(lambda: home.json("nodes", "logs", "camera")["lines"], what="the output of a node")
         bin_directory = home.directory / "bin"
         bin_directory.mkdir()
         shim = bin_directory / "strawberry"
@@ -136,6 +141,13 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
     tables = (read_broker, read_home_broker, read_embeddings, read_protobuf, read_captures)
     found = [read_entries(tmp_path), *(read(home) for read in tables)]
     assert any(found) or "[household]" in block, document
+
+
+@pytest.mark.parametrize("block", [block for _, block in blocks("yaml") if "command:" in block])
+def test_a_node_of_the_documents_is_understood(block: str, tmp_path: Path) -> None:
+    (tmp_path / "camera").mkdir()
+    (tmp_path / "camera" / "node.yaml").write_text(block)
+    assert read_manifest(tmp_path / "camera").command
 
 
 @pytest.mark.parametrize("block", [block for _, block in blocks("yaml") if "prompt:" in block])

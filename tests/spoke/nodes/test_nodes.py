@@ -99,7 +99,11 @@ async def test_a_node_that_ends_is_started_again_later_and_later_and_says_so(
     [
         ({"restart": "never"}, "raise SystemExit(3)", "failed"),
         ({"restart": "on-failure"}, "pass", "stopped"),
-        ({"env": "{LEVEL: 5}", "restart": "never"}, "import os; assert os.environ['LEVEL'] == '5'", "stopped"),
+        (
+            {"env": "{LEVEL: 5}", "restart": "never"},
+            "import os; assert os.environ['LEVEL'] == '5'",
+            "stopped",
+        ),
     ],
 )
 async def test_a_node_is_started_again_only_as_its_settings_say(
@@ -133,7 +137,7 @@ async def test_a_protected_node_and_strawberry_itself_are_left_alone(tmp_path: P
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
         await nodes.start("safety")
         for refused in (nodes.stop("safety"), nodes.restart("safety"), nodes.stop("strawberry-spoke")):
-            with pytest.raises(CallError, match="is protected|Strawberry itself"):
+            with pytest.raises(CallError, match=r"is protected|Strawberry itself"):
                 await refused
         assert status(nodes, "safety").state == "running"
 
@@ -155,7 +159,7 @@ async def test_a_broken_description_is_named_with_its_line_and_the_others_run(
     (tmp_path / "nodes" / "radio" / "node.yaml").write_text(text)
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
         assert says in status(nodes, "radio").reason
-        with pytest.raises(CallError, match="node.yaml"):
+        with pytest.raises(CallError, match=r"node\.yaml"):
             await nodes.start("radio")
         assert (await nodes.start("camera")).state == "running"
 

@@ -1,0 +1,200 @@
+"""The nodes of all spokes: ``/api/nodes``, and events when they end."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agent_core.search.directory import Found
+from agent_core.search.targets import on_device
+from agent_core.skills.arguments import check_arguments
+from chat.http.requests import answer, read_query
+from chat.http.streams import DONE, Connections, EventStream, event, farewell
+from chat.tasks import open_tasks
+from contracts import topics
+from contracts.errors import NotFound, StrawberryError
+from contracts.rates import TokenBuckets
+from contracts.rpc import Actor
+from contracts.wire import Json
+from hub_agent.calls.audit import Origin
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.live.events import Events
+from hub_agent.live.topics import Feed, Sample, field
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.devices.directory import Directory, Entry
+
+_SKILL: Final = "NodesSkill"
+"""The skill of a spoke that runs nodes."""
+_METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart", "build")}
+
+_EVENTS: Final = 20
+"""Events of the nodes of one device at once, and in an hour."""
+_LONGEST: Final = 300
+
+
+class _Logs(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lines: Annotated[int, Field(ge=1, le=1_000)] = 50
+
+
+class _Which(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device: Annotated[str | None, Field(max_length=64)] = None
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of all spokes, each reached by a call of its skill with the rights of who asks."""
+
+    directory: Directory
+    manager: DeviceManager
+    feed: Feed
+
+    async def all(self, bearer: Bearer, device: str | None = None) -> dict[str, Json]:
+        """List the nodes of all devices, or of one, and why those of some are missing.
+
+        Raises:
+            CallError: If there is no such device.
+        """
+        entries = [self.directory.resolve(device)] if device is not None else self.directory.entries()
+        having = [entry for entry in entries if _SKILL in entry.skills]
+        asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
+        found: list[Json] = []
+        problems: list[Json] = []
+        for entry, nodes in zip(having, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(nodes, StrawberryError):
+                problems.append({"device": entry.key, "problem": nodes.message})
+            elif isinstance(nodes, BaseException):
+                raise nodes
+            elif isinstance(nodes, list):
+                found += [await self._shown(entry, node) for node in nodes if isinstance(node, dict)]
+        return {"nodes": found, "problems": problems}
+
+    async def call(
+        self,
+        bearer: Bearer,
+        device: str,
+        method: str,
+        arguments: dict[str, Json],
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """Call a method of the skill on a device.
+
+        Raises:
+            CallError: If there is no result.
+            NotFound: If the device has no nodes.
+        """
+        entry = self.directory.resolve(device)
+        if _SKILL not in entry.skills:
+            raise NotFound(
+                f"{entry.display_name} has no nodes", hint="docs/live.md says how a device gets some."
+            )
+        found: Found[Entry] = self.directory.find_on(entry, _SKILL, method)
+        target = on_device(found)
+        checked = check_arguments(target.method, [], arguments)
+        actor = Actor(user=bearer.user.id, device=bearer.device, read_only=bearer.user.read_only)
+        origin = Origin.of(bearer.claims)
+        return await self.manager.call(
+            actor, target, checked, confirmed=False, origin=origin, on_progress=on_progress
+        )
+
+    async def _shown(self, entry: Entry, node: dict[str, Any]) -> dict[str, Json]:
+        """Return a node as clients see it, with the health that its topic shows."""
+        topic, every_s = node.pop("health_topic", None), node.pop("health_every_s", None) or 0
+        if topic and node.get("state") == "running" and node.get("health") == "unknown":
+            samples = [each for each in await self.feed.fetch(topic) if not each.retained]
+            age_s = time.time() - max((each.at for each in samples), default=0)
+            if samples:
+                node["health"] = "healthy" if age_s <= every_s else "unhealthy"
+        return {"device": entry.key, "device_name": entry.display_name, **node}
+
+
+@asynccontextmanager
+async def node_events(
+    events: Events, directory: Directory, feed: Feed, *, tasks: asyncio.TaskGroup
+) -> AsyncIterator[None]:
+    """Publish an event for the owner of a device whenever one of its nodes ends, within the block."""
+    limits = TokenBuckets(burst=_EVENTS, per_second=_EVENTS / 3600)
+
+    def hear(sample: Sample) -> None:
+        device = (topics.EVENT.match(sample.topic) or {}).get("device", "")
+        entry, data = directory.get(device), field(sample.value, "data")
+        if entry is None or not isinstance(data, dict) or not limits.take(device):
+            return
+        told = {key: str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason")}
+        subject = f"{told['name']} on {entry.display_name}"
+        payload: dict[str, Json] = {"subject": subject, "device": entry.id, "key": entry.key, **told}
+        tasks.create_task(events.publish(entry.device.owner, "node", payload), name="event of a node")
+
+    with feed.follow(topics.EVENT.filter(name="node"), hear):
+        yield
+
+
+def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
+    """Make the routes."""
+    may_look, may_call = gate.require("chat", "call"), gate.require("call")
+
+    async def look(request: Request) -> Response:
+        bearer = await may_look(request)
+        async with connections.hold(request.receive, token=bearer.claims.jti) as client:
+            return answer(await nodes.all(bearer, read_query(request, _Which).device))
+        return farewell(client)
+
+    async def logs(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _Logs)
+        device, name = request.path_params["device"], request.path_params["name"]
+        lines = await nodes.call(bearer, device, "get_logs", {"name": name, "lines": query.lines})
+        return answer({"lines": lines})
+
+    async def act(request: Request) -> Response:
+        bearer = await may_call(request)
+        device, name, action = (request.path_params[each] for each in ("device", "name", "action"))
+        if action not in _METHODS:
+            raise NotFound(f"nodes have no {action!r}", hint=f"They have {', '.join(_METHODS)}.")
+        if "text/event-stream" in request.headers.get("accept", ""):
+            chunks = _following(nodes, bearer, device, _METHODS[action], name)
+            return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+        async with connections.hold(request.receive, token=bearer.claims.jti) as client:
+            return answer({"result": await nodes.call(bearer, device, _METHODS[action], {"name": name})})
+        return farewell(client)
+
+    return [
+        Route("/api/nodes", look),
+        Route("/api/nodes/{device}/{name}/logs", logs),
+        Route("/api/nodes/{device}/{name}/{action}", act, methods=["POST"]),
+    ]
+
+
+async def _following(
+    nodes: Nodes, bearer: Bearer, device: str, method: str, name: str
+) -> AsyncGenerator[bytes, None]:
+    """Call a method, and yield its progress and its result as events."""
+    waiting: asyncio.Queue[dict[str, Json]] = asyncio.Queue()
+
+    async def call() -> None:
+        try:
+            result = await nodes.call(
+                bearer, device, method, {"name": name}, lambda value: waiting.put_nowait({"progress": value})
+            )
+        except StrawberryError as error:
+            waiting.put_nowait({"error": {"message": error.message, "hint": error.hint}})
+        else:
+            waiting.put_nowait({"result": result})
+
+    async with open_tasks() as tasks:
+        tasks.create_task(call(), name=f"{method} of {name}")
+        while True:
+            told = await waiting.get()
+            yield event(told)
+            if "progress" not in told:
+                break
+    yield DONE

@@ -1,0 +1,49 @@
+"""Nodes of a real spoke, over the commands of a person."""
+
+import signal
+from typing import Any
+
+import psutil
+
+from tests.e2e.house import House, runs, wait_for
+from tests.spoke.nodes.test_nodes import DETACHES, PYTHON, add_node
+
+
+def nodes(house: House) -> dict[str, Any]:
+    return {each["name"]: each for each in house.json("nodes", "list")}
+
+
+def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long(house: House) -> None:
+    add_node(house.directory / "nas", "camera", code=DETACHES, build=f"['{PYTHON}', -c, 'print(\"built\")']")
+    add_node(house.directory / "nas", "guard", protected="true")
+    add_node(house.directory / "nas", "flaky", code="raise SystemExit(3)")
+    spoke = house.add_spoke("Nas", {})
+
+    assert "built" in house.cli("nodes", "build", "camera").stdout
+    started = house.json("nodes", "start", "nas", "camera")
+    assert (started["state"], started["name"]) == ("running", "camera")
+    assert house.cli("nodes", "start", "guard").returncode == 0
+    house.cli("nodes", "start", "flaky")
+
+    refused = house.cli("nodes", "stop", "guard")
+    assert refused.returncode == 1
+    assert "guard is protected" in refused.stderr
+    wait_for(lambda: "ended with code 3" in nodes(house)["flaky"]["reason"], what="the flaky node to end")
+    assert {nodes(house)[name]["state"] for name in ("camera", "guard")} == {"running"}
+    wait_for(lambda: "flaky on Nas" in house.cli("events", "--kind", "node").stdout, what="the event of it")
+    wait_for(lambda: house.json("nodes", "logs", "camera")["lines"], what="the log")
+    detached = psutil.Process(int(house.json("nodes", "logs", "camera")["lines"][-1]))
+
+    house.send(spoke.id, signal.SIGKILL)
+    house.processes[spoke.id].wait(timeout=30)
+    house.start_again(spoke.id)
+    house.wait_until_online(spoke)
+
+    wait_for(lambda: not runs(detached), what="what the killed spoke left behind to end")
+    wait_for(
+        lambda: (
+            {each["name"]: each["state"] for each in house.json("nodes", "list")}.get("camera") == "running"
+        ),
+        what="the node to run again",
+    )
+    assert house.json("nodes", "stop", "camera")["state"] == "stopped"
