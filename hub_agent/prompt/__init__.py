@@ -1,4 +1,4 @@
-"""What models are told: by Strawberry, by the owner of the home, and by the home as it is now."""
+"""The prompts of models: Strawberry's text, the owner's, and the state of the home."""
 
 from hub_agent.prompt.prompter import Asked, Context, Contribution, Prompter, Told
 from hub_agent.prompt.soul import open_soul

@@ -383,6 +383,11 @@ def test_what_is_too_many_is_counted_and_told() -> None:
     assert (len(seen.things), seen.more, seen.left_out) == (10, MAX_ENTITIES - 10, 3)
     world.entities.take(discovered, Sample("home", "homeassistant/light/lamp_4001/config", 0.0, b""))
     assert world.view(limit=1).left_out == 2
+    bulb = {"friendly_name": "b", "definition": {"exposes": [*LAMP["definition"]["exposes"]] * 5_000}}  # type: ignore[index]
+    empty = large_world(0)
+    empty.entities.take(zigbee_devices, Sample("home", ZIGBEE, 0.0, json.dumps([bulb]).encode()))
+    # What is not read is not counted either.
+    assert (len(empty.entities.list()), empty.view(limit=1).left_out) == (MAX_ENTITIES, 1_000)
 
 
 def test_a_large_home_takes_no_more_of_the_prompt_than_it_may() -> None:

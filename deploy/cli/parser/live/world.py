@@ -1,4 +1,4 @@
-"""``strawberry world`` and ``prompt``: what the home is like, and what the assistant is told."""
+"""``strawberry world`` and ``prompt``: the state of the home, and the prompt of the assistant."""
 
 from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
 
@@ -21,7 +21,7 @@ def add(commands: Commands, parents: Parents) -> None:
     )
     world.set_defaults(run="deploy.cli.live.world:world")
 
-    actions = add_actions(commands, "prompt", help_="what the assistant is told before each message")
+    actions = add_actions(commands, "prompt", help_="show the assistant's prompt, or edit SOUL.md")
     show = actions.add_parser(
         "show",
         parents=[parents.client],
