@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from contracts.errors import PredicateError
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
+from tests.hub_agent.live.watchers.naive import VALUES
 
 _NAMES = ["disk", "door", "motion", "errors"]
 
@@ -78,6 +81,30 @@ def _last(text: str, *values: object) -> Verdict:
     for at, value in enumerate(values):
         evaluator.put("disk", float(at), value)
     return evaluator.verdict(float(len(values)))
+
+
+_WORDS = """disk door dsk age( mean( changed( count(door, "10m") "5m" 'on' ) ( and or not for true"""
+_MORE = "1e15 0 9e99 - * / < >= == = é \0"
+_soup = st.lists(st.sampled_from(f"{_WORDS} {_MORE}".split(" ")), max_size=40).map(" ".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(text=_soup | st.text(max_size=80), values=st.lists(st.sampled_from(VALUES), max_size=6))
+def test_any_text_is_a_predicate_or_an_error_with_a_column(text, values) -> None:
+    position, predicate = 1, None
+    try:
+        predicate = parse(text, _NAMES)
+    except PredicateError as error:
+        position = error.position
+    assert 1 <= position <= len(text) + 1
+    if predicate is None:
+        return
+    evaluator = Evaluator(predicate)
+    for at, value in enumerate(values):
+        evaluator.put("disk", float(at), value)
+        evaluator.put("door", float(at), value)
+        assert evaluator.verdict(float(at)).truth in (True, False, None)
+        evaluator.wake_at(float(at))
 
 
 @pytest.mark.parametrize(
