@@ -252,11 +252,11 @@ class Captures:
         """
         async with self._changing:
             known = self._captures.get(name)
-            if known is not None:
+            if known is not None and not topics:
                 await self._end(known)
+                del self._captures[name]
+                await self._retain(name, b"")
             if not topics:
-                if self._captures.pop(name, None) is not None:
-                    await self._retain(name, b"")
                 return
             spec = CaptureSpec(
                 topics=tuple(TopicChoice(topic=each.topic, link=each.link) for each in topics),
@@ -268,9 +268,12 @@ class Captures:
                 keep_days=keep_days,
             )
             series = Series.within((self._recordings,), spec.path, zstd=True)
-            row = known.row if known is not None else self._row(name, "", spec, series)
-            self._captures[name] = _Capture(row, spec, series)
-            await self._begin(self._captures[name], _sees_all)
+            if known is not None and known.recording is not None:
+                known.recording.follow(topics, sees=_sees_all, since=time.time())
+                known.spec = spec
+                return
+            capture = self._captures[name] = _Capture(self._row(name, "", spec, series), spec, series)
+            await self._begin(capture, _sees_all)
 
     # How it works
 

@@ -103,6 +103,7 @@ class Recording:
         self._news = asyncio.Event()
         self._ended = asyncio.Event()
         self._following = ExitStack()
+        self._topics: frozenset[Followed] = frozenset()
         self._backoff = Backoff(*shared.retry_s)
 
     def follow(
@@ -112,7 +113,7 @@ class Recording:
         sees: Callable[[LinkName], Callable[[str], bool] | None],
         since: float,
     ) -> None:
-        """Record these topics as soon as it runs.
+        """Record these topics as soon as it runs, in place of those that were given before.
 
         Args:
             sees: Which topics of a link may be recorded.
@@ -122,7 +123,7 @@ class Recording:
             InvalidTopic: If one is no topic filter.
             NotFound: If there is no such link.
         """
-        topics, feed = tuple(topics), self._shared.feed
+        topics, feed = frozenset(topics), self._shared.feed
         links = {each.link for each in topics}
 
         def note(gap: Gap) -> None:
@@ -138,20 +139,25 @@ class Recording:
             for each in topics:
                 stack.enter_context(feed.follow(each.topic, self._put, link=each.link, sees=sees(each.link)))
             # What others follow already is not sent again by the broker.
-            for each in topics:
+            for each in topics - self._topics:
                 may_see = sees(each.link)
                 for known in feed.known(each.topic, each.link):
                     if may_see is None or may_see(known.topic):
                         self._put(replace(known, at=time.time(), retained=True))
-            self._following = stack.pop_all()
+            before, self._following = self._following, stack.pop_all()
+        self._topics = topics
+        # Not sooner: what comes meanwhile is recorded once, by either.
+        before.close()
 
     async def run(self) -> None:
         """Write what comes until `end`; all that came by then is written."""
-        with self._following:
+        try:
             while not self._ended.is_set():
                 await self._news.wait()
                 await self._pause(_FLUSH_S)
                 await self._flush()
+        finally:
+            self._following.close()
         self.state = "active"
         await self._write()
         try:
