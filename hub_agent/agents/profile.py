@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from agent_core.models.entries import ModelEntry
-from contracts.addresses import host_of, is_loopback
+from contracts.addresses import endpoint, host_of, is_loopback
 from contracts.errors import Forbidden
 from contracts.registration import MethodFlags
 from identity.confined import parts_of
@@ -201,13 +201,12 @@ class HttpTool(_Flags):
     @field_validator("url")
     @classmethod
     def _plain_url(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            host = None
-        if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or "{" in parts.netloc:
-            raise ValueError("a URL begins with https:// or http:// and a host; without a login")
+        found = endpoint(url)
+        if found is None or found.scheme not in ("http", "https"):
+            raise ValueError("a URL begins with https:// or http:// and a host")
+        parts = urlsplit(url)
+        if "@" in parts.netloc or "{" in parts.netloc:
+            raise ValueError("the host of a URL stands as it is, without a login")
         if parts.query or parts.fragment or "$" in url or not url.isascii():
             raise ValueError("what follows '?' belongs into query, and secrets into query or headers")
         return url
@@ -218,8 +217,7 @@ class HttpTool(_Flags):
         declared = {name for name, each in self.parameters.items() if each.place == "path"}
         if wrong := sorted(inside ^ declared):
             raise ValueError(f"url: {{{wrong[0]}}} must be in it, and be a parameter with 'in: path'")
-        host = host_of(self.url)
-        if self.secrets and urlsplit(self.url).scheme != "https" and not is_loopback(host):
+        if self.secrets and urlsplit(self.url).scheme == "http" and not is_loopback(host_of(self.url)):
             raise ValueError("url: a secret is sent by https only")
         return self
 

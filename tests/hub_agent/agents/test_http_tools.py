@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from agent_core.skills.arguments import check_arguments
 from contracts.errors import CallError
@@ -222,3 +223,25 @@ async def test_a_host_is_known_by_its_certificate_although_its_address_is_asked(
                     thread.join()
     finally:
         _tls.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"url": "http://[::1"},
+        {"url": "http://a.example:99999/"},
+        {"url": "ftp://a.example/"},
+        {"url": "HTTP://"},
+        {"url": "https://user:word@a.example/"},
+        {"url": "https://{host}/", "parameters": {"host": {"in": "path"}}},
+        {"url": "https://a.example/?key=${KEY}"},
+        {"url": "https://a.example/{city}"},
+        {"url": "https://a.example/", "parameters": {"city": {"in": "path"}}},
+        {"url": "HTTP://a.example/", "headers": {"X-Key": "${KEY}"}},
+        {"url": "https://a.example/", "headers": {"Host": "b.example"}},
+        {"url": "https://a.example/", "headers": {"X Y": "z"}},
+    ],
+)
+def test_a_tool_that_could_lead_elsewhere_is_no_tool(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        HttpTool.model_validate({"http": "ask", "description": "Asks.", **settings})
