@@ -135,6 +135,10 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
         assert (await read(client, "latest", topic="zigbee2mqtt/#", link="home"))[0] == 404
         watcher = {"name": "spy", "instruction": "tell me", "topics": ["devices/nas/calls/LampSkill/turn_on"]}
         assert (await client.post("/api/watchers", json=watcher)).status_code == 403
+        device = await home.device("Talker", scopes=("chat",))
+        async with home.client(device.token) as talker:
+            status, answer = await read(talker, "latest", topic=DISK)
+            assert (status, answer["error"]["message"]) == (403, "the token of a device reads no topics")
         # Of all topics a reader gets those that it may see.
         await post(admin, call("nas", "LampSkill.turn_on"))
         seen: set[str] = set()
