@@ -83,6 +83,6 @@ def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidM
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         return InvalidMessage("the body is not valid JSON", hint=f"{first['msg']}.")
-    if not first["loc"]:
+    if not first["loc"] and first["type"] != "value_error":
         return InvalidMessage("the body must be a JSON object")
     return InvalidMessage(explain(error, kind, what=what))

@@ -101,7 +101,7 @@ def test_a_watcher_is_made_in_words_tried_run_dry_and_acts_once(disk: Disk, mode
     assert disk.house.json("watchers", "approve", "full", "--yes", "--dry-run")["state"] == "active"
     disk.fill(96)
     [tried] = disk.decided("act")
-    assert tried["actions"][0]["outcome"] == "not called: dry run"
+    assert tried["actions"][0]["outcome"] == "dry_run"
     disk.fill(60)
     report = disk.house.json("watchers", "test", "full", "--since", "1h", "--model")
     [fired] = report["would_have_fired"]

@@ -15,6 +15,8 @@ from deploy.cli.terminal.tables import cell, moment
 
 _COLUMNS: Final = ("name", "state", "predicate", "fired", "last", "at")
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
+_DONE: Final = {"result": "done", "dry_run": "dry run"}
+"""How an action that has no error is shown."""
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -156,7 +158,7 @@ def _post(client: HubClient, name: str, action: str, body: Any = None) -> Any:
 
 
 def _say(options: argparse.Namespace, watcher: dict[str, Any]) -> None:
-    until = f" until {moment(watcher['snoozed_until'])}" if watcher["snoozed_until"] else ""
+    until = f" and goes on {moment(watcher['snoozed_until'])}" if watcher["snoozed_until"] else ""
     Output(options.json).result(watcher, text=f"{watcher['name']} is {watcher['state']}{until}.")
 
 
@@ -231,7 +233,7 @@ def _row(watcher: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    did = [f"{each['path']}: {each.get('error') or each['outcome']}" for each in entry["actions"]]
+    did = [f"{each['path']}: {each.get('error') or _DONE.get(each['outcome'])}" for each in entry["actions"]]
     return {**entry, "seen": _pairs(entry["seen"]), "did": did}
 
 
@@ -254,7 +256,7 @@ def _described(watcher: dict[str, Any]) -> str:
         "evaluates": when,
         "topics": ", ".join(f"{name} = {each['topic']}" for name, each in watcher["topics"].items()),
         "may call": "; ".join(allowed) or "nothing, it only notifies",
-        "fired": f"{watcher['fired']} times",
+        "fired": str(watcher["fired"]),
         "model": f"{watcher['model_calls']} calls, {watcher['tokens']} tokens",
     }
     return "\n".join([watcher["name"], *(f"  {key:<12} {text}" for key, text in lines.items() if text)])

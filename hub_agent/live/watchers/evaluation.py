@@ -245,7 +245,7 @@ class Evaluations:
         call, arguments = chosen
         action: dict[str, Json] = {"path": call.path, "arguments": arguments}
         if row.dry_run:
-            action["outcome"] = "not called: dry run"
+            action["outcome"] = "dry_run"
         else:
             try:
                 user = await self.accounts.get(row.owner)
@@ -272,5 +272,8 @@ def entry_json(entry: DecisionRow) -> dict[str, Json]:
 
 
 def _sentence(entry: DecisionRow) -> str:
-    did = [f"{each['path']}: {each.get('error') or each['outcome']}" for each in entry.actions]
+    did = [
+        f"{each['path']}: {each.get('error') or ('done' if each['outcome'] == 'result' else 'dry run')}"
+        for each in entry.actions
+    ]
     return ". ".join(filter(None, (entry.reason.rstrip("."), *did)))

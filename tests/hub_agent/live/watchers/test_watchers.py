@@ -153,6 +153,8 @@ async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -
         code = await watching.add(**{"predicate": "disk > 95", **wrong})
         assert code in _REFUSED, wrong
     assert await watching.ask("GET") == []
+    response = await watching.client.post("/api/watchers", json={"name": "x", "instruction": "Watch."})
+    assert response.json()["error"]["message"] == "a watcher needs topics, or a schedule"
 
 
 async def test_without_a_good_predicate_the_model_evaluates_and_never_the_same_twice(
@@ -177,9 +179,9 @@ async def test_it_notifies_first_and_acts_later_each_once_while_the_condition_la
     monkeypatch.setattr(engine, "_RECHECK_S", 0.01)
     model.script = script(lambda seen: stops() if "disk = 97" in asked([seen])[0] else decides("notify"))
     await watching.add(predicate="disk > 85")
-    for value in (90, 91, 97):
+    for count, value in enumerate((90, 91, 97), 1):
         await watching.disk(value)
-        await watching.decided(len(await watching.decided(0)) + 1)
+        await watching.decided(count)
     await watching.disk(98)
     await watching.disk(99)
     shown = await watching.show()
@@ -192,7 +194,7 @@ async def test_a_dry_run_decides_and_calls_nothing(watching: Watching, model: Sc
     await watching.add(predicate="disk > 95", dry_run=True)
     await watching.disk(96)
     [entry] = await watching.decided(1)
-    assert (entry["dry_run"], entry["actions"][0]["outcome"]) == (True, "not called: dry run")
+    assert (entry["dry_run"], entry["actions"][0]["outcome"]) == (True, "dry_run")
     assert watching.camera.stopped == []
     await watching.ask("POST", "/full/approve", {"dry_run": False})
     await watching.decided(2)
