@@ -75,6 +75,8 @@ class MemorySkill(HubSkill):
     async def search_conversations(self, query: str, limit: int = 5) -> list[dict[str, Json]]:
         """Find what was said before, in this conversation and in earlier ones, best match first.
 
+        For what people talked about, mentioned, discussed, asked, told or decided at any time.
+
         Args:
             query: A few words that were used.
             limit: At most so many questions with their answers, up to 20.
