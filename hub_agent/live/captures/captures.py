@@ -53,8 +53,8 @@ _WRITERS: Final = 4
 """Threads: a disk that does not answer keeps three others going."""
 _SHARE: Final = 4
 """A file takes at most a quarter of a budget, so that there are older ones to remove."""
-_SAVE_S: Final = 30.0
-"""How often counts are stored and published."""
+_SAVE_S: Final = 10.0
+"""How often counts are stored and published, and so how far they are behind after a crash."""
 _TOLD: Final = 10
 """Captures that a prompt lists."""
 _OWN_FILES: Final = 16
