@@ -34,7 +34,7 @@ _KEPT_WILD_S: Final = 60
 """The same for a filter with wildcards, which may bring all the traffic of a broker."""
 _KEPT: Final = 64
 """Filters that were asked for and are followed at the same time."""
-_RETAINED_S: Final = 0.5
+_RETAINED_S: Final = 1.0
 """How long after a subscription what the broker retains is waited for."""
 
 
