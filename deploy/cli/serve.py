@@ -164,7 +164,7 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
         make_private_directory(directory)
     code = (Path(spoke.__file__).parents[1], Path(sys.prefix), Path(sys.base_prefix))
     # Before skills are loaded, and before there are threads that could load them.
-    hide(home.directory, but=(home.spoke, home.sandbox, *settings.skills, *code))
+    hide(home.directory, but=(home.spoke, home.sandbox, settings.nodes, *settings.skills, *code))
 
     async def serve(told: dict[str, Any], report: Reporter) -> None:
         where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}
