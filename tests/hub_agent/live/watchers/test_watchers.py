@@ -131,6 +131,10 @@ async def test_only_a_person_who_may_confirm_calls_approves_a_watcher_that_makes
         assert made["state"] == "active"
         assert await watching.add("mine", predicate="disk > 95", client=visitor) == "forbidden"
         assert await watching.ask("GET", client=visitor) == []
+        talker = await watching.home.device("Talker", scopes=("chat", "call"))
+        async with watching.home.client(talker.token) as device:
+            assert await watching.ask("GET", client=device) == "forbidden"
+            assert await watching.add("spy", predicate="disk > 95", client=device) == "forbidden"
         assert await watching.ask("POST", "/full/pause", client=visitor) == "not_found"
     assert (await watching.ask("POST", "/full/approve"))["state"] == "active"
 
