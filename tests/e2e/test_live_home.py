@@ -24,6 +24,7 @@ from tests.hub_agent.live.test_decoding import METER
 from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.requirements import require
+from tests.spoke.nodes.test_nodes import add_node
 
 SKILLS = '''
 """A storage box, a door's lock, and a device that says what it wants."""
@@ -230,7 +231,12 @@ def live(
                 settings.write(f'[home_broker]\nurl = "{home_broker}"\n{PROTOBUF}')
         house.start_broker()
         house.start_hub()
-        box = house.add_spoke("Box", {"box.py": SKILLS})
+        box_home = house.directory / "box"
+        for name in ("camera", "telemetry"):
+            add_node(box_home, name)
+        add_node(box_home, "guard", protected="true")
+        system = (Path(__file__).parents[2] / "spoke" / "samples" / "system.py").read_text()
+        box = house.add_spoke("Box", {"box.py": SKILLS, "system.py": system})
         yield LiveHouse(house, box, model, mind)
         assert model.refused == []
 
@@ -322,9 +328,63 @@ def test_what_a_turn_does_is_streamed_while_it_is_done_and_others_are_answered(l
 
 
 def test_four_requests_at_once_are_all_answered(live: LiveHouse) -> None:
-    paths = ("/api/world", "/api/watchers", "/api/memory", "/api/devices")
+    paths = ("/api/world", "/api/watchers", "/api/memory", "/api/nodes")
     with ThreadPoolExecutor(4) as pool:
         assert all(answer is not None for answer in pool.map(live.house.ask, paths))
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def states(live: LiveHouse) -> dict[str, str]:
+    nodes = live.request("GET", "/api/nodes")["nodes"]
+    return {node["name"]: node["state"] for node in nodes if node["device"] == "box"}
+
+
+def test_logs_are_read_and_the_machine_is_described_in_one_turn(live: LiveHouse) -> None:
+    live.act("NodesSkill", "start_node", name="telemetry")
+    wait_for(lambda: live.act("NodesSkill", "get_logs", name="telemetry"), what="what the node prints")
+    answered = live.chat(
+        "get the logs of telemetry",
+        live.do("devices.box.NodesSkill.get_logs('telemetry')"),
+        "It is ready.",
+        conversation="check",
+    )
+    assert "ready" in answered.seen[1].results[-1]
+    answered = live.chat(
+        "check health and machine info",
+        live.do("print(devices.box.NodesSkill.list_nodes())", "print(devices.box.SystemSkill.memory())"),
+        "All is well.",
+        conversation="check",
+    )
+    assert [path.split(".")[2] for path, _ in answered.called] == ["NodesSkill", "SystemSkill"]
+    assert "'telemetry'" in answered.seen[1].results[-1]
+
+
+def test_what_is_not_essential_is_stopped_on_a_condition_and_started_again(live: LiveHouse) -> None:
+    for name in ("camera", "guard"):
+        live.act("NodesSkill", "start_node", name=name)
+    live.act("StorageSkill", "fill", percent=76)
+    wait_for(lambda: states(live)["camera"] == "running", what="the camera")
+    check = live.do(
+        "disk = devices.hub.WorldSkill.get_world(kind='state', name='disk')['things'][0]['state']",
+        "if disk > 70: print(devices.box.NodesSkill.stop_node('camera')['state'])",
+    )
+    answered = live.chat("if disk > 70 %, stop what you can", check, "It is off.", conversation="nodes")
+    assert "stopped" in answered.seen[1].results[-1]
+    assert states(live)["camera"] == "stopped"
+    start = live.do("devices.box.NodesSkill.start_node('camera')")
+    live.chat("start it back up", start, "It runs.", conversation="nodes")
+    assert states(live)["camera"] == "running"
+
+
+def test_a_protected_node_is_not_stopped_whatever_a_model_wants(live: LiveHouse) -> None:
+    live.act("NodesSkill", "start_node", name="guard")
+    stop = live.do("devices.box.NodesSkill.stop_node('guard')")
+    answered = live.chat("stop the guard", stop, "I may not.", conversation="nodes")
+    assert [state for _, state in answered.called] == ["failed"]
+    assert "protected" in answered.seen[1].results[-1]
+    assert states(live)["guard"] == "running"
 
 
 # -- watchers -------------------------------------------------------------------------------------
@@ -352,6 +412,8 @@ def test_a_watcher_with_two_conditions_is_made_in_words_and_costs_nothing_while_
     for memory in (60, 55, 51, 49):
         live.act("StorageSkill", "load", cpu=79, memory=memory)
     assert live.event("notification", "load")["data"]["from"] == "watcher"
+    # The event comes a moment before the end of the evaluation.
+    wait_for(lambda: live.watcher("load")["last"], what="the decision")
     watcher = live.watcher("load")
     # One call to propose the predicate, one to decide: none for the values at which it was false.
     assert (watcher["fired"], watcher["model_calls"]) == (1, 2)
