@@ -37,7 +37,7 @@ from hub_agent.live.world.http import world_routes
 from hub_agent.live.world.section import world_section
 from hub_agent.live.world.skill import WorldSkill
 from hub_agent.own_skills import HubSkill
-from hub_agent.prompt import Asked, Contribution, Told
+from hub_agent.prompt import Asked, Contribution, PromptPart
 from hub_agent.settings import HubSettings, ProtobufSettings
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
@@ -73,14 +73,14 @@ class Live:
         """Return what the parts add to the prompt, in its order."""
         return {
             "world": self._world_section,
-            "watchers": self.watchers.told,
-            "captures": self.captures.told,
-            "memory": self.memory.told,
+            "watchers": self.watchers.prompt_part,
+            "captures": self.captures.prompt_part,
+            "memory": self.memory.prompt_part,
         }
 
-    async def _world_section(self, asked: Asked) -> Told | None:
+    async def _world_section(self, asked: Asked) -> PromptPart | None:
         text = world_section(self.world, asked.said)
-        return Told(text) if text is not None else None
+        return PromptPart(text) if text is not None else None
 
     def problems(self) -> list[FileProblem]:
         """Return what is wrong with files that people edit."""

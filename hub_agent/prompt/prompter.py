@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Told:
+class PromptPart:
     """What a part of the live home adds to the changing part of a prompt.
 
     Attributes:
@@ -50,13 +50,13 @@ class Told:
     untrusted: bool = False
 
 
-Contribution: TypeAlias = Callable[[Asked], Awaitable[Told | None]]
-"""Returns what there is to tell for a message; None for nothing."""
+Contribution: TypeAlias = Callable[[Asked], Awaitable[PromptPart | None]]
+"""Returns the part for a message; None for nothing."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What changes from turn to turn; see `Told`."""
+    """What changes from turn to turn; see `PromptPart`."""
 
     sections: tuple[Section, ...]
     untrusted: bool = False
@@ -117,9 +117,9 @@ class Prompter:
         more = [devices_section([_presence(entry) for entry in entries])] if devices and entries else []
         untrusted = False
         for name, contribute in self._contributions.items() if home else ():
-            if (told := await contribute(asked)) is not None:
-                more.append(Section(name, told.text))
-                untrusted |= told.untrusted
+            if (part := await contribute(asked)) is not None:
+                more.append(Section(name, part.text))
+                untrusted |= part.untrusted
         sections = context_sections(
             self.household(asked.user),
             now(),

@@ -37,7 +37,7 @@ from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
-from hub_agent.prompt import Asked, Told
+from hub_agent.prompt import Asked, PromptPart
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
@@ -55,7 +55,7 @@ _SHARE: Final = 4
 """A file takes at most a quarter of a budget, so that there are older ones to remove."""
 _SAVE_S: Final = 10.0
 """How often counts are stored and published, and so how far they are behind after a crash."""
-_TOLD: Final = 10
+_LISTED: Final = 10
 """Captures that a prompt lists."""
 _OWN_FILES: Final = 16
 """Files of what the hub records for itself: one is removed at a time."""
@@ -201,14 +201,14 @@ class Captures:
         """
         return await self._info(self._find(user, capture))
 
-    async def told(self, asked: Asked) -> Told | None:
+    async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's captures: those that run."""
         own = [each for each in self._captures.values() if each.row.owner == asked.user.id and each.recording]
         if not own:
             return None
-        lines = [f"{each.row.id} to {render_name(each.spec.path)} ({each.state})" for each in own[:_TOLD]]
-        more = [f"and {len(own) - _TOLD} more"] if len(own) > _TOLD else []
-        return Told(Prompt(f"Captures: {', '.join([*lines, *more])}"))
+        lines = [f"{each.row.id} to {render_name(each.spec.path)} ({each.state})" for each in own[:_LISTED]]
+        more = [f"and {len(own) - _LISTED} more"] if len(own) > _LISTED else []
+        return PromptPart(Prompt(f"Captures: {', '.join([*lines, *more])}"))
 
     # What other parts do
 

@@ -19,7 +19,7 @@ from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, St
 from contracts.wire import Json, rfc3339
 from hub_agent.live.files import EditedFile
 from hub_agent.live.memory.markdown import GENERAL, MemoryEntry, parse, with_entry, without_entries
-from hub_agent.prompt import Asked, Told
+from hub_agent.prompt import Asked, PromptPart
 from hub_registry.storage.tables import now
 from identity.files import write_private
 
@@ -168,7 +168,7 @@ class Memory:
         await self._change(lambda before: without_entries(before, {found[0].id}))
         return found[0]
 
-    async def told(self, asked: Asked) -> Told | None:
+    async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt of a turn says of the memory; see `hub_agent.prompt.Contribution`.
 
         All of it while there is room, so that it is the same from turn to turn; otherwise what the message
@@ -197,7 +197,7 @@ class Memory:
             parts.append(Text(Origin.OUTSIDE, _listed(foreign), FILE_NAME))
         if left_out := len(seen) - len(shown):
             parts.append(Prompt(f"({left_out} more; devices.hub.MemorySkill.recall(query) finds them)"))
-        return Told(render(*parts), bool(foreign))
+        return PromptPart(render(*parts), bool(foreign))
 
     async def _change(self, edit: Callable[[str], str]) -> None:
         async with self._one:

@@ -38,7 +38,7 @@ from hub_agent.live.watchers.predicates import Evaluator, parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
-from hub_agent.prompt import Asked, Told
+from hub_agent.prompt import Asked, PromptPart
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
@@ -50,7 +50,7 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
-_TOLD: Final = 10
+_LISTED: Final = 10
 """Watchers that are in the prompt; WatcherSkill.list has them all."""
 _LAST: Final = ("at", "decision", "reason", "actions")
 """What is shown of the last decision."""
@@ -294,14 +294,14 @@ class Watchers:
         history = [entry_json(each) for each in await self._store.history(row.name, limit=_HISTORY)]
         return {**self._shown(row), "history": history}
 
-    async def told(self, asked: Asked) -> Told | None:
+    async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
         own = [row for row in self._rows.values() if row.owner == asked.user.id]
         if not own:
             return None
-        lines = [f"{row.name} ({row.state}, fired {row.fired} times)" for row in own[:_TOLD]]
-        more = [f"and {len(own) - _TOLD} more"] if len(own) > _TOLD else []
-        return Told(Prompt(f"Watchers: {', '.join([*lines, *more])}"))
+        lines = [f"{row.name} ({row.state}, fired {row.fired} times)" for row in own[:_LISTED]]
+        more = [f"and {len(own) - _LISTED} more"] if len(own) > _LISTED else []
+        return PromptPart(Prompt(f"Watchers: {', '.join([*lines, *more])}"))
 
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""

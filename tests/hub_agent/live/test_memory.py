@@ -17,7 +17,7 @@ from agent_core.models.entries import Model, ModelEntry
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound
 from hub_agent.live.memory.markdown import MemoryEntry, parse, with_entry, without_entries
 from hub_agent.live.memory.memory import FILE_NAME, MAX_TEXT, Memory, open_memory
-from hub_agent.prompt import Asked, Told
+from hub_agent.prompt import Asked, PromptPart
 from hub_registry.access.accounts import User
 from tests.embedding_server import EmbeddingServer
 from tests.hub_registry.spokes import eventually
@@ -223,14 +223,14 @@ async def test_many_that_remember_at_once_lose_nothing(memory: Memory) -> None:
     assert len(memory.entries("bob")) == 20
 
 
-async def told(memory: Memory, said: str, user: str = "bob") -> Told:
-    told = await memory.told(Asked(User(user, user.title(), "member"), (said,)))
+async def told(memory: Memory, said: str, user: str = "bob") -> PromptPart:
+    told = await memory.prompt_part(Asked(User(user, user.title(), "member"), (said,)))
     assert told is not None
     return told
 
 
 async def test_the_prompt_has_all_of_a_small_memory_the_same_whatever_is_asked(memory: Memory) -> None:
-    assert await memory.told(Asked(User("bob", "Bob", "member"), ("is it dark?",))) is None
+    assert await memory.prompt_part(Asked(User("bob", "Bob", "member"), ("is it dark?",))) is None
     memory.path.write_text(BY_HAND)
     first = await told(memory, "is it dark?")
     assert first == await told(memory, "what is the wifi called?")
