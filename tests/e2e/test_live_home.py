@@ -1,6 +1,17 @@
 """The live home on real processes: what a person asks for in words, done by a scripted model.
 
 One house serves all of these tests: broker, hub, and a spoke with its skills, each in a process of its own.
+What an agent for a home is expected to do, and where it is shown:
+
+- one call, several in a turn, several steps: logs and machine; a turn reasons; five watchers and a capture
+- a conversation that goes on, memory from one to another: a follow-up; what is remembered
+- watchers in words, with two conditions: a watcher with two conditions; `test_watchers.py` for the whole way
+- captures: what a person wants recorded
+- refusals by code: a protected node; a recording outside the allowed folders; all of prompt injection
+- refusals by the model, and its claims: a model that refuses; what a model claims
+- conditions and their undoing, on real programs: what is not essential
+- streams, requests at the same time: what a turn does is streamed; four requests at once
+- protocol buffers: protocol buffers are numbers
 """
 
 import json
