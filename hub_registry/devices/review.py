@@ -38,7 +38,10 @@ SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "LampSkill": ("b8efd2e90b25cf4739a762e843f5ab0e41eb7d321d382b9f4617cb2bebe62d99",),
     "MediaSkill": ("a8e90fa295ad04a00a3b45df81e48ba6309496cef96a5b00b613ede8f95d77f6",),
     "NotesSkill": ("e93d6e5386af024bb4f3584545a926afd2640d1ddfa703290b96fb869c4b6903",),
-    "SystemSkill": ("cc264d4ec7111d8c09e6fdd47bea41a3087b6e56c3c5b77876d49b0fa8561878",),
+    "SystemSkill": (
+        "cc264d4ec7111d8c09e6fdd47bea41a3087b6e56c3c5b77876d49b0fa8561878",
+        "8b6ff1f23015bbb1ff88c13cc24fee5c396ea098acc112bbca806c312b07185f",
+    ),
 }
 """Digests of the samples that come with Strawberry, by skill, those of earlier releases included.
 

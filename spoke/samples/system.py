@@ -1,6 +1,8 @@
 """How the device itself is doing."""
 
+import platform
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +15,10 @@ from spoke import Skill, Unit, skill_method
 
 _MEASURE_S = 0.2
 """A share of the processor is a share over some time; shorter ones jump."""
+
+
+_MOST_DISKS = 20
+_NO_DISKS = frozenset({"squashfs", "tmpfs", "overlay", "iso9660"})
 
 
 Bytes = Annotated[int, Unit("B")]
@@ -61,8 +67,45 @@ class Process:
     memory: Bytes
 
 
+@dataclass
+class Machine:
+    """What the device is; sizes in bytes.
+
+    Attributes:
+        graphics: Drivers of its graphics adapters, where the system tells them.
+    """
+
+    name: str
+    model: str
+    system: str
+    architecture: str
+    processor: str
+    cores: int
+    memory: Bytes
+    disks: list[Disk]
+    graphics: list[str]
+
+
 class SystemSkill(Skill):
-    """Load, memory, disk, processes and uptime of the device."""
+    """Machine, load, memory, disk, processes and uptime of the device."""
+
+    @skill_method(read_only=True)
+    def machine_info(self) -> Machine:
+        """Return what machine this is: model, system, processor, memory, disks and graphics."""
+        found = {part.mountpoint for part in psutil.disk_partitions() if part.fstype not in _NO_DISKS}
+        return Machine(
+            name=platform.node(),
+            model=_first_line("/sys/devices/virtual/dmi/id/product_name", "/proc/device-tree/model"),
+            system=_system_name(),
+            architecture=platform.machine(),
+            processor=_processor(),
+            cores=psutil.cpu_count() or 1,
+            memory=psutil.virtual_memory().total,
+            disks=[self.disk(Path(each)) for each in sorted(found)[:_MOST_DISKS]],
+            graphics=sorted(
+                {driver.resolve().name for driver in Path("/sys/class/drm").glob("card?/device/driver")}
+            ),
+        )
 
     @skill_method(
         read_only=True,
@@ -154,6 +197,26 @@ class SystemSkill(Skill):
     def uptime(self) -> timedelta:
         """Return how long the device has been running."""
         return timedelta(seconds=round(time.time() - psutil.boot_time()))
+
+
+def _first_line(*files: str) -> str:
+    for file in files:
+        with suppress(OSError):
+            return Path(file).read_text("utf-8", "replace").strip("\0\n ")
+    return ""
+
+
+def _system_name() -> str:
+    with suppress(OSError):
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    return f"{platform.system()} {platform.release()}"
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+        return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "")
+    return platform.processor()
 
 
 def _cpu_percent(process: psutil.Process) -> float:

@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.house import House, Spoke, wait_for
 from tests.e2e.own_systemd import OwnSystemd, own_systemd
 from tests.forkserver import COMMAND
+from tests.spoke.nodes.test_nodes import add_node
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +84,10 @@ class Service:
         """What was logged since it was last told to stop."""
         return self.everything_logged().rpartition("Stopping")[2]
 
+    def units(self, pattern: str) -> str:
+        """Which units of this manager run, by a pattern of their names."""
+        return self._systemctl("list-units", "--plain", "--no-legend", pattern)
+
     def remove(self) -> None:
         """Stop it and take it away."""
         said = self.strawberry("service", "remove", self.kind, *self._scope)
@@ -151,6 +156,7 @@ def test_a_hub_alone_serves_without_devices_and_without_the_homes_of_people(
 def test_a_spoke_is_a_service_of_its_user_that_is_watched_and_lets_its_skills_finish(
     tmp_path: Path, house: House, machine: OwnSystemd, journal: dict[str, str]
 ) -> None:
+    add_node(house.directory / "kitchen_pi", "camera")
     pi = house.add_spoke("Kitchen Pi", journal)
     house.kill(pi.id)
     service = Service(machine, "spoke", home=pi.home, system=False)
@@ -169,6 +175,9 @@ def test_a_spoke_is_a_service_of_its_user_that_is_watched_and_lets_its_skills_fi
     wait_for(lambda: "JournalSkill" in service.logs(), what="its logs")
     told = {row["check"]: row for row in json.loads(service.strawberry("doctor", "--json"))}
     assert told["service spoke"]["ok"]
+    # A node has a scope of its own in the systemd of its user.
+    assert house.cli("nodes", "start", "camera").returncode == 0
+    assert "strawberry-node-camera" in service.units("strawberry-node-*.scope")
     call = house.begin("call", pi.id, "JournalSkill.slowly", "text=job", "seconds=1", "--json")
     wait_for(lambda: "job begun" in pi.journal(), what="the job to begin")
     service.remove()

@@ -6,6 +6,7 @@ import textwrap
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 import spoke
@@ -19,7 +20,7 @@ from hub_registry.devices.review import SAMPLES, definition_digest
 
 EVERYDAY = {
     "TimeSkill": {"time", "date"},
-    "SystemSkill": {"load", "memory", "disk", "uptime"},
+    "SystemSkill": {"machine_info", "load", "memory", "disk", "uptime"},
     "NotesSkill": {"list_notes"},
     "MediaSkill": {"play", "pause", "next_track", "previous_track", "now_playing", "set_volume"},
     "LampSkill": {"turn_on", "turn_off", "set_brightness", "status"},
@@ -140,6 +141,10 @@ async def test_the_system_describes_itself(call, sink):
     assert load["cores"] >= 1
     assert sink.states["SystemSkill/cpu"] == load["cpu_percent"]
     assert (await call("SystemSkill.uptime")).startswith("P")
+    machine = await call("SystemSkill.machine_info")
+    assert machine["cores"] == psutil.cpu_count()
+    assert machine["system"]
+    assert machine["disks"]
 
 
 async def test_processes_are_ordered_and_limited(call):
