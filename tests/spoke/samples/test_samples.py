@@ -20,7 +20,7 @@ from hub_registry.devices.review import SAMPLES, definition_digest
 
 EVERYDAY = {
     "TimeSkill": {"time", "date"},
-    "SystemSkill": {"machine_info", "load", "memory", "disk", "uptime"},
+    "SystemSkill": {"load", "memory", "disk", "uptime"},
     "NotesSkill": {"list_notes"},
     "MediaSkill": {"play", "pause", "next_track", "previous_track", "now_playing", "set_volume"},
     "LampSkill": {"turn_on", "turn_off", "set_brightness", "status"},
