@@ -22,6 +22,8 @@ MAX_DID: Final = 50
 MAX_PUSHED: Final = 100
 """Turns in one push."""
 
+AgentName = Annotated[str, Field(max_length=64)]
+
 Mode = Literal["online", "offline", "sentence"]
 """Who answered: the hub's agent, the spoke's own, or a declared sentence without a model."""
 
@@ -65,7 +67,7 @@ class Exchange(Part):
 
     question: str
     answer: str | None = None
-    agent: Annotated[str, Field(max_length=64)] = ""
+    agent: AgentName = ""
     device: Token | None = None
     mode: Mode | None = None
     did: Annotated[
@@ -132,7 +134,7 @@ class ChatRequest(Wire):
 
     kind: Literal["chat"] = "chat"
     message: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE)]
-    agent: str = AGENTS[0]
+    agent: AgentName = AGENTS[0]
     conversation: Token | None = None
     turn: Token | None = None
     device: Annotated[str, Field(max_length=64)] | None = None

@@ -16,6 +16,7 @@ from chat.turns import Turn
 from contracts.chat import (
     AGENTS,
     MAX_MESSAGE,
+    AgentName,
     ChatRequest,
     Exchange,
     TextDelta,
@@ -61,7 +62,7 @@ class StreamOptions(Part):
 class CompletionRequest(Part):
     """What is read of a request; tools and sampling settings are ignored."""
 
-    model: str = AGENTS[0]
+    model: AgentName = AGENTS[0]
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     stream: bool = False
     stream_options: StreamOptions | None = None
