@@ -107,13 +107,17 @@ class SkillFinder:
         return len(self._skills)
 
     async def catch_up(self) -> None:
-        """Let each device that waits for it be indexed for a slice of time; most need no more."""
+        """Let each device that waits for it be indexed for a slice of time; most need no more.
+
+        The hub's own skills are waited for longer: they are asked for in the first second of a hub.
+        """
         until = time.monotonic() + _CATCH_UP_S
         waiting = {*self._changed, *self._updates}
         while waiting and time.monotonic() < until:
             unfinished = self.sync()
             waiting &= self._updates.keys()
-            waiting.discard(unfinished or "")
+            if unfinished is not None and unfinished != HUB_KEY:
+                waiting.discard(unfinished)
             await asyncio.sleep(0)
 
     @contextmanager
