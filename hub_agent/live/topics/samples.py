@@ -136,15 +136,23 @@ class Memory:
         self.size -= ring.size if ring is not None else 0
 
     def _make_room(self) -> bool:
-        while self.size > self._max_bytes:
-            largest = max(self._rings.values(), key=lambda ring: ring.size if len(ring.samples) > 1 else 0)
-            if len(largest.samples) < 2:
+        """Free a tenth at once: with ten thousand topics, looking for the largest takes a millisecond."""
+        enough = 0.9 * self._max_bytes
+        while self.size > enough:
+            largest = sorted(self._rings.values(), key=_size_if_many, reverse=True)
+            if len(largest[0].samples) < 2:
+                if self.size <= self._max_bytes:
+                    return True
                 self._forget_quietest()
                 return False
-            for _ in range(len(largest.samples) // 2):
-                size = len(largest.samples.popleft().payload) + _SAMPLE_BYTES
-                largest.size -= size
-                self.size -= size
+            least = largest[0].size // 2
+            for ring in largest:
+                if self.size <= enough or len(ring.samples) < 2 or ring.size < least:
+                    break
+                for _ in range(len(ring.samples) // 2):
+                    size = len(ring.samples.popleft().payload) + _SAMPLE_BYTES
+                    ring.size -= size
+                    self.size -= size
         return True
 
     def _forget_quietest(self) -> None:
@@ -154,6 +162,10 @@ class Memory:
             if self.size <= 0.9 * self._max_bytes:
                 return
             self.forget(link, topic)
+
+
+def _size_if_many(ring: Ring) -> int:
+    return ring.size if len(ring.samples) > 1 else 0
 
 
 def _last(ring: Ring) -> float:

@@ -32,7 +32,8 @@ _PLAIN: Final = re.compile(
     r"""\{\{\s*value_json((?:\.[A-Za-z_]\w*|\[\s*(?:'[^'\]{}]+'|"[^"\]{}]+"|\d{1,4})\s*\])+)\s*\}\}""",
     re.ASCII,
 )
-_STEP: Final = re.compile(r"""\.(\w+)|\[\s*['"]?([^'"\]]+?)['"]?\s*\]""", re.ASCII)
+_STEP: Final = re.compile(r"""\.(\w+)|\[\s*(?:'([^']+)'|"([^"]+)"|(\d+))""", re.ASCII)
+"""No two parts match the same letters: a template of a stranger may be thousands of blanks."""
 
 _PUBLISHED, _SET = 1, 2
 """Bits of ``access`` in Zigbee2MQTT's ``exposes``."""
@@ -113,7 +114,7 @@ def plain_field(template: str | None) -> str | None:
     plain = _PLAIN.fullmatch(template.strip()) if template else None
     if plain is None:
         return None
-    return ".".join(dotted or quoted for dotted, quoted in _STEP.findall(plain[1]))
+    return ".".join("".join(step) for step in _STEP.findall(plain[1]))
 
 
 def discovered(topic: str, config: Json) -> Iterator[Thing | InvalidMessage]:

@@ -1,8 +1,10 @@
 """What the hub knows of the home: devices, their states, and what announces itself on the home broker."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,17 @@ def test_the_state_of_an_entity_is_where_its_kind_has_it(config: dict[str, Any],
 )
 def test_only_templates_that_name_a_field_are_understood(template: str, field: str | None) -> None:
     assert plain_field(template) == field
+
+
+async def test_templates_of_thousands_of_blanks_are_read_at_once() -> None:
+    template = "{{ value_json['" + " " * 3_900 + "'] }}"
+    config = {
+        str(number): {"p": "sensor", "state_topic": "a", "value_template": template}
+        for number in range(1_000)
+    }
+    read = partial(discovered, "homeassistant/device/a/config", {"components": config})
+    found = await asyncio.wait_for(asyncio.to_thread(lambda: list(read())), 15)
+    assert {each.field for each in found if isinstance(each, Thing)} == {" " * 3_900}
 
 
 def test_a_device_of_zigbee2mqtt_has_an_entity_for_each_thing_that_it_shows() -> None:
