@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -19,9 +19,10 @@ from chat.http.requests import answer, read_query
 from chat.http.streams import DONE, Connections, EventStream, event, farewell
 from chat.tasks import open_tasks
 from contracts import topics
-from contracts.errors import NotFound, StrawberryError
+from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
 from contracts.rpc import Actor
+from contracts.topics import is_exact
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
@@ -34,6 +35,8 @@ _SKILL: Final = "NodesSkill"
 """The skill of a spoke that runs nodes."""
 _METHODS: Final = {each: f"{each}_node" for each in ("start", "stop", "restart", "build")}
 
+_MOST: Final = 200
+"""Nodes of one device that are listed."""
 _EVENTS: Final = 20
 """Events of the nodes of one device at once, and in an hour."""
 _LONGEST: Final = 300
@@ -76,7 +79,9 @@ class Nodes:
             elif isinstance(nodes, BaseException):
                 raise nodes
             elif isinstance(nodes, list):
-                found += [await self._shown(entry, node) for node in nodes if isinstance(node, dict)]
+                found += await asyncio.gather(
+                    *(self._shown(entry, node) for node in nodes[:_MOST] if isinstance(node, dict))
+                )
         return {"nodes": found, "problems": problems}
 
     async def call(
@@ -109,13 +114,17 @@ class Nodes:
 
     async def _shown(self, entry: Entry, node: dict[str, Any]) -> dict[str, Json]:
         """Return a node as clients see it, with the health that its topic shows."""
-        topic, every_s = node.pop("health_topic", None), node.pop("health_every_s", None) or 0
-        if topic and node.get("state") == "running" and node.get("health") == "unknown":
-            samples = [each for each in await self.feed.fetch(topic) if not each.retained]
+        topic, every_s = node.pop("health_topic", None), node.pop("health_every_s", None)
+        if node.get("state") == "running" and node.get("health") == "unknown":
+            # A device says what it likes: what is no topic and no number of seconds tells nothing.
+            samples = []
+            if isinstance(topic, str) and isinstance(every_s, (int, float)) and is_exact(topic):
+                with suppress(InvalidMessage):
+                    samples = [each for each in await self.feed.fetch(topic) if not each.retained]
             age_s = time.time() - max((each.at for each in samples), default=0)
             if samples:
                 node["health"] = "healthy" if age_s <= every_s else "unhealthy"
-        return {"device": entry.key, "device_name": entry.display_name, **node}
+        return {**node, "device": entry.key, "device_name": entry.display_name}
 
 
 @asynccontextmanager
@@ -141,7 +150,7 @@ async def node_events(
 
 def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the routes."""
-    may_look, may_call = gate.require("chat", "call"), gate.require("call")
+    may_look, may_call = gate.require_user("chat", "call"), gate.require("call")
 
     async def look(request: Request) -> Response:
         bearer = await may_look(request)
@@ -150,7 +159,8 @@ def node_routes(nodes: Nodes, gate: Gate, *, connections: Connections) -> list[B
         return farewell(client)
 
     async def logs(request: Request) -> Response:
-        bearer, query = await may_look(request), read_query(request, _Logs)
+        # Without a model in between it is a call like any other.
+        bearer, query = await may_call(request), read_query(request, _Logs)
         device, name = request.path_params["device"], request.path_params["name"]
         lines = await nodes.call(bearer, device, "get_logs", {"name": name, "lines": query.lines})
         return answer({"lines": lines})

@@ -111,6 +111,19 @@ class Gate:
 
         return authenticate
 
+    def require_user(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
+        """Like `require`, but for no device: on the bus it receives nothing of others either."""
+        authenticate = self.require(*scopes)
+
+        async def authenticate_user(request: Request) -> Bearer:
+            bearer = await authenticate(request)
+            with self._recording(request, bearer):
+                if bearer.device is not None:
+                    raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
+            return bearer
+
+        return authenticate_user
+
     async def require_admin(self, request: Request) -> Bearer:
         """Authenticate a request and require the scope ``admin`` in a token of an admin.
 

@@ -12,7 +12,7 @@ from hub_registry.access.bearer import Gate
 
 def capture_routes(captures: Captures, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
-    may_look, may_change = gate.require("chat"), gate.require("call")
+    may_look, may_change = gate.require_user("chat"), gate.require_user("call")
 
     async def list_captures(request: Request) -> Response:
         bearer = await may_look(request)

@@ -42,7 +42,7 @@ class _Query(BaseModel):
 
 def event_routes(events: Events, gate: Gate, *, connections: Connections) -> list[BaseRoute]:
     """Make the route."""
-    may_look = gate.require("chat")
+    may_look = gate.require_user("chat")
     open_streams: Counter[str] = Counter()
 
     async def stream(request: Request) -> Response:

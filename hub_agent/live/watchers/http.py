@@ -9,7 +9,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
-from contracts.errors import Forbidden
 from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import Change, WatcherRequest
 from hub_agent.live.watchers.watchers import By, Watchers
@@ -54,29 +53,22 @@ def watcher_routes(
     Args:
         may_confirm: Whether a person confirms calls through a caller; see `Assistant.may_confirm`.
     """
-    authenticate = {scope: gate.require(scope) for scope in ("chat", "call")}
-
-    async def person(request: Request, scope: str) -> Bearer:
-        bearer = await authenticate[scope](request)
-        if bearer.device is not None:
-            # A watcher shows values of other devices, which a device receives on no other way.
-            raise Forbidden("the token of a device opens no watchers", hint="Use the token of a user.")
-        return bearer
+    may_look, may_change = gate.require_user("chat"), gate.require_user("call")
 
     async def changing(request: Request) -> tuple[str, By]:
-        bearer = await person(request, "call")
+        bearer = await may_change(request)
         by = By(bearer.user, bearer.claims.jti, may_confirm=may_confirm(bearer))
         return request.path_params.get("name", ""), by
 
     async def list_watchers(request: Request) -> Response:
-        return answer(watchers.of((await person(request, "chat")).user))
+        return answer(watchers.of((await may_look(request)).user))
 
     async def create(request: Request) -> Response:
         _, by = await changing(request)
         return answer(await watchers.create(await read(request, WatcherRequest), by), status=201)
 
     async def show(request: Request) -> Response:
-        user = (await person(request, "chat")).user
+        user = (await may_look(request)).user
         return answer(await watchers.show(request.path_params["name"], user))
 
     async def remove(request: Request) -> Response:
@@ -99,7 +91,7 @@ def watcher_routes(
         return answer(await watchers.run(*await changing(request)))
 
     async def test(request: Request) -> Response:
-        user = (await person(request, "call")).user
+        user = (await may_change(request)).user
         body = await read(request, TestBody)
         since = parse_since(body.since) if body.since is not None else None
         report = await watchers.test(

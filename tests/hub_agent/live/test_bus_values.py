@@ -138,7 +138,9 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
         device = await home.device("Talker", scopes=("chat",))
         async with home.client(device.token) as talker:
             status, answer = await read(talker, "latest", topic=DISK)
-            assert (status, answer["error"]["message"]) == (403, "the token of a device reads no topics")
+            assert (status, answer["error"]["message"]) == (403, "the token of a device may not do that")
+            for path in ("captures", "events", "watchers"):
+                assert (await talker.get(f"/api/{path}")).status_code == 403, path
         # Of all topics a reader gets those that it may see.
         await post(admin, call("nas", "LampSkill.turn_on"))
         seen: set[str] = set()
