@@ -233,7 +233,7 @@ class GatewayError(StrawberryError):
 
 
 class NoModel(GatewayError):
-    """No model is configured, or none of those that are has its key."""
+    """No model can be asked: none is configured, none has its key, or their tokens are used up."""
 
 
 class NotAnswered(StrawberryError):

@@ -253,7 +253,7 @@ def check_topic(text: str) -> None:
         InvalidTopic: If it cannot be published on.
     """
     if not _fits(text) or not is_filter(text) or not is_exact(text):
-        raise InvalidTopic(f"{text[:100]!r} is not a topic", hint="A topic to publish on has no wildcards.")
+        raise InvalidTopic(f"{text[:100]!r} is not a topic", hint="Name one topic, without + and #.")
 
 
 def _fits(text: str) -> bool:

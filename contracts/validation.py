@@ -91,7 +91,7 @@ def explain(
             rule = f"be {form}" if form else f"match {first['ctx']['pattern']}"
             return f"{place or 'it'} must {rule}{given}"
         case _:
-            message, replaced = _SHOULD.subn("must ", first["msg"])
+            message, replaced = _SHOULD.subn("must ", first["msg"].partition(" after validation")[0])
             message = message if replaced else f"is not valid: {message[:1].lower()}{message[1:]}"
             return f"{place or 'it'} {message}{given}"
 

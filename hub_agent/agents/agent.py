@@ -105,7 +105,7 @@ def parse_agent(home: Path, name: str, text: str) -> Agent:
     """
     if not NAME.match(name):
         hint = "Letters, digits, '-' and '_', at most 64."
-        raise FileProblem("its name cannot be that of an agent", hint=hint)
+        raise FileProblem(f"{name[:100]!r} cannot be the name of an agent", hint=hint)
     if name in AGENTS:
         raise FileProblem(f"{name} is the name of the assistant", hint="Rename the file.")
     profile = parse_yaml(text, AgentProfile)

@@ -304,9 +304,8 @@ class Assistant:
     def _no_model(self, user: User, agent: Agent) -> NoModel:
         if agent is not ASSISTANT:
             models = self.agents.models(agent)
-            return NoModel(
-                f"the agent {agent.name} has no model: {'; '.join(models.problems)}", hint=models.hint
-            )
+            said = "; ".join(models.problems) or "none is configured"
+            return NoModel(f"the agent {agent.name} has no model: {said}", hint=models.hint)
         models = self.gateway.models
         said = "; ".join(models.problems) or "no model is configured"
         examples = self.registry.search.examples(self.prompter.household(user).language)

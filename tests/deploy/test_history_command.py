@@ -197,7 +197,10 @@ def test_a_conversation_is_deleted_only_after_a_yes(hub: Hub, environment: dict[
     assert run(environment, *words, text="what?\nn\n").returncode == 1
     nobody = run(environment, *words)
     assert nobody.returncode == 1
-    assert "nobody can be asked here\n  Nothing was deleted. Add --yes.\n" in nobody.stderr
+    assert (
+        "a confirmation is needed, and standard input is no terminal\n  Nothing was deleted. Add --yes.\n"
+        in nobody.stderr
+    )
     assert hub.deleted == []
     asked = run(environment, *words, text="what?\ny\n")
     assert asked.stdout == "The conversation is deleted.\n"

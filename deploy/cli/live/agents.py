@@ -38,7 +38,7 @@ def new(options: argparse.Namespace) -> None:
     try:
         parse_agent(home.directory, name, text)
     except FileProblem as problem:
-        raise ConfigError(f"{name!r} cannot be an agent: {problem.message}", hint=problem.hint) from None
+        raise ConfigError(problem.message, hint=problem.hint) from None
     if file.exists():
         raise ConfigError(f"{file} is there already", hint="Edit it, or choose another name.")
     write_private(file, text.encode())

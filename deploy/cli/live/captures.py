@@ -72,7 +72,7 @@ def plot(options: argparse.Namespace) -> None:
             f"there are no numbers{wanted} in {options.file}", hint="--field names a field of the payloads."
         )
     lines = dict(sorted(numbers.items(), key=lambda line: -len(line[1]))[: len(_COLORS)])
-    if len(numbers) > len(lines):
+    if len(numbers) > len(lines) and not options.json:
         note(f"{len(numbers) - len(lines)} more have fewer values; --field chooses.")
     if options.png is not None:
         _write_png(lines, options.png)

@@ -44,6 +44,6 @@ def events(options: argparse.Namespace) -> None:
 
 
 def _line(event: dict[str, Any]) -> str:
-    data = {name: value for name, value in event["data"].items() if name != "subject"}
-    more = " ".join(f"{name}={cell(value)}" for name, value in data.items())
+    data = {name: value for name, value in event["data"].items() if name not in ("subject", "at")}
+    more = " ".join(f"{name}={cell(value)}" for name, value in data.items() if value not in ("", [], None))
     return f"{moment(event['at'])}  {event['kind']}  {event['subject']}  {more}".rstrip()

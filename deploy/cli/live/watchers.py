@@ -51,7 +51,8 @@ def add(options: argparse.Namespace) -> int:
     if made["state"] == "draft":
         if not options.json:
             note(_described(made))
-        question, otherwise = f"Approve {made['name']}?", "'strawberry watchers approve NAME --yes' does it."
+        question = f"Approve {made['name']}?"
+        otherwise = f"It is a draft. 'strawberry watchers approve {made['name']} --yes' approves it."
         if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
             made = _post(client, made["name"], "approve")
     if options.json:
@@ -101,6 +102,9 @@ def test(options: argparse.Namespace) -> None:
         report = _post(hub_of(options), options.name, "test", body)
     if options.json:
         Output(as_json=True).result(report)
+        return
+    if not report["evaluated"]:
+        print(f"No values of the topics of {options.name} are recorded there.")
         return
     count = report["fired"]
     print(f"{options.name} would have fired {count} time{'' if count == 1 else 's'}.")
@@ -257,6 +261,6 @@ def _described(watcher: dict[str, Any]) -> str:
         "topics": ", ".join(f"{name} = {each['topic']}" for name, each in watcher["topics"].items()),
         "may call": "; ".join(allowed) or "nothing, it only notifies",
         "fired": str(watcher["fired"]),
-        "model": f"{watcher['model_calls']} calls, {watcher['tokens']} tokens",
+        "model": f"calls: {watcher['model_calls']}, tokens: {watcher['tokens']}",
     }
     return "\n".join([watcher["name"], *(f"  {key:<12} {text}" for key, text in lines.items() if text)])

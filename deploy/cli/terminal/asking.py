@@ -43,7 +43,9 @@ def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> boo
         if not line:
             print(file=sys.stderr)
             if not sys.stdin.isatty():
-                raise NobodyToAsk("this needs a yes, and nobody can be asked here", hint=otherwise)
+                raise NobodyToAsk(
+                    "a confirmation is needed, and standard input is no terminal", hint=otherwise
+                )
         answer = line.strip().lower()
         if answer in _YES:
             return True

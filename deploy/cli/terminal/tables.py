@@ -1,5 +1,6 @@
 """Tables for people: as wide as the terminal, times relative to now."""
 
+import json
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -44,6 +45,8 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(cell(each) for each in value)
+    if isinstance(value, dict):
+        value = json.dumps(value, ensure_ascii=False)
     # A line end in a cell would make a row of its own.
     return visible(str(value)).replace("\n", "\\n")
 

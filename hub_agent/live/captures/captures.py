@@ -176,11 +176,16 @@ class Captures:
 
         Raises:
             NotFound: If this person has no such capture.
-            Forbidden: If the person may not.
+            Forbidden: If the person may not, or it is the hub's own.
         """
         if user.read_only:
             raise Forbidden(f"{user.display_name} has read-only access")
         found = self._find(user, capture)
+        if not found.row.owner:
+            raise Forbidden(
+                f"{capture!r} records what watchers see, for their tests",
+                hint="record_days = 0 in [watchers] of strawberry.toml turns it off.",
+            )
         async with self._changing:
             await self._end(found)
             was_stopped, found.row.is_stopped = found.row.is_stopped, True

@@ -143,9 +143,7 @@ def _files(path: Path) -> list[Path]:
         found = Series(path.parent, (name,), zstd).numbers(names)
         if found:
             return [path.with_name(each) for each in found.values()]
-    raise NotFound(
-        f"there is no capture {path}", hint="'strawberry captures list' shows those that there are."
-    )
+    raise NotFound(f"there is no file {path}", hint="'strawberry captures list' shows the files of captures.")
 
 
 def _sample(record: dict[str, Json]) -> Sample:

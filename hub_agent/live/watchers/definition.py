@@ -88,7 +88,7 @@ class WatcherRequest(_Part):
         actions_per_hour: None for the limit of the settings.
     """
 
-    name: Token
+    name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
     topics: Annotated[dict[str, Source], Field(max_length=32)] = {}
     instruction: Annotated[str, Field(min_length=1, max_length=4_000)]
     every_s: Annotated[float, Field(ge=LEAST_EVERY_S, le=30 * 86_400)] | None = None

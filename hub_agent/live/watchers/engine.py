@@ -394,7 +394,7 @@ class Engine:
         if watched.failures == 1:
             announcer = self._evaluations.announcer
             await announcer.decision(watched.row, entry)
-            await announcer.notify(watched.row, f"{watched.occasion} It could not be decided: {entry.reason}")
+            await announcer.notify(watched.row, _undecided(watched.occasion, entry.reason))
 
     async def _plan(self, watched: Watched) -> None:
         """Set when the schedule comes next; times that were missed are run or told."""
@@ -456,3 +456,8 @@ def _unix(moment: datetime) -> float:
 
 def _moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
+
+
+def _undecided(occasion: str, reason: str) -> str:
+    occasion = f"{occasion.rstrip(' .')}. " if occasion else ""
+    return f"{occasion}It could not be decided: {reason}"

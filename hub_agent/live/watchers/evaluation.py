@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contracts import topics
-from contracts.errors import CallError, Disconnected, GatewayError, NotFound
+from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound
 from contracts.presence import WatcherState
 from contracts.rates import TokenBucket
 from contracts.rpc import Actor
@@ -59,10 +59,10 @@ class Limits:
         """Check that a model may be asked.
 
         Raises:
-            GatewayError: If the tokens of the day are used up.
+            NoModel: If the tokens of the day are used up.
         """
         if self.tokens.empty:
-            raise GatewayError(
+            raise NoModel(
                 f"the {self._settings.tokens_per_day} tokens that watchers may use in a day are used up",
                 hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
@@ -161,7 +161,8 @@ class Evaluations:
             decision = await self.model.decide(await self._question(row, seen, occasion, gaps))
         except GatewayError as error:
             entry.reason, entry.tokens = error.message, getattr(error, "tokens", 0)
-            self._charge(row, entry)
+            if not isinstance(error, NoModel):
+                self._charge(row, entry)
             if is_current():
                 await self.store.record(row, entry)
             return entry

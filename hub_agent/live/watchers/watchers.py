@@ -229,6 +229,7 @@ class Watchers:
         """
         row = self._get(name, by.user)
         _require_writer(by.user)
+        _require_approved(row)
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
             raise Conflict(
@@ -427,9 +428,11 @@ class Watchers:
 
     def _shown(self, row: WatcherRow) -> dict[str, Json]:
         last, watched = self._last_of(row), self._engine.get(row.name)
-        verdict = None
+        verdict, reason = None, ""
         if watched is not None:
             verdict = watched.verdict
+            silent = ", ".join(name for name in watched.sources if name not in watched.heard)
+            reason = verdict.reason if verdict else f"there is no value of {silent} yet" if silent else ""
             watched.count()
         return {
             "name": row.name,
@@ -439,7 +442,7 @@ class Watchers:
             "predicate": row.predicate,
             "note": row.note,
             "truth": verdict.truth if verdict is not None else None,
-            "reason": verdict.reason if verdict is not None else "",
+            "reason": reason,
             "topics": row.topics,
             "every_s": row.every_s,
             "on_change": row.every_s is None and row.schedule is None,

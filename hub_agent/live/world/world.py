@@ -150,7 +150,8 @@ class World:
             if entry.device.floor is not None and entry.device.floor.casefold() == wanted
         }
         if wanted not in known and not on_floor:
-            raise NotFound(f"there is no area {area[:100]!r}", hint=suggestion(area, known.values()))
+            hint = suggestion(area, known.values()) or "'strawberry devices set DEVICE --area AREA' sets one."
+            raise NotFound(f"there is no area {area[:100]!r}", hint=hint)
         return [
             thing for thing in things if (thing.area or "").casefold() == wanted or thing.device in on_floor
         ]

@@ -326,6 +326,8 @@ async def test_recorded_values_come_in_order_and_once(home: Home) -> None:
     await recorded(home, 4, "all.jsonl")
     own = home.directory / "hub/recordings/watchers.jsonl"
     await eventually(lambda: len(values(own)) == 3)
+    async with home.client() as client:
+        assert (await client.delete("/api/captures/watchers")).status_code == 403
     found = [each for each in captures.recorded([Followed(DISK)], 0) if isinstance(each, Sample)]
     assert [each.value for each in found] == [1, 2, 2]
     both = [Followed("devices/nas/state/+/disk"), Followed("devices/nas/state/SystemSkill/memory")]

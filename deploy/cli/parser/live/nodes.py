@@ -17,12 +17,19 @@ def add(commands: Commands, parents: Parents) -> None:
     each.add_argument("--device", metavar="NAME", help="only of this device")
     each.set_defaults(run="deploy.cli.live.nodes:list_nodes")
     for action, about in _ACTS.items():
-        act = actions.add_parser(action, parents=[parents.client], help=about)
+        act = actions.add_parser(
+            action, parents=[parents.client], help=about, usage="%(prog)s [OPTION ...] [DEVICE] NODE"
+        )
         act.add_argument(
             "node", nargs="+", metavar="[DEVICE] NODE", help="the device is needed if several have one"
         )
         act.set_defaults(run="deploy.cli.live.nodes:act", action=action)
-    logs = actions.add_parser("logs", parents=[parents.client], help="show what a program wrote last")
+    logs = actions.add_parser(
+        "logs",
+        parents=[parents.client],
+        help="show what a program wrote last",
+        usage="%(prog)s [OPTION ...] [DEVICE] NODE",
+    )
     logs.add_argument(
         "node", nargs="+", metavar="[DEVICE] NODE", help="the device is needed if several have one"
     )

@@ -27,6 +27,8 @@ async def test_words_become_a_predicate_that_fires_once_each_time_it_becomes_tru
     await watching.disk(80)
     made = await watching.add()
     assert (made["state"], made["predicate"], made["note"]) == ("draft", "disk > 95", "")
+    refused = (await watching.client.post("/api/watchers/full/run")).json()["error"]
+    assert refused["hint"] == "'strawberry watchers approve full' approves it."
     await watching.disk(99)
     made = await watching.ask("POST", "/full/approve")
     assert (made["state"], made["allow"][0]["path"]) == ("active", STOP)
@@ -213,8 +215,9 @@ async def test_paused_and_snoozed_watchers_do_nothing_until_they_go_on(
     assert (await watching.ask("POST", "/full/pause"))["state"] == "paused"
     await watching.disk(96)
     assert await watching.ask("POST", "/full/run") == "conflict"
-    shown = await watching.ask("POST", "/full/snooze", {"seconds": 0.2})
+    shown = await watching.ask("POST", "/full/snooze", {"seconds": 3_600})
     assert (shown["state"], bool(shown["snoozed_until"])) == ("paused", True)
+    await watching.ask("POST", "/full/snooze", {"seconds": 0.2})
     await watching.decided(1)
     assert (await watching.show())["state"] == "active"
     assert (await watching.ask("POST", "/full/resume"))["state"] == "active"
@@ -243,7 +246,8 @@ async def test_a_model_that_fails_is_reported_once(watching: Watching, model: Sc
     assert "out of order" in entry["reason"]
     await eventually(watching.notes)
     [note] = await watching.notes()
-    assert "disk > 95 became true" in note
+    assert note.startswith("disk > 95 became true")
+    assert '{"disk": 96}. It could not be decided: ' in note
 
 
 async def test_made_by_the_assistant_it_needs_the_confirmation_of_a_person(
@@ -330,8 +334,10 @@ async def test_the_tokens_of_a_day_end_evaluations_also_after_a_restart(
             await client.post("/api/watchers", json=body)
             first = (await client.post("/api/watchers/bell/run")).json()
             again = (await client.post("/api/watchers/bell/run")).json()
+            shown = (await client.get("/api/watchers/bell")).json()
         assert [first["decision"], again["decision"]] == [expected, "failed"]
         assert "used up" in again["reason"]
+        assert (shown["model_calls"], shown["reason"]) == (1, "there is no value of bell yet")
     assert len(model.requests) == 1
 
 
