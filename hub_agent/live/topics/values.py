@@ -19,6 +19,7 @@ from agent_core.search.directory import Found
 from agent_core.search.targets import on_device
 from contracts import topics
 from contracts.access import Principal, allowed, covers, overlaps, rights
+from contracts.chat import AGENTS
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.presence import UserEvent
 from contracts.wire import Json, rfc3339
@@ -127,6 +128,11 @@ class BusValues:
         if place is None:
             return [described(sample) for sample in await self.latest(asking.user, filter_, link)]
         topics.check_filter(filter_)
+        if asking.actor.agent not in (None, *AGENTS):
+            raise Forbidden(
+                "an agent asks devices only by the calls that its profile allows",
+                hint="Its profile lists what it may call under skills: allow.",
+            )
         found = [
             Found(entry, skill, method)
             for entry in self._directory.entries()

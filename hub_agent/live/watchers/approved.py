@@ -61,7 +61,8 @@ class ApprovedCall(BaseModel):
             if not (_within(value, rule) if is_range(rule) else _same(value, rule)):
                 raise NotApproved(f"{self.path} was asked for with {name} = {_short(value)}, {_said(rule)}")
         fixed = {name: rule for name, rule in self.arguments.items() if name not in self.open}
-        return {**fixed, **given}
+        # The approved value itself: [true] equals [1] in Python.
+        return {**given, **fixed}
 
 
 def is_range(rule: Json) -> bool:

@@ -93,11 +93,13 @@ class WatcherSkill(HubSkill):
     @skill_method(idempotent=True)
     async def pause(self, name: str) -> dict[str, Any]:
         """Stop a watcher until it is resumed."""
+        self._need_person(name)
         return await self._watchers.pause(name, self._by)
 
     @skill_method(idempotent=True)
     async def resume(self, name: str) -> dict[str, Any]:
         """Let a watcher go on that is paused, snoozed or has failed."""
+        self._need_person(name)
         return await self._watchers.resume(name, self._by)
 
     @skill_method(idempotent=True)
@@ -105,6 +107,7 @@ class WatcherSkill(HubSkill):
         """Keep a watcher quiet for some minutes."""
         if not 0 < minutes <= 366 * 24 * 60:
             raise CallError(ErrorCode.BAD_ARGUMENTS, "minutes are more than 0 and at most a year's")
+        self._need_person(name)
         return await self._watchers.snooze(name, self._by, seconds=60 * minutes)
 
     @skill_method(destructive=True)
@@ -122,6 +125,7 @@ class WatcherSkill(HubSkill):
     @skill_method(timeout_s=120, untrusted_output=True)
     async def run(self, name: str) -> dict[str, Any]:
         """Evaluate a watcher now; it may notify and act."""
+        self._need_person(name)
         return await self._watchers.run(name, self._by)
 
     @skill_method(read_only=True, timeout_s=_TEST_S, untrusted_output=True)
@@ -184,6 +188,13 @@ class WatcherSkill(HubSkill):
     async def cancel_timer(self, timer: str) -> dict[str, Any]:
         """Cancel a timer or reminder, by its id or its text."""
         return await self._timers.remove(self.asking.user, timer)
+
+    def _need_person(self, name: str) -> None:
+        """Let no text of strangers silence a watcher, or have it act."""
+        if self.asking.untrusted:
+            self.asking.need_confirmation(
+                f"text of strangers was read before the watcher {name[:64]!r} changes"
+            )
 
     @property
     def _by(self) -> By:

@@ -18,6 +18,10 @@ from google.protobuf.descriptor_pb2 import (
 
 from bus.link import LinkSettings, Message
 from contracts import topics
+from contracts.errors import Forbidden
+from contracts.rpc import Actor
+from hub_agent.calls.audit import Origin
+from hub_agent.own_skills import Asking
 from hub_agent.settings import HomeLinkSettings, ProtobufSettings
 from tests.deploy.strawberry import environment_of
 from tests.forkserver import COMMAND
@@ -110,6 +114,12 @@ async def test_devices_answer_queries_by_methods_that_only_read(home: Home, nas:
         {"path": "devices.lamp.LampSkill.status", "value": 0},
         {"path": "devices.nas.LampSkill.status", "value": 0},
     ]
+
+
+async def test_an_agent_queries_no_device_past_its_profile(home: Home, nas: Device) -> None:
+    asking = Asking(home.hub.registry.admin, Actor(user="admin", agent="finance"), Origin(token=""))
+    with pytest.raises(Forbidden, match="only by the calls"):
+        await home.hub.live.values.query(asking, "devices/+/calls/LampSkill/status", "bus")
 
 
 async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
