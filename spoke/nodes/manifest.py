@@ -18,6 +18,9 @@ OWN: Final = "strawberry"
 
 def _words(value: object) -> object:
     """Split a command that is written as one line, as a shell would; no shell runs it."""
+    if not isinstance(value, str | list):
+        said = "write it as one line, in quotation marks if YAML reads it as a value, or as a list of words"
+        raise ValueError(said)  # noqa: TRY004 - pydantic reports no TypeError
     return shlex.split(value) if isinstance(value, str) else value
 
 

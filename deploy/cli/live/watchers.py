@@ -139,8 +139,8 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate a watcher now."""
     with waiting("The model decides"):
         entry = _post(hub_of(options), options.name, "run")
-    did = ", ".join(_entry(entry)["did"])
-    Output(options.json).result(entry, text=f"{entry['decision']}: {entry['reason']} {did}".rstrip())
+    did = "".join(f"\n  {each}" for each in _entry(entry)["did"])
+    Output(options.json).result(entry, text=f"{entry['decision']}: {entry['reason']}{did}")
 
 
 def remove(options: argparse.Namespace) -> int:

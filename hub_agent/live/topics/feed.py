@@ -177,6 +177,14 @@ class Feed:
         else:
             await source.link.publish(topic, data, qos=qos, retain=retain, confirmed=qos > 0)
 
+    def require(self, link: LinkName) -> None:
+        """Check that there is such a link.
+
+        Raises:
+            NotFound: If there is no home broker.
+        """
+        self._source(link)
+
     def _source(self, link: LinkName) -> Source:
         source = self._sources.get(link)
         if source is None:

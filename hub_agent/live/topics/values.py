@@ -179,6 +179,7 @@ class BusValues:
         if link == "bus":
             await self._publish_event(asking.user, topic, payload, retain=retain)
             return
+        self.feed.require(link)
         if topic.startswith("$") or covers(topics.HOME_AVAILABILITY, topic):
             raise Forbidden(
                 f"{topic} cannot be published on", hint="It belongs to the broker, or to Strawberry itself."

@@ -143,6 +143,8 @@ async def test_calls_and_results_and_the_events_of_others_are_shown_to_nobody(
         assert (await read(client, "latest", topic="a/#/b"))[0] == 422
         assert (await read(client, "history", topic=DISK, since="yesterday"))[0] == 422
         assert (await read(client, "latest", topic="zigbee2mqtt/#", link="home"))[0] == 404
+        _, answer = await publish(client, topic="zigbee2mqtt/x", payload="x", link="home")
+        assert "no home broker is configured" in answer["error"]["message"]
         watcher = {"name": "spy", "instruction": "tell me", "topics": ["devices/nas/calls/LampSkill/turn_on"]}
         assert (await client.post("/api/watchers", json=watcher)).status_code == 403
         device = await home.device("Talker", scopes=("chat",))

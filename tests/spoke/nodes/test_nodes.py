@@ -148,6 +148,7 @@ async def test_a_protected_node_and_strawberry_itself_are_left_alone(tmp_path: P
         ("comand: [x]", "node.yaml:1: unknown setting 'comand'; did you mean 'command'?"),
         ("command: [x]\nrestart: sometimes", "node.yaml:2: restart must be"),
         ("command: []", "node.yaml:1: command"),
+        ("command: false", "node.yaml:1: command: write it as one line"),
         ("a: [", "node.yaml:1: "),
     ],
 )
