@@ -18,7 +18,7 @@ from contracts.errors import TooManyRequests
 from contracts.wire import Json
 from hub_agent.live.times import parse_since
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
-from hub_agent.live.topics.values import BusValues, described, described_gap, visible_to
+from hub_agent.live.topics.values import BusValues, described, described_all, described_gap, visible_to
 from hub_registry.access.bearer import Bearer, Gate
 
 _HEARTBEAT_S: Final = 15.0
@@ -95,25 +95,25 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
                 )
             chunks = _following(values, bearer, query, streams)
             return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
-        return answer(_shown(values, samples, query.link, since=None))
+        return answer(await _shown(values, samples, query.link, since=None))
 
     async def history(request: Request) -> Response:
         bearer, query = await may_read(request), read_query(request, _History)
         since = parse_since(query.since)
         samples = await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
-        return answer(_shown(values, samples, query.link, since=since))
+        return answer(await _shown(values, samples, query.link, since=since))
 
     return [Route("/api/bus/latest", latest), Route("/api/bus/history", history)]
 
 
-def _shown(
+async def _shown(
     values: BusValues, samples: list[Sample], link: LinkName, *, since: float | None
 ) -> dict[str, Json]:
     gaps = values.gaps(link, since=since)
     if since is None:
         # Of the latest values only counts whether they may be out of date.
         gaps = [gap for gap in gaps if gap["until"] is None]
-    return {"samples": [described(each) for each in samples], "gaps": gaps}
+    return {"samples": await described_all(samples), "gaps": gaps}
 
 
 async def _following(

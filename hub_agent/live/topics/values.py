@@ -34,6 +34,8 @@ from hub_registry.devices.directory import Directory, Entry
 _MOST_TOPICS: Final = 1_000
 _MOST_BYTES: Final = 2 * 1024 * 1024
 """Topics and payloads of one answer; as values the payloads may be ten times as large."""
+_LARGE: Final = 4_096
+"""Bytes of a payload that takes milliseconds to decode, if its sender wants that."""
 _MOST_ASKED: Final = 50
 """Devices that one query asks."""
 
@@ -108,6 +110,8 @@ class BusValues:
     ) -> list[Sample]:
         """Return the newest samples of a topic, oldest first; they are kept from the first question on.
 
+        At most `_MOST_BYTES` of them.
+
         Raises:
             InvalidTopic: If that is not a topic.
             Forbidden: If this person may not see it.
@@ -115,7 +119,14 @@ class BusValues:
         """
         topics.check_topic(topic)
         await self.latest(user, topic, link)
-        return list(self.feed.history(topic, link, since=since)[-limit:])
+        newest: list[Sample] = []
+        room = _MOST_BYTES
+        for sample in reversed(self.feed.history(topic, link, since=since)[-limit:]):
+            room -= len(sample.payload)
+            if room < 0 and newest:
+                break
+            newest.append(sample)
+        return newest[::-1]
 
     async def query(self, asking: Asking, filter_: str, link: LinkName) -> list[dict[str, Json]]:
         """Return the last value of each topic that a filter matches, or what devices answer.
@@ -126,7 +137,7 @@ class BusValues:
         """
         place = topics.CALL.place(filter_) if link == "bus" else None
         if place is None:
-            return [described(sample) for sample in await self.latest(asking.user, filter_, link)]
+            return await described_all(await self.latest(asking.user, filter_, link))
         topics.check_filter(filter_)
         if asking.actor.agent not in (None, *AGENTS):
             raise Forbidden(
@@ -207,6 +218,19 @@ class BusValues:
     def gaps(self, link: LinkName, *, since: float | None) -> list[dict[str, Json]]:
         """Return the times in which nothing was heard, as people and models are shown them."""
         return [described_gap(gap) for gap in self.feed.gaps(link, since=since)]
+
+
+async def described_all(samples: Sequence[Sample]) -> list[dict[str, Json]]:
+    """Return samples as people and models are shown them.
+
+    A payload may take a tenth of a second to decode, so that others have their turn in between.
+    """
+    made: list[dict[str, Json]] = []
+    for sample in samples:
+        made.append(described(sample))
+        if len(sample.payload) > _LARGE:
+            await asyncio.sleep(0)
+    return made
 
 
 def described(sample: Sample) -> dict[str, Json]:

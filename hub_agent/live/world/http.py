@@ -30,6 +30,7 @@ def world_routes(world: World, gate: Gate) -> list[BaseRoute]:
     async def look(request: Request) -> Response:
         await may_look(request)
         query = read_query(request, _Query)
-        return answer(world.view(area=query.area, kind=query.kind, name=query.name, limit=query.limit))
+        view = world.view(area=query.area, kind=query.kind, name=query.name, limit=query.limit)
+        return answer(await world.seen(view))
 
     return [Route("/api/world", look)]

@@ -33,4 +33,4 @@ class WorldSkill(HubSkill):
         """
         if not 1 <= limit <= MAX_THINGS:
             raise InvalidMessage(f"limit is 1 to {MAX_THINGS}, not {limit}")
-        return self._world.view(area=area, kind=kind, name=name, limit=limit)
+        return await self._world.seen(self._world.view(area=area, kind=kind, name=name, limit=limit))

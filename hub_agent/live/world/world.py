@@ -1,5 +1,6 @@
 """The world as it is at this moment: things with their area, state and age, found by area, kind and name."""
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -69,7 +70,7 @@ class World:
     def view(
         self, *, area: str | None = None, kind: str | None = None, name: str | None = None, limit: int = 200
     ) -> WorldView:
-        """Return the things that fit all that is given.
+        """Return the things that fit all that is given, still without their states; see `seen`.
 
         Args:
             area: Of the home, whatever its case.
@@ -88,12 +89,20 @@ class World:
             things = self._named(things, name, everything)
         things = sorted(things, key=_order)
         return WorldView(
-            things=[self.current(thing) for thing in things[:limit]],
+            things=things[:limit],
             more=max(0, len(things) - limit),
             kinds=dict(Counter(thing.kind for thing in things).most_common()),
             areas=dict(Counter(thing.area for thing in things if thing.area is not None).most_common()),
             left_out=self.entities.left_out,
         )
+
+    async def seen(self, view: WorldView) -> WorldView:
+        """Return a view with the states as they are now; what a stranger sent may take long to decode."""
+        things: list[Thing] = []
+        for thing in view.things:
+            things.append(self.current(thing))
+            await asyncio.sleep(0)
+        return replace(view, things=things)
 
     def things(self) -> list[Thing]:
         """List everything; what has a topic is still without its state, see `current`."""

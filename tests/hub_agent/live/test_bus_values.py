@@ -21,6 +21,8 @@ from contracts import topics
 from contracts.errors import Forbidden
 from contracts.rpc import Actor
 from hub_agent.calls.audit import Origin
+from hub_agent.live.topics import Sample
+from hub_agent.live.topics.values import described_all
 from hub_agent.own_skills import Asking
 from hub_agent.settings import HomeLinkSettings, ProtobufSettings
 from tests.deploy.strawberry import environment_of
@@ -114,6 +116,31 @@ async def test_devices_answer_queries_by_methods_that_only_read(home: Home, nas:
         {"path": "devices.lamp.LampSkill.status", "value": 0},
         {"path": "devices.nas.LampSkill.status", "value": 0},
     ]
+
+
+async def test_payloads_that_take_long_to_decode_leave_others_their_turn() -> None:
+    slow = b"[" + b",".join([b"[]"] * 20_000) + b"]"
+    turns = 0
+    async with asyncio.TaskGroup() as tasks:
+        showing = tasks.create_task(described_all([Sample("home", "a", 0, slow)] * 5))
+        while not showing.done():
+            await asyncio.sleep(0)
+            turns += 1
+    assert len(showing.result()) == 5
+    assert turns >= 5
+
+
+async def test_a_history_has_no_more_bytes_than_can_be_shown(home: Home, nas: Device) -> None:
+    values, user = home.hub.live.values, home.hub.registry.admin
+    await values.history(user, DISK, "bus", since=None, limit=1)
+    for number in range(12):
+        await say(nas, b"%d" % number + b"x" * 200_000)
+
+    async def newest() -> bool:
+        found = await values.history(user, DISK, "bus", since=None, limit=100)
+        return found[-1].payload.startswith(b"11x") and sum(len(each.payload) for each in found) <= 2**21
+
+    await eventually(newest)
 
 
 async def test_an_agent_queries_no_device_past_its_profile(home: Home, nas: Device) -> None:
