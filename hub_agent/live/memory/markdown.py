@@ -38,6 +38,8 @@ _PRIVATE: Final = re.compile(r"private:\s*(\S+)$", re.IGNORECASE)
 _BULLET: Final = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+(?=\S)")
 _MARKED: Final = re.compile(r"(.*)<!--(.*?)-->\s*$")
 _ID_CHARS: Final = 8
+_MOST: Final = 2_000
+"""Entries of a file: the search through ten thousand would stop the hub for seconds."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,13 @@ def parse(text: str) -> tuple[MemoryEntry, ...]:
     """Return the entries in their order.
 
     Raises:
-        FileProblem: If a comment does not end; nothing else is a mistake.
+        FileProblem: If a comment does not end, or there are too many entries; nothing else is a mistake.
     """
-    return tuple(_read(text)[0])
+    entries = _read(text)[0]
+    if len(entries) > _MOST:
+        line = entries[_MOST].lines[0] + 1
+        raise FileProblem(f"has more than {_MOST} entries", line=line, hint="Delete what is out of date.")
+    return tuple(entries)
 
 
 def with_entry(text: str, entry: MemoryEntry) -> str:

@@ -259,3 +259,9 @@ async def test_of_a_large_memory_the_prompt_has_what_the_question_names(tmp_path
     memory.close()
     assert "locker 123 is 861" in shown
     assert len(shown) < 1_000
+
+
+def test_a_file_with_too_many_entries_is_not_read() -> None:
+    assert len(parse("entry\n" * 2_000)) == 2_000
+    with pytest.raises(FileProblem, match="more than 2000 entries"):
+        parse("entry\n" * 2_001)
