@@ -1,6 +1,7 @@
 """One program of a node, with all processes that it starts."""
 
 import asyncio
+import errno
 import os
 import shutil
 import subprocess
@@ -17,6 +18,12 @@ import psutil
 
 _MARK: Final = "STRAWBERRY_NODE"
 """Variable by which the processes of a node are recognized, however they detached themselves."""
+_TIED: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15);"
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1);"
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
+"""Has Linux send SIGTERM when the parent ends (``PR_SET_PDEATHSIG``), and becomes the program."""
 _KILLED_S: Final = 5.0
 """How long the system may take to end what was killed."""
 _POLL_S: Final = 0.02
@@ -72,7 +79,8 @@ async def started(
     Raises:
         OSError: If it cannot be started.
     """
-    words = [*(_scope(unit) if unit is not None else ()), *command]
+    words = [*(_scope(unit) if unit is not None else ()), *_with_parent(), *command]
+    _require(command[0], folder)
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=folder,
@@ -89,6 +97,23 @@ async def started(
         await asyncio.shield(end_marked(mark, stop_s=stop_s))
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _KILLED_S)
+
+
+def _require(program: str, folder: Path) -> None:
+    """Find a program before it is started by another one.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    if shutil.which(str(folder / program) if os.sep in program else program) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
+def _with_parent() -> list[str]:
+    """Return the beginning of a command that ends with this process, also when this process is killed."""
+    if not sys.platform.startswith("linux"):
+        return []
+    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid())]
 
 
 async def output_of(process: Process) -> AsyncIterator[bytes]:

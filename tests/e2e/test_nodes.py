@@ -33,17 +33,14 @@ def test_a_person_runs_programs_on_a_device_and_none_outlives_its_spoke_for_long
     wait_for(lambda: "flaky on Nas" in house.cli("events", "--kind", "node").stdout, what="the event of it")
     wait_for(lambda: house.json("nodes", "logs", "camera")["lines"], what="the log")
     detached = psutil.Process(int(house.json("nodes", "logs", "camera")["lines"][-1]))
+    guard = psutil.Process(nodes(house)["guard"]["pid"])
 
     house.send(spoke.id, signal.SIGKILL)
     house.processes[spoke.id].wait(timeout=30)
+    wait_for(lambda: not runs(guard), what="the program of a killed spoke to end")
     house.start_again(spoke.id)
     house.wait_until_online(spoke)
 
     wait_for(lambda: not runs(detached), what="what the killed spoke left behind to end")
-    wait_for(
-        lambda: (
-            {each["name"]: each["state"] for each in house.json("nodes", "list")}.get("camera") == "running"
-        ),
-        what="the node to run again",
-    )
+    wait_for(lambda: nodes(house)["camera"]["state"] == "running", what="the node to run again")
     assert house.json("nodes", "stop", "camera")["state"] == "stopped"
