@@ -26,6 +26,9 @@ _HEARTBEAT_S: Final = 15.0
 _WAITING: Final = 1_000
 """Messages that wait for a client of a stream that reads too slowly; what is more is counted and dropped."""
 
+_WAITING_BYTES: Final = 4 * 1024 * 1024
+"""The same in bytes of payloads, so that a few large ones do not fill the memory."""
+
 _STREAMS: Final = 8
 """Streams of one token at once; a person has a few windows open."""
 
@@ -116,18 +119,23 @@ async def _shown(
     return {"samples": await described_all(samples), "gaps": gaps}
 
 
+def _size(item: Sample | Gap) -> int:
+    return len(item.payload) if isinstance(item, Sample) else 0
+
+
 async def _following(
     values: BusValues, bearer: Bearer, query: _Latest, streams: Counter[str]
 ) -> AsyncGenerator[bytes, None]:
     waiting: asyncio.Queue[Sample | Gap] = asyncio.Queue(_WAITING)
-    lost = 0
+    lost = size = 0
 
     def put(item: Sample | Gap) -> None:
-        nonlocal lost
-        try:
-            waiting.put_nowait(item)
-        except asyncio.QueueFull:
+        nonlocal lost, size
+        if waiting.full() or size + _size(item) > _WAITING_BYTES:
             lost += 1
+        else:
+            size += _size(item)
+            waiting.put_nowait(item)
 
     with ExitStack() as stack:
         streams[bearer.claims.jti] += 1
@@ -149,6 +157,7 @@ async def _following(
             except TimeoutError:
                 yield b":\n\n"
                 continue
+            size -= _size(item)
             if isinstance(item, Gap):
                 yield event({"gap": described_gap(item)})
             elif not any(item is each for each in known):

@@ -144,7 +144,11 @@ class World:
                     age_s=_age(state.at.timestamp()),
                     device_class=state.device_class,
                 )
-        elif (sample := self._feed.latest(thing.topic, "home")) is not None and sample.payload:
+        elif (
+            (sample := self._feed.latest(thing.topic, "home")) is not None
+            and sample.payload
+            and len(sample.payload) <= _MAX_STATE
+        ):
             # What the broker had kept may be of any age.
             age_s = None if sample.retained else _age(sample.at)
             return replace(thing, state=_bounded(field(sample.value, thing.field)), age_s=age_s)

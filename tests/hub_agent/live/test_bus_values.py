@@ -269,6 +269,20 @@ async def test_each_further_message_follows_as_a_stream(home: Home, nas: Device)
     assert seen == [{"value": 93.5, "unit": "%"}, 94, 95]
 
 
+async def test_what_a_slow_client_cannot_be_kept_is_counted(
+    home: Home, nas: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub_agent.live.topics.http._WAITING_BYTES", 100)
+    query = {"topic": "devices/nas/state/#", "follow": "true"}
+    async with home.client() as client, client.stream("GET", "/api/bus/latest", params=query) as stream:
+        lines = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
+        await anext(lines)
+        await say(nas, b"9" * 200)
+        await say(nas, b"95")
+        assert (await anext(lines))["value"] == 95
+        assert await anext(lines) == {"lost": 1}
+
+
 async def test_a_model_that_has_read_a_value_publishes_nothing_without_a_person(
     tmp_path: Path, mosquitto: Mosquitto, model: ScriptedModel, sandbox_files: Path
 ) -> None:
