@@ -75,8 +75,8 @@ class Consent:
 
     Attributes:
         untrusted: Whether text that may be a stranger's is in the turn's context.
-        heard: Ids of the devices whose texts the model has read; what destroys something on another device
-            needs a yes then.
+        heard: Ids of the devices whose texts the model has read; what destroys something or leaves the home
+            needs a yes then, on any other device.
     """
 
     def __init__(
@@ -99,11 +99,8 @@ class Consent:
         flags = target.method.flags
         # Which device will serve is not known where any may.
         own = {target.device} - {HUB_KEY}
-        return (
-            flags.confirm
-            or (flags.destructive and (self.untrusted or not self.heard <= own))
-            or (flags.open_world and self.untrusted)
-        )
+        is_foreign = self.untrusted or not self.heard <= own
+        return flags.confirm or (is_foreign and (flags.destructive or flags.open_world))
 
     async def ask(self, target: Target, arguments: Mapping[str, Json], context: TurnContext) -> None:
         """Ask for exactly this call; the yes is used up by the call that follows.

@@ -468,6 +468,19 @@ async def test_after_text_from_outside_dangerous_calls_are_asked_for(dangerous: 
     assert "did not confirm" in outcome.text
 
 
+@pytest.mark.parametrize(("speaker", "asked"), [("tv", 1), ("pc", 0)])
+@pytest.mark.parametrize("dangerous", ["wipe", "send"])
+async def test_what_one_device_says_makes_dangerous_calls_of_another_ask(
+    dangerous: str, speaker: str, asked: int
+) -> None:
+    house, person, turn = House(), Person(True), Turn()
+    consent = Consent(person)
+    consent.heard.add(speaker)
+    tools = SkillToolset(house, caller=house, session=Runner(calls_of(dangerous)), consent=consent)
+    assert (await tools.run(tool("python_exec", {"code": "a"}), turn.context)).ok
+    assert person.asked == asked
+
+
 async def test_before_text_from_outside_they_are_not() -> None:
     house, person = House(), Person()
     assert (await run_program(calls_of("wipe", "send", "plain"), house=house, person=person)).ok
