@@ -1,9 +1,17 @@
 """What is recorded of a turn, and what a model is shown of earlier ones: each with its origin."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from agent_core.gateway.protocol import AssistantMessage, Message, UserMessage
+from agent_core.gateway.protocol import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
 from agent_core.history import Summary
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.skill_calls import Consent
@@ -50,6 +58,33 @@ def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[M
                 origin = Origin.OUTSIDE if exchange.untrusted else Origin.SKILL
                 question, reply = (*question, Text(origin, answer)), _GIVEN
         messages += [UserMessage(render(*question)), AssistantMessage(reply)]
+    return tuple(messages)
+
+
+def client_tools(request: ChatRequest) -> tuple[ToolSpec, ...]:
+    """Return the client's own tools as they are offered to a model."""
+    return tuple(
+        ToolSpec(
+            tool.name,
+            render(Text(Origin.OUTSIDE, tool.description)),
+            tool.parameters or {"type": "object", "properties": {}},
+        )
+        for tool in request.tools
+    )
+
+
+def steps_of(request: ChatRequest) -> tuple[Message, ...]:
+    """Return what a model did with the client's tools, as messages for it."""
+    messages: list[Message] = []
+    for step in request.steps:
+        calls = (
+            ToolCall(call.id, call.name, json.dumps(call.arguments), call.arguments) for call in step.calls
+        )
+        messages.append(AssistantMessage(render(Text(Origin.ASSISTANT, step.text)), tuple(calls)))
+        messages += [
+            ToolMessage(call.id, call.name, render(Text(Origin.OUTSIDE, call.result, call.name)))
+            for call in step.calls
+        ]
     return tuple(messages)
 
 

@@ -20,6 +20,7 @@ from agent_core.gateway.protocol import (
     TextPart,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     UserMessage,
 )
 from agent_core.history import NOTHING, Beginning, trimmed, without_calls
@@ -31,6 +32,7 @@ from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import Emit, TurnContext, streamed
 from contracts.chat import (
+    ClientCall,
     Mode,
     Notice,
     TextDelta,
@@ -41,6 +43,7 @@ from contracts.chat import (
     TurnFinal,
 )
 from contracts.errors import GatewayError, NoModel
+from contracts.trace import span
 
 _SAME_FAILURES: Final = 3
 """How often the very same call may fail; a model that repeats it then does not recover by itself."""
@@ -65,6 +68,9 @@ class TurnRequest:
         beginning: What came before those.
         context: What changes from turn to turn; goes before the message, in the user's role.
         device: Id of the current device.
+        client_tools: Tools that the client runs. The model gets them in place of the toolset, and the turn
+            ends where it calls one.
+        steps: What it did with them already.
     """
 
     turn: str
@@ -75,6 +81,8 @@ class TurnRequest:
     context: Prompt = EMPTY
     device: str | None = None
     mode: Mode = "online"
+    client_tools: tuple[ToolSpec, ...] = ()
+    steps: tuple[Message, ...] = ()
 
 
 async def run_turn(
@@ -134,8 +142,10 @@ class _Turn:
     ) -> None:
         self._request = request
         self._gateway = gateway
-        self._toolset = toolset
+        # What could be called in place of the client's tools would not be known when the client goes on.
+        self._toolset = toolset = toolset if not request.client_tools else None
         self._native = native if toolset is not None else None
+        self._for_client: tuple[ClientCall, ...] = ()
         self._tool_mode: ToolMode = "code"
         self._limits = limits
         self._emit = emit
@@ -167,7 +177,8 @@ class _Turn:
     async def _converse(self) -> None:
         request = self._request
         context = (request.context, EMPTY) if request.context else ()
-        messages: list[Message] = [UserMessage(render(*context, Text(Origin.PERSON, request.message)))]
+        question = UserMessage(render(*context, Text(Origin.PERSON, request.message)))
+        messages: list[Message] = [question, *request.steps]
         try:
             await self._work(messages)
         except _ToolsUsedUp as reached:
@@ -181,12 +192,24 @@ class _Turn:
                 if answer.completed.stop == "length":
                     self._notice("The answer was cut at the model's limit of length.")
                 return
+            if self._leave_to_client(answer.calls):
+                return
             messages.append(answer.message)
             for call in answer.calls:
                 messages.append(await self._run_tool(call))  # noqa: PERF401  each needs the one before
             if sum(self._tokens) >= self._limits.tokens:
                 raise _LimitReached(f"the turn was stopped after {sum(self._tokens)} tokens")
         raise _ToolsUsedUp(f"the turn was stopped after {_steps(self._limits.iterations)}")
+
+    def _leave_to_client(self, calls: tuple[ToolCall, ...]) -> bool:
+        """Keep the calls of the client's tools for the last event; return whether there are any."""
+        names = {tool.name for tool in self._request.client_tools}
+        self._for_client = tuple(
+            ClientCall(id=call.id, name=call.name, arguments=call.arguments)
+            for call in calls
+            if call.name in names and call.arguments is not None
+        )
+        return bool(self._for_client)
 
     async def _sum_up(self, messages: list[Message], reason: str) -> None:
         """Ask the model for a summary; end the turn as stopped where it gives none."""
@@ -245,7 +268,7 @@ class _Turn:
 
     def _question(self, messages: tuple[Message, ...]) -> ModelRequest:
         """Make a question with the tools as they are now, for models of both modes."""
-        tools = self._toolset.specs if self._toolset is not None else ()
+        tools = self._toolset.specs if self._toolset is not None else self._request.client_tools
         native = None
         if self._native is not None:
             native = Offer(self._native.system, self._native.toolset.specs)
@@ -281,7 +304,12 @@ class _Turn:
                 id=call.id, name=call.name, arguments=call.raw if call.arguments is None else call.arguments
             )
         )
-        outcome = await self._outcome(call)
+        with span("tool", call.name) as at:
+            at.note(arguments=call.raw if call.arguments is None else call.arguments)
+            outcome = await self._outcome(call)
+            at.note(result=outcome.text)
+            if not outcome.ok:
+                at.failed()
         self._emit(ToolReturned(id=call.id, name=call.name, ok=outcome.ok, output=outcome.text))
         return ToolMessage(call.id, _acceptable(call).name, outcome.text)
 
@@ -291,6 +319,10 @@ class _Turn:
             toolset = self._native.toolset
         if toolset is None:
             # None were offered; a model that calls one all the same must not make anything happen.
+            if tools := ", ".join(tool.name for tool in self._request.client_tools):
+                return failed(
+                    f"there is no tool {call.name!r} with these arguments", f"The tools are {tools}."
+                )
             return failed("nothing can be executed in this turn. Answer without tools.")
         key = (call.name, call.raw)
         failures = self._failures.get(key, 0)
@@ -333,6 +365,7 @@ class _Turn:
             device=self._request.device,
             input_tokens=self._tokens[0],
             output_tokens=self._tokens[1],
+            calls=self._for_client,
         )
 
 

@@ -20,6 +20,7 @@ PARTS: Final = {
     "bus": "signed calls beside a raw paho echo",
     "sandbox": "python_exec and the sandbox's processes",
     "http_calls": "skill calls over HTTP beside a bare FastAPI echo",
+    "clients": "many clients of one hub",
     "home": "hub and spoke as processes of their own",
     "agent": "a turn without its model",
     "command_line": "from typing to the request",
@@ -29,6 +30,8 @@ PARTS: Final = {
     "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",
     "watchers": "200 watchers while nothing happens",
+    "home_assistant": "2,000 entities of Home Assistant",
+    "web": "the web UI in a browser",
     "adversary": "a person, while a device does its worst",
 }
 """Every module with rows, in the order of the table."""

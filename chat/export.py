@@ -18,11 +18,13 @@ def as_markdown(conversation: str, title: str | None, turns: Sequence[TurnRecord
     parts = [f"# {title or first}", f"Conversation `{conversation}`, times in UTC."]
     for turn in turns:
         about = [f"{turn.at:%Y-%m-%d %H:%M}", turn.device or "", turn.mode or turn.state]
+        if turn.replaced_by is not None:
+            about.append("replaced")
         if turn.untrusted:
             about.append("read text from outside")
         parts.append(f"## {' · '.join(filter(None, about))}")
         parts.append("\n".join(f"> {line}".rstrip() for line in turn.question.split("\n")))
-        parts.append(turn.answer or "*no answer*")
+        parts.append(turn.answer or f"*no answer{': ' * bool(turn.problem)}{turn.problem}*")
         if turn.did:
             parts.append("\n".join(f"- `{line}`" for line in turn.did))
     return "\n\n".join(parts) + "\n"

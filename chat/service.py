@@ -18,8 +18,9 @@ class ChatService(Protocol[Caller]):
 
         Raises:
             Conflict: If its id was used before, or cancelled before it arrived.
-            NoModel: If nothing can answer; nothing is recorded then.
-            NotFound: If there is no such agent or device.
+            Forbidden: If it replaces a turn and may not.
+            NoModel: If nothing can answer; what a person asked is recorded all the same.
+            NotFound: If there is no such agent or device, or no such turn to replace.
             TooManyRequests: If there are too many.
         """
         ...
@@ -60,7 +61,7 @@ class ChatService(Protocol[Caller]):
         ...
 
     async def rename(self, conversation: str, title: str | None, caller: Caller) -> None:
-        """Give a conversation a title; None for none.
+        """Set the title of a conversation; None removes it.
 
         Raises:
             NotFound: If the caller has no such conversation.

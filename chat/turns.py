@@ -2,16 +2,29 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from agent_core.conversation import call_line, storable
 from agent_core.tools.skill_calls import Consent
-from contracts.chat import MAX_DID, ChatRequest, Mode, TextDelta, TurnError, TurnEvent, TurnFinal, TurnState
+from contracts.chat import (
+    MAX_DID,
+    MAX_PROBLEM,
+    ChatRequest,
+    Mode,
+    TextDelta,
+    TurnError,
+    TurnEvent,
+    TurnFinal,
+    TurnOutcome,
+    TurnState,
+)
+from contracts.correlation import correlated
 from contracts.errors import Conflict, StorageError, StrawberryError, TooManyRequests
 from contracts.rates import Backoff, Slots
+from contracts.trace import Trace, span, within
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
@@ -54,6 +67,12 @@ class Turn:
         at_hub: Whether the hub records it; set by a spoke.
         ended: Set when it has ended and that is recorded.
         cancelled: Whether it was told to stop.
+        interrupted: Whether that was because this process ends.
+        outcome: How it ended; None until then.
+        problem: Why there is no complete answer; empty where there is one.
+        reason: Code of the error that ended it; empty where none did.
+        final: The last event of a turn that was answered.
+        trace: Where its time went.
     """
 
     def __init__(
@@ -86,6 +105,12 @@ class Turn:
         self.at_hub = False
         self.ended = asyncio.Event()
         self.cancelled = False
+        self.interrupted = False
+        self.outcome: TurnOutcome | None = None
+        self.problem = ""
+        self.reason = ""
+        self.final: TurnFinal | None = None
+        self.trace = Trace()
         self._text: list[str] = []
         self._is_complete = False
         self._queue: asyncio.Queue[tuple[TurnEvent, int] | None] = asyncio.Queue()
@@ -133,7 +158,10 @@ class Turn:
         self._task = asyncio.current_task()
         try:
             if not self.cancelled:
-                async with lock:
+                async with AsyncExitStack() as stack:
+                    stack.enter_context(within((self.trace, None)))
+                    stack.enter_context(correlated(turn=self.id))
+                    await self._enter(lock, stack)
                     if await self._is_followed():
                         async with aclosing(work(self)) as events:
                             async for event in events:
@@ -146,8 +174,20 @@ class Turn:
         finally:
             # From here on a cancel changes nothing: the work is over and is only recorded.
             self._task = None
+            self.trace.close()
             if not self._is_complete:
-                self.state = "cancelled"
+                self.state, self.outcome = "cancelled", self._broken_off()
+
+    async def _enter(self, lock: asyncio.Lock, stack: AsyncExitStack) -> None:
+        """Wait for the turns of the same conversation that came before."""
+        if lock.locked():
+            with span("hub", "queue"):
+                await stack.enter_async_context(lock)
+        else:
+            await stack.enter_async_context(lock)
+
+    def _broken_off(self) -> TurnOutcome:
+        return "interrupted" if self.interrupted else "stopped"
 
     def close(self) -> None:
         """End the events, with an error where the work was cut short."""
@@ -174,9 +214,15 @@ class Turn:
             case TurnFinal():
                 self._text = [event.answer]
                 self.mode, self.state, self._is_complete = event.mode, "finished", True
+                self.outcome, self.final = "answered", event
+                self.trace.close()
             case TurnError():
                 self.state = "cancelled" if event.code in ("cancelled", "broken") else "finished"
+                self.outcome = self._broken_off() if event.code == "cancelled" else "failed"
+                if self.outcome == "failed":
+                    self.problem, self.reason = storable(event.message)[:MAX_PROBLEM], event.code
                 self._is_complete = True
+                self.trace.close()
                 event = event.model_copy(update={"answer": self.answer or ""})
         self._put(event)
 
@@ -224,9 +270,18 @@ class Turns:
         store: Records them.
         tasks: Owns their tasks.
         slots: Limits how many run or wait at the same time.
+        on_ended: Called with each turn that has ended.
     """
 
-    def __init__(self, store: TurnStore, *, tasks: asyncio.TaskGroup, slots: Slots) -> None:
+    def __init__(
+        self,
+        store: TurnStore,
+        *,
+        tasks: asyncio.TaskGroup,
+        slots: Slots,
+        on_ended: Sequence[Callable[[Turn], None]] = (),
+    ) -> None:
+        self._on_ended = on_ended
         self._store = store
         self._tasks = tasks
         self._slots = slots
@@ -282,6 +337,11 @@ class Turns:
             return "running"
         return await self._store.state(user, turn, through=through)
 
+    @property
+    def open_count(self) -> int:
+        """How many run or wait."""
+        return len(self._turns)
+
     def get(self, user: str, turn: str) -> Turn | None:
         """Return an open turn."""
         return self._turns.get((user, turn))
@@ -291,6 +351,12 @@ class Turns:
         for turn in tuple(self._turns.values()):
             if concerned(turn):
                 turn.cancel()
+
+    def interrupt(self) -> None:
+        """Stop every turn, because this process ends."""
+        for turn in tuple(self._turns.values()):
+            turn.interrupted = True
+            turn.cancel()
 
     async def _run(self, turn: Turn, work: TurnWork, lock: asyncio.Lock, slots: Slots) -> None:
         try:
@@ -309,6 +375,8 @@ class Turns:
                 del self._turns[(turn.user, turn.id)]
                 slots.give_back(turn.holder)
                 turn.close()
+                for listener in self._on_ended:
+                    listener(turn)
 
     async def _record_later(self, turn: Turn) -> None:
         backoff = Backoff(*_RETRY_S)

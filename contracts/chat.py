@@ -22,6 +22,9 @@ MAX_DID: Final = 50
 MAX_PUSHED: Final = 100
 """Turns in one push."""
 
+MAX_PROBLEM: Final = 500
+"""Characters of what went wrong in a turn."""
+
 AgentName = Annotated[str, Field(max_length=64)]
 
 Mode = Literal["online", "offline", "sentence"]
@@ -29,6 +32,9 @@ Mode = Literal["online", "offline", "sentence"]
 
 TurnState = Literal["not_started", "running", "finished", "cancelled"]
 """``not_started``: cancelled before its request arrived, so it never runs."""
+
+TurnOutcome = Literal["answered", "stopped", "failed", "interrupted"]
+"""How a turn ended: ``stopped`` by its person or client, ``interrupted`` by an end of the hub."""
 
 _TICK: Final = timedelta(milliseconds=1)
 
@@ -84,6 +90,10 @@ class TurnRecord(Exchange):
         turn: Its id, chosen by the client; unique within one user.
         at: When it began.
         ended_at: None while it runs.
+        outcome: None while it runs.
+        problem: Why there is no answer, or none that is complete; empty where there is one.
+        reason: Code of the error that ended it, see `TurnError`; empty where none did, or it is not known.
+        replaced_by: Id of the turn that took the place of this one: no model is shown this one any more.
     """
 
     turn: Token
@@ -91,6 +101,10 @@ class TurnRecord(Exchange):
     state: TurnState
     at: Moment
     ended_at: Moment | None = None
+    outcome: TurnOutcome | None = None
+    problem: Annotated[str, StringConstraints(max_length=MAX_PROBLEM)] = ""
+    reason: Annotated[str, StringConstraints(max_length=20)] = ""
+    replaced_by: Token | None = None
 
 
 class ConversationSummary(Part):
@@ -119,6 +133,39 @@ def _as_hearsay(history: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
     return tuple(exchange.model_copy(update={"origin": "outside"}) for exchange in history)
 
 
+class ClientTool(Part):
+    """A tool of a client program, which the program runs itself.
+
+    Attributes:
+        parameters: JSON Schema of an object.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: Annotated[str, Field(max_length=8_000)] = ""
+    parameters: dict[str, Json] | None = None
+
+
+class ClientCall(Part):
+    """A call of a client's tool."""
+
+    id: str
+    name: str
+    arguments: dict[str, Json]
+
+
+class ClientResult(ClientCall):
+    """A call of a client's tool, with what the tool gave."""
+
+    result: str
+
+
+class ClientStep(Part):
+    """What a model said and called at once."""
+
+    text: str = ""
+    calls: Annotated[tuple[ClientResult, ...], Field(max_length=100)]
+
+
 class ChatRequest(Wire):
     """A message to the assistant.
 
@@ -130,6 +177,10 @@ class ChatRequest(Wire):
         history: Earlier exchanges as the client knows them; used where no record of them exists. Their origin
             is ``outside``, whatever they say.
         notes: Instructions of the client program, shown to the model as material.
+        replaces: Id of a turn of this conversation: this one takes its place, and that of all after it.
+        tools: The client's own tools. The model gets them in place of all others, and its calls are given to
+            the client; nothing is run here.
+        steps: Those calls so far with their results, where the client goes on after them.
     """
 
     kind: Literal["chat"] = "chat"
@@ -141,6 +192,9 @@ class ChatRequest(Wire):
     can_confirm: bool = False
     history: Annotated[tuple[Exchange, ...], AfterValidator(_as_hearsay)] = ()
     notes: str = ""
+    replaces: Token | None = None
+    tools: Annotated[tuple[ClientTool, ...], Field(max_length=128)] = ()
+    steps: Annotated[tuple[ClientStep, ...], Field(max_length=100)] = ()
 
 
 class TextDelta(Part):
@@ -215,6 +269,7 @@ class TurnFinal(Part):
         answer: The whole text that is shown to a person.
         model: Name of the ``[[models]]`` entry that answered last; None in mode ``sentence``.
         device: Id of the current device of the turn, where there is one.
+        calls: What the client is to do with its own tools before the model goes on.
     """
 
     kind: Literal["final"] = "final"
@@ -224,6 +279,7 @@ class TurnFinal(Part):
     device: str | None = None
     input_tokens: int = 0
     output_tokens: int = 0
+    calls: tuple[ClientCall, ...] = ()
 
 
 class TurnError(Part):

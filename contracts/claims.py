@@ -1,5 +1,6 @@
 """Claims of a token: a JWT, signed by the hub with EdDSA (RFC 7519, RFC 8037)."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -12,12 +13,14 @@ Audience = Literal["http", "mqtt"]
 UNDIVIDED: Final = "strawberry"
 """Audience of tokens from before there were two; see `Claims.is_for`."""
 
-Scope = Literal["register", "chat", "call", "confirm", "admin"]
-SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call", "confirm", "admin")
+Scope = Literal["register", "chat", "call", "confirm", "admin", "metrics"]
+SCOPES: Final[tuple[Scope, ...]] = ("register", "chat", "call", "confirm", "admin", "metrics")
 """``confirm`` answers the questions of the owner's turns; ``admin`` changes devices, logins and tokens, for
-an owner who is an admin."""
-DEVICE_SCOPES: Final[tuple[Scope, ...]] = ("register", "chat")
-"""A device chats as its owner; calling other devices' skills needs ``call`` on top."""
+an owner who is an admin; ``metrics`` reads ``/metrics`` and nothing else."""
+DeviceScope = Literal["chat", "call"]
+"""What is left to a device: to chat as its owner, and to call skills of other devices directly."""
+DEVICE_SCOPES: Final[tuple[DeviceScope, ...]] = ("chat",)
+"""Of a new device."""
 
 PrincipalKind = Literal["hub", "device", "user", "client"]
 
@@ -69,6 +72,11 @@ class Claims(Part):
         What a device has used up stays used when it renews its token.
         """
         return self.jti if self.kind == "user" else f"{self.kind}/{self.sub}"
+
+    @property
+    def expires_at(self) -> datetime:
+        """When it ends."""
+        return datetime.fromtimestamp(self.exp, UTC)
 
     @property
     def scopes(self) -> frozenset[str]:

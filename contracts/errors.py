@@ -21,6 +21,7 @@
     ├── Unauthorized            no valid token
     │   └── StaleProof          a proof of possession whose time is not now
     ├── Forbidden               a valid token without the right
+    │   └── PasswordNeeded      a session whose person must type the password again
     ├── NotFound                names nothing that exists
     ├── Conflict                exists already, or was used already
     ├── TooManyRequests         too often in too short a time
@@ -35,7 +36,9 @@
         └── Unsure
 """
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 
 class StrawberryError(Exception):
@@ -98,7 +101,15 @@ class StorageError(StrawberryError):
 
 
 class InvalidMessage(StrawberryError):
-    """A message on the bus that does not keep to the contracts."""
+    """A message on the bus, or a request, that does not keep to the contracts.
+
+    Attributes:
+        errors: Every mistake in it as ``{"field", "detail"}``, where there may be several.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", errors: Sequence[Mapping[str, str]] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.errors = errors
 
 
 class InvalidTopic(InvalidMessage):
@@ -161,6 +172,10 @@ class Forbidden(StrawberryError):
     """The token is valid and does not carry the right."""
 
 
+class PasswordNeeded(Forbidden):
+    """The session may do it once its person has typed the password again."""
+
+
 class NotFound(StrawberryError):
     """The name or id names nothing that exists."""
 
@@ -205,12 +220,22 @@ class CallError(StrawberryError):
     Attributes:
         code: Why.
         device: Id or key of the device concerned, where there is one.
+        shown: What a person sees beside the arguments when the code is ``needs_confirmation``, by name.
     """
 
-    def __init__(self, code: ErrorCode, message: str, *, hint: str = "", device: str | None = None) -> None:
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        hint: str = "",
+        device: str | None = None,
+        shown: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.code = code
         self.device = device
+        self.shown = shown or {}
 
 
 class StillRunning(StrawberryError):

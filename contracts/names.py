@@ -12,7 +12,16 @@ RESERVED: Final = frozenset({"hub"})
 """Device ids and keys that no device may have: ``hub`` is the virtual device."""
 
 HUB_SKILLS: Final = frozenset(
-    {"BusSkill", "CaptureSkill", "DeviceSkill", "MemorySkill", "NodeSkill", "WatcherSkill", "WorldSkill"}
+    {
+        "BusSkill",
+        "CaptureSkill",
+        "DeviceSkill",
+        "HomeAssistantSkill",
+        "MemorySkill",
+        "NodeSkill",
+        "WatcherSkill",
+        "WorldSkill",
+    }
 )
 """Class names of the hub's own abilities; a spoke's skill may not take one."""
 
@@ -38,12 +47,13 @@ def _instance_name(text: str) -> str:
     return text
 
 
-def device_key(display_name: str, taken: Container[str] = ()) -> str:
+def device_key(display_name: str, taken: Container[str] = (), *, otherwise: str = "device") -> str:
     """Make the name a device has in generated code, from what a person calls it.
 
     Args:
         display_name: Any text, for example ``Bedroom PC``.
         taken: Keys that are in use already.
+        otherwise: What it begins with where the text begins with no Latin letter.
 
     Returns:
         A valid device id that is not taken, for example ``bedroom_pc`` or ``bedroom_pc_2``.
@@ -52,7 +62,7 @@ def device_key(display_name: str, taken: Container[str] = ()) -> str:
     plain = unicodedata.normalize("NFKD", display_name).encode("ascii", "ignore").decode().lower()
     base = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
     if not base or not base[0].isalpha():
-        base = f"device_{base}".rstrip("_")
+        base = f"{otherwise}_{base}".rstrip("_")
     base = base[:_MAX_KEY].rstrip("_")
     candidate, number = base, 1
     while not is_device_id(candidate) or candidate in taken:

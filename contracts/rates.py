@@ -21,7 +21,7 @@ class TokenBucket:
         self._at = clock()
 
     def take(self, amount: float = 1.0, *, keep: float = 0.0) -> bool:
-        """Take an amount if that much is left beyond what is to be kept; otherwise take nothing."""
+        """Use an amount if that much is left beyond what is to be kept; otherwise use nothing."""
         if not self.has(amount + keep):
             return False
         self._level -= amount
@@ -115,7 +115,7 @@ class Slots:
         return True
 
     def give_back(self, key: str) -> None:
-        """Give a place back."""
+        """Return a place that was taken."""
         self._taken[key] -= 1
         if not self._taken[key]:
             del self._taken[key]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contracts.names import MethodName, SkillName
+from contracts.names import MethodName, SkillName, Token
 from contracts.wire import Json, Part, Wire
 
 MAX_METHODS: int = 256
@@ -17,6 +17,12 @@ MAX_SCHEMA: int = 64 * 1024
 
 Language = Annotated[str, Field(max_length=35)]
 """A language tag (BCP 47); the RFC asks for room for 35 characters."""
+
+
+Component = Literal[
+    "binary_sensor", "button", "event", "light", "none", "number", "select", "sensor", "switch"
+]
+"""What Home Assistant may show a member of a skill as."""
 
 
 class MethodFlags(Part):
@@ -78,6 +84,38 @@ class Method(Part):
         return self.doc.strip().partition("\n")[0]
 
 
+class Appearance(Part):
+    """What a member of a skill is in Home Assistant; where it is None, the hub's rules decide.
+
+    Attributes:
+        component: ``none`` for nothing at all.
+        icon: A name of Material Design Icons: ``mdi:play``.
+        state: The property that shows the present value.
+        on: The method that switches on, without arguments; ``off`` the other way.
+        set: The method that sets the value, which is its one argument.
+        brightness: Of a light, the property that shows it; ``set_brightness`` is the method that sets it.
+        least: The range of a number, or up to ``most`` the scale of a brightness.
+    """
+
+    component: Component | None = None
+    name: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    icon: Annotated[str, Field(pattern=r"^mdi:[a-z0-9-]{1,64}$")] | None = None
+    device_class: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}$")] | None = None
+    unit: Annotated[str, Field(min_length=1, max_length=20)] | None = None
+    state: Token | None = None
+    on: MethodName | None = None
+    off: MethodName | None = None
+    set: MethodName | None = None
+    brightness: Token | None = None
+    set_brightness: MethodName | None = None
+    least: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    most: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    options: (
+        Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=100)] | None
+    ) = None
+
+
 class Registration(Wire):
     """One skill of one device, retained and signed.
 
@@ -85,6 +123,7 @@ class Registration(Wire):
         doc: The docstring of the class.
         device_agnostic: Whether any device that has the skill serves as well as another.
         area: Where the skill acts, if that is not where the device stands.
+        homeassistant: By method or property, what it is in Home Assistant, where the owner exposes it.
     """
 
     kind: Literal["skill"] = "skill"
@@ -93,3 +132,4 @@ class Registration(Wire):
     device_agnostic: bool = False
     area: Annotated[str, Field(max_length=200)] | None = None
     methods: Annotated[list[Method], Field(max_length=MAX_METHODS)]
+    homeassistant: Annotated[dict[Token, Appearance], Field(max_length=MAX_METHODS)] = {}

@@ -6,7 +6,7 @@ from pydantic import Field, TypeAdapter
 
 from contracts.errors import ErrorCode
 from contracts.names import CallId, InstanceName
-from contracts.wire import Json, Part, Timestamp, Wire
+from contracts.wire import Counter, Json, Part, Timestamp, Wire
 
 MAX_TTL_MS: int = 15 * 60 * 1000
 """The longest a call may live; beyond it a job belongs on the device itself."""
@@ -84,16 +84,25 @@ class Progress(Wire):
 
 
 class Result(Wire):
-    """Spoke → hub: the method returned."""
+    """Spoke → hub: the method returned.
+
+    Attributes:
+        ran_ms: How long it ran on the device; the rest of a call's time is the way there and back.
+    """
 
     kind: Literal["result"] = "result"
     id: CallId
     epoch: Epoch
     value: Json = None
+    ran_ms: Counter | None = None
 
 
 class Failure(Wire):
-    """Spoke → hub: there is no result; never a traceback."""
+    """Spoke → hub: there is no result; never a traceback.
+
+    Attributes:
+        ran_ms: As in `Result`; None where the method did not begin.
+    """
 
     kind: Literal["failure"] = "failure"
     id: CallId
@@ -101,6 +110,7 @@ class Failure(Wire):
     code: ErrorCode
     message: Annotated[str, Field(max_length=4_000)]
     hint: Annotated[str, Field(max_length=1_000)] = ""
+    ran_ms: Counter | None = None
 
 
 Reply = Accepted | Progress | Result | Failure

@@ -271,8 +271,14 @@ HOME_OFFLINE: Final = b"offline"
 _INSTANCE: Final[TypeAdapter[str]] = TypeAdapter(InstanceName)
 
 
-HOME_AVAILABILITY: Final = "strawberry/+/availability"
-"""Filter for what `home_availability` gives."""
+HOME_OWN: Final = "strawberry/#"
+"""Filter for all that is ours on the home's own broker, and for what Home Assistant sends there."""
+
+HOME_ANNOUNCED: Final = "/strawberry_"
+"""Part of the topics on which our devices are announced to Home Assistant."""
+
+HOME_ASSISTANT_STATUS: Final = "homeassistant/status"
+"""Where Home Assistant says ``online`` after its start (its birth message)."""
 
 
 def home_availability(instance: str) -> str:
@@ -285,3 +291,22 @@ def home_availability(instance: str) -> str:
         return f"strawberry/{_INSTANCE.validate_python(instance)}/availability"
     except ValidationError:
         raise InvalidTopic(f"{instance!r} is not the name of a hub process") from None
+
+
+def home_topic(instance: str, device: str, kind: Literal["availability", "state", "set"], name: str) -> str:
+    """Return a topic of a device on the home's own broker, or a filter where something is ``+`` or ``#``.
+
+    Args:
+        name: Of the entity, and of what belongs to it; empty for the availability of a device.
+    """
+    return "/".join(filter(None, ("strawberry", instance, device, kind, name)))
+
+
+def discovery_topic(component: str, node: str, name: str) -> str:
+    """Return where an entity announces itself to Home Assistant; of component ``device``, a device.
+
+    Args:
+        node: What the device is called there; with ``name``, of ``[a-zA-Z0-9_-]``.
+        name: Of the entity, empty for a device.
+    """
+    return "/".join(filter(None, ("homeassistant", component, node, name, "config")))

@@ -1,6 +1,6 @@
 """Validation errors of pydantic in words for people: what is wrong where, and the nearest right name.
 
-Also what pydantic takes and no message may have.
+Also what pydantic takes and no message may have, and types that it does not have.
 """
 
 import difflib
@@ -8,9 +8,10 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
 _LONGEST_VALUE: Final = 60
@@ -22,8 +23,24 @@ _SHAPE: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _PERHAPS_TOO_LARGE: Final = (b"0e000", b"0e+000", b"0" * 309)
 
 
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {name!r}; one is Europe/Berlin") from None
+    return name
+
+
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$", max_length=35)]
+"""BCP 47, for example ``de`` or ``pt-BR``."""
+TimeZone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_time_zone)]
+"""IANA name, for example ``Europe/Berlin``."""
+
+
 def check_numbers(payload: bytes) -> None:
-    """Check that all numbers of valid JSON are finite; pydantic takes NaN, Infinity and 1e400 in free values.
+    """Check that all numbers of valid JSON are finite, and none is larger than a float may be.
+
+    Pydantic takes NaN, Infinity, 1e400 and integers of thousands of digits in free values.
 
     Raises:
         ValueError: One is not.
@@ -31,7 +48,7 @@ def check_numbers(payload: bytes) -> None:
     # Regular expressions take a hundred times as long for this.
     shape = payload.translate(_SHAPE)
     if b"NaN" in payload or b"Infinity" in payload or any(each in shape for each in _PERHAPS_TOO_LARGE):
-        json.loads(payload, parse_constant=_no_number, parse_float=_finite)
+        json.loads(payload, parse_constant=_no_number, parse_float=_finite, parse_int=_finite)
 
 
 def _no_number(constant: str) -> None:
@@ -53,7 +70,19 @@ def explain(
     root: str = "",
     show_value: bool = False,
 ) -> str:
-    """Describe the first mistake of a validation in one line.
+    """Describe the first mistake of a validation in one line; see `explain_mistake`."""
+    return explain_mistake(first_mistake(error), model, what=what, root=root, show_value=show_value)
+
+
+def explain_mistake(
+    mistake: ErrorDetails,
+    model: type[BaseModel] | None = None,
+    *,
+    what: str = "setting",
+    root: str = "",
+    show_value: bool = False,
+) -> str:
+    """Describe one mistake of a validation in one line.
 
     Args:
         model: What was validated. An unknown name is compared with its fields, and the description of a
@@ -66,32 +95,31 @@ def explain(
         For example ``unknown setting 'provder'; did you mean 'provider'?`` or
         ``timeout_s must be greater than 0``.
     """
-    first = first_mistake(error)
     steps = [root] if root else []
-    place, parent = location((*steps, *first["loc"])), location((*steps, *first["loc"][:-1]))
-    name = str(first["loc"][-1]) if first["loc"] else ""
+    place, parent = location((*steps, *mistake["loc"])), location((*steps, *mistake["loc"][:-1]))
+    name = str(mistake["loc"][-1]) if mistake["loc"] else ""
     inside = f" in {parent}" if parent else ""
-    given = f", not {_shown(first['input'])}" if show_value else ""
-    match first["type"]:
+    given = f", not {_shown(mistake['input'])}" if show_value else ""
+    match mistake["type"]:
         case "extra_forbidden":
-            known = model.model_fields if model is not None and len(first["loc"]) == 1 else ()
+            known = model.model_fields if model is not None and len(mistake["loc"]) == 1 else ()
             return f"unknown {what} {name!r}{inside}{did_you_mean(name, known)}"
         case "missing":
             return f"{what} {name!r} is missing{inside}"
         case "literal_error" | "enum":
-            expected = str(first.get("ctx", {}).get("expected", ""))
-            near = did_you_mean(str(first["input"]), re.findall(r"'([^']*)'", expected))
+            expected = str(mistake.get("ctx", {}).get("expected", ""))
+            near = did_you_mean(str(mistake["input"]), re.findall(r"'([^']*)'", expected))
             return f"{place or 'it'} must be {expected}{given}{near}"
         case "value_error":
-            reason = str(first["ctx"]["error"])
+            reason = str(mistake["ctx"]["error"])
             return (f"{place}: {reason}" if place else reason) + given
         case "string_pattern_mismatch":
             field = model.model_fields.get(name) if model is not None else None
             form = field.description if field is not None else None
-            rule = f"be {form}" if form else f"match {first['ctx']['pattern']}"
+            rule = f"be {form}" if form else f"match {mistake['ctx']['pattern']}"
             return f"{place or 'it'} must {rule}{given}"
         case _:
-            message, replaced = _SHOULD.subn("must ", first["msg"].partition(" after validation")[0])
+            message, replaced = _SHOULD.subn("must ", mistake["msg"].partition(" after validation")[0])
             message = message if replaced else f"is not valid: {message[:1].lower()}{message[1:]}"
             return f"{place or 'it'} {message}{given}"
 

@@ -26,7 +26,8 @@ Timestamp = Annotated[datetime, PlainSerializer(rfc3339, return_type=str, when_u
 class Part(BaseModel):
     """A piece of a message."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # Built at first use: a process reads a few kinds of message, and imports them all.
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Wire(Part):

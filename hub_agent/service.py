@@ -2,12 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import platform
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import psutil
+from starlette.types import ASGIApp
 
 from agent_core.gateway.opening import LiveGateway
 from agent_core.models.entries import GatewayKind, Models
@@ -20,11 +25,11 @@ from chat.lazy import Lazy
 from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks
-from chat.turns import Turns
+from chat.turns import Turn, Turns
 from contracts.errors import StorageError
 from contracts.joining import Login
 from contracts.presence import Revocation
-from contracts.wire import Json
+from contracts.wire import Json, rfc3339
 from hub_agent.address import announced, provide_token
 from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
@@ -37,17 +42,30 @@ from hub_agent.calls.rate import Quotas
 from hub_agent.chat.assistant import Assistant
 from hub_agent.chat.history import Histories
 from hub_agent.chat.record import ConversationRecord
+from hub_agent.chat.traces import Traces
+from hub_agent.home_assistant.outward import open_outward
 from hub_agent.http.app import Services, guarded, make_app
-from hub_agent.http.lan import Lan, open_lan
+from hub_agent.http.pages import Pages
 from hub_agent.live.live import Live, open_live
+from hub_agent.mcp.clients import McpClients
+from hub_agent.mcp.http import Mcp
 from hub_agent.own_skills import OwnSkills
 from hub_agent.prompt import Prompter, open_soul
+from hub_agent.seeing.http import MetricsRoute
+from hub_agent.seeing.metrics import Metrics
 from hub_agent.settings import HubSettings
+from hub_agent.system.host import Host
+from hub_agent.system.http import SystemRoutes
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
-from sandbox_host import PoolSettings, open_pool
+from hub_registry.storage.store import HEAD
+from hub_registry.storage.tables import now
+from sandbox_host import Pool, PoolSettings, open_pool
+
+if TYPE_CHECKING:
+    from hub_agent.http.lan import Lan
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +82,9 @@ class Hub:
         http_port: The port of it.
         live: The live home.
         own: The hub's own skills.
+        app: The HTTP API, without the guard that stands in front of it for others.
+        pages: What answers where the API has no route.
+        base_path: Where a proxy puts the hub; empty for the root.
         lan_port: The port for other machines; None where they cannot come in.
     """
 
@@ -74,6 +95,9 @@ class Hub:
     gateway: LiveGateway
     live: Live
     own: OwnSkills
+    app: ASGIApp
+    pages: Pages
+    base_path: str = ""
     lan_port: int | None = None
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
@@ -85,10 +109,13 @@ class Hub:
 
 
 @asynccontextmanager
-async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
+async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncIterator[Hub]:
     """Run a hub for as long as the context is open; it serves once it is entered.
 
     It does not wait for the sandbox, nor for a broker that is away.
+
+    Args:
+        host: The installation around it; None where it shall not be looked at or changed.
 
     Raises:
         ConfigError: If the port is taken, or a file cannot be used.
@@ -96,7 +123,12 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
     async with AsyncExitStack() as stack:
         # Before anything else: a second hub must not touch the first one's files.
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, purpose="HTTP"))
-        lan = stack.enter_context(open_lan(settings.http.lan)) if settings.http.lan else None
+        lan = None
+        if settings.http.lan is not None:
+            # With the library for certificates: 40 ms to import, only where other machines connect.
+            from hub_agent.http.lan import open_lan
+
+            lan = stack.enter_context(open_lan(settings.http.lan))
         key = load_hub_key(settings.directory)
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
@@ -108,20 +140,22 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             home = await stack.enter_async_context(
                 open_home_link(settings.home_link, topics, instance=settings.instance)
             )
-        trail = AuditTrail(registry.store)
+        trail = AuditTrail(registry.store, keep_days=settings.audit.keep_days)
         stack.push_async_callback(trail.flush)
         purgers = (partial(purge_home, topics, home),)
         bus = await stack.enter_async_context(
             open_bus(settings, registry, trail, version=_version(), purgers=purgers)
         )
         own = OwnSkills(registry.directory, registry.accounts)
-        manager = DeviceManager(registry.directory, caller=bus.caller, own=own, trail=trail)
+        metrics = Metrics()
+        manager = DeviceManager(
+            registry.directory, caller=bus.caller, own=own, trail=trail, on_ended=metrics.count_call
+        )
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks())
         if settings.embeddings is not None:
             embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
             stack.enter_context(registry.search.using(embeddings))
-        tasks.create_task(_keep_tidy(registry, record, trail), name="old records")
         histories = Histories(
             registry.store,
             tokens=settings.turns.limits.context_tokens // 2,
@@ -141,8 +175,19 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             )
         )
         await stack.enter_async_context(own.offering(live.skills()))
+        stack.callback(live.home_assistant.on_offered(own.refresh))
+        servers = McpClients(settings.home, own, tasks)
+        tasks.create_task(servers.run(), name="MCP servers")
         quotas = Quotas(settings.quotas)
-        turns = Turns(record, tasks=tasks, slots=quotas.turns)
+        on_ended: list[Callable[[Turn], None]] = [metrics.count_turn]
+        if settings.otlp_endpoint is not None:
+            from hub_agent.seeing.traces import open_traces  # only where there is a collector
+
+            traces_to = open_traces(settings.otlp_endpoint, version=_version(), tasks=tasks)
+            on_ended.append(await stack.enter_async_context(traces_to))
+        turns = Turns(record, tasks=tasks, slots=quotas.turns, on_ended=on_ended)
+        traces = Traces(registry.store, turns)
+        tasks.create_task(_keep_tidy(registry, record, traces, trail), name="old records")
         connections = Connections(tasks)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, turns, connections)))
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
@@ -157,6 +202,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             registry=registry,
             manager=manager,
             record=record,
+            traces=traces,
             histories=histories,
             running=turns,
             questions=Questions(),
@@ -168,6 +214,7 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             prompter=prompter,
             agents=await stack.enter_async_context(open_agents(settings.home, gateway)),
         )
+        stack.callback(registry.people.on_removed(partial(_forget_person, assistant, live)))
         # Started now, so that the first program need not wait; the start of the hub does not wait for it.
         pool.start()
         await stack.enter_async_context(
@@ -175,22 +222,63 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
                 assistant, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared"
             )
         )
+        outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))
+        pages = Pages()
+        gate = Gate(registry.authority, registry.accounts, trail=trail)
+        health = partial(_health, settings, gateway, bus, home, live)
+        system = None
+        if host is not None:
+            system = SystemRoutes(
+                settings.home,
+                host,
+                gate,
+                connections,
+                about=partial(_about, settings, health, pool, now()),
+                health=health,
+                devices=partial(_devices, registry),
+                servers=lambda: list(servers.state()["servers"]),
+                may_confirm=assistant.may_confirm,
+            )
+        mcp = Mcp(assistant, gate, connections, tasks, _version())
+        stack.callback(registry.authority.on_revoked(mcp.end_revoked))
         services = Services(
             assistant=assistant,
-            gate=Gate(registry.authority, registry.accounts, refusals=trail.refusals),
+            gate=gate,
             remover=bus.service,
-            health=partial(_health, settings, gateway, bus, home),
+            health=health,
             live=live,
+            outward=outward,
             connections=connections,
+            tasks=tasks,
+            pages=pages,
+            system=system,
+            mcp=mcp,
+            mcp_servers=servers,
+            metrics=MetricsRoute(
+                metrics,
+                assistant,
+                gate,
+                bus,
+                home,
+                pool,
+                version=_version(),
+                open_here=settings.metrics.loopback,
+            ),
         )
         port = listener.getsockname()[1]
         url = _url(settings, port)
         app = make_app(services)
-        await stack.enter_async_context(serve(guarded(app, settings.http), listener))
+        near, proxies = (
+            guarded(app, settings.http, names=lambda: settings.http.names),
+            settings.http.trusted_proxies,
+        )
+        await stack.enter_async_context(serve(near, listener, sockets=True, proxies=proxies))
         if lan is not None:
             tasks.create_task(lan.watch(), name="certificates")
             far = guarded(app, settings.http, names=lan.names)
-            await stack.enter_async_context(serve(far, lan.listener, tls=lan.context))
+            await stack.enter_async_context(
+                serve(far, lan.listener, tls=lan.context, sockets=True, proxies=proxies)
+            )
             # Multicast DNS, 17 ms to import: only where other machines connect.
             from hub_agent.advertising import Advertisement, advertise
 
@@ -204,8 +292,9 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             )
             tasks.create_task(advertise(announcement), name="announcement")
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
-        stack.callback(turns.cancel_where, lambda _: True)
+        stack.callback(turns.interrupt)
         stack.callback(live.events.close)
+        stack.callback(mcp.close)
         stack.enter_context(announced(settings.directory, url))
         lan_port = lan.port if lan else None
         yield Hub(
@@ -216,16 +305,22 @@ async def open_hub(settings: HubSettings) -> AsyncIterator[Hub]:
             gateway=gateway,
             live=live,
             own=own,
+            app=app,
+            pages=pages,
+            base_path=settings.http.base_path,
             lan_port=lan_port,
         )
 
 
-async def _keep_tidy(registry: Registry, record: ConversationRecord, trail: AuditTrail) -> None:
+async def _keep_tidy(
+    registry: Registry, record: ConversationRecord, traces: Traces, trail: AuditTrail
+) -> None:
     """Delete records that have outlived their use, now and then until cancelled."""
     while True:
         try:
             await registry.authority.forget_expired()
             await record.forget_tombstones()
+            await traces.trim()
             await trail.trim()
         except StorageError as error:
             _log.error("old records are deleted later: %s", error)
@@ -238,7 +333,13 @@ async def _end_revoked(turns: Turns, connections: Connections, revocation: Revoc
     connections.revoke(revocation.tokens)
 
 
-def _registry_settings(settings: HubSettings, lan: Lan | None) -> RegistrySettings:
+async def _forget_person(assistant: Assistant, live: Live, user: str, heir: str) -> None:
+    """Delete what there is of a person who was removed."""
+    await assistant.forget_person(user)
+    await live.forget_person(user, heir)
+
+
+def _registry_settings(settings: HubSettings, lan: "Lan | None") -> RegistrySettings:
     return RegistrySettings(
         database=settings.database,
         instance=settings.instance,
@@ -256,7 +357,9 @@ def _pool_settings(settings: HubSettings) -> PoolSettings:
     return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
-def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, home: HomeLink | None) -> dict[str, Json]:
+def _health(
+    settings: HubSettings, gateway: LiveGateway, bus: Bus, home: HomeLink | None, live: Live
+) -> dict[str, Json]:
     names = [model.entry.name for model in gateway.models.usable]
     connected = bus.link.connected and (home is None or home.link.connected)
     return {
@@ -265,8 +368,39 @@ def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, home: HomeLin
         "instance": settings.instance,
         "broker": bus.health(),
         "home_broker": home.health() if home is not None else None,
+        "home_assistant": live.home_assistant.health(),
         "model": names[0] if names else None,
     }
+
+
+def _about(
+    settings: HubSettings, health: Callable[[], dict[str, Json]], pool: Lazy[Pool], started_at: datetime
+) -> dict[str, Json]:
+    """Return what is known of this process without looking closer."""
+    files = (settings.database, settings.database.with_name(f"{settings.database.name}-wal"))
+    opened = pool.opened
+    return {
+        **health(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "home": str(settings.home),
+        "started_at": rfc3339(started_at),
+        "memory_mb": round(psutil.Process().memory_info().rss / 1024**2),
+        "database": {"bytes": sum(each.stat().st_size for each in files if each.exists()), "revision": HEAD},
+        "sandbox": opened.state() if opened is not None else None,
+    }
+
+
+def _devices(registry: Registry) -> list[dict[str, Json]]:
+    """Return what a check of all devices looks at."""
+    return [
+        {
+            "name": entry.display_name,
+            "to_review": entry.to_review,
+            "problems": [{"message": problem.message} for problem in entry.problems],
+        }
+        for entry in registry.directory.entries()
+    ]
 
 
 def _url(settings: HubSettings, port: int) -> str:

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import GatewayKind, Model, Models
@@ -60,6 +60,8 @@ class HttpSettings(_Settings):
     Attributes:
         port: 0 takes any free one.
         base_path: Where a proxy puts the hub, for example ``/strawberry``; empty for the root.
+        names: Host names of a proxy in front of it, in small letters.
+        trusted_proxies: Addresses or networks of that proxy; see `chat.http.server.serve`.
         max_body_bytes: The largest body of a request.
         lan: The way in for other machines; None for none.
     """
@@ -67,6 +69,8 @@ class HttpSettings(_Settings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8321
     base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    names: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     # A long conversation that a client sends along, and the largest message there may be.
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
     lan: LanSettings | None = None
@@ -123,6 +127,24 @@ class HomeLinkSettings(_Settings):
     login: Login | None = None
     ca: str | None = None
     publish: tuple[str, ...] = ()
+
+
+class HomeAssistantAccess(_Settings):
+    """A Home Assistant whose entities are used.
+
+    Attributes:
+        token: Long-lived access token of one of its users.
+        ca: PEM of the authorities that the certificate of an ``https`` address must come from; None for those
+            of the system.
+        confirm: Patterns of entity ids that are never changed without a person's confirmation.
+        hide: Patterns of entity ids that do not exist here.
+    """
+
+    url: str
+    token: SecretStr
+    ca: str | None = None
+    confirm: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
 
 
 class ProtobufSettings(_Settings):
@@ -223,6 +245,35 @@ class CaptureSettings(_Settings):
     free_mb: Annotated[float, Field(ge=0)] = 256
 
 
+class AuditSettings(_Settings):
+    """``[audit]``: how long it is kept who called what."""
+
+    keep_days: Annotated[float, Field(gt=0, le=3_660)] = 365
+
+
+class MetricsSettings(_Settings):
+    """``[metrics]``: who may read ``/metrics``.
+
+    Attributes:
+        loopback: Whether programs on this machine need no token.
+    """
+
+    loopback: bool = False
+
+
+class NotificationSettings(_Settings):
+    """``[notifications]``: where people are told beside the web UI.
+
+    Attributes:
+        urls: Addresses of apprise, or services of Home Assistant (``notify.NAME``), for those people who have
+            none of their own. ``${NAME}`` in an address is a variable of ``.env``.
+        people: The addresses of a person, by the person's id.
+    """
+
+    urls: Annotated[tuple[str, ...], Field(max_length=20)] = ()
+    people: dict[str, Annotated[tuple[str, ...], Field(max_length=20)]] = {}
+
+
 class HubSettings(_Settings):
     """Settings of one hub process.
 
@@ -233,7 +284,11 @@ class HubSettings(_Settings):
         embeddings: The model by which skills are also searched by meaning; None for words alone.
         gateway: How models are asked.
         home_link: The broker of others that the hub uses beside the bus, if any.
+        home_assistant_access: The Home Assistant whose entities are used, if any.
+        discovery: How this home appears in Home Assistant: whether each entity announces itself, which every
+            version understands, or each device, which needs 2024.11. MQTT does not tell its version.
         protobuf: How payloads in protocol buffers are decoded, if any are.
+        otlp_endpoint: Of an OpenTelemetry collector that gets the traces of turns, if any does.
         ca: PEM of the certificate authorities that devices pin when they join: of this home, and of its
             broker if that has another one.
     """
@@ -241,6 +296,7 @@ class HubSettings(_Settings):
     home: Path
     bus: BusSettings
     home_link: HomeLinkSettings | None = None
+    home_assistant_access: HomeAssistantAccess | None = None
     protobuf: ProtobufSettings | None = None
     ca: str | None = None
     instance: InstanceName = "main"
@@ -254,6 +310,11 @@ class HubSettings(_Settings):
     captures: CaptureSettings = CaptureSettings()
     household: Household = Household()
     watchers: WatcherSettings = WatcherSettings()
+    audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    otlp_endpoint: str | None = None
+    discovery: Literal["entity", "device"] = "entity"
+    notifications: NotificationSettings = NotificationSettings()
 
     @property
     def directory(self) -> Path:

@@ -19,12 +19,14 @@ class TurnRow(Table, table=True):
         through: What the device or the login of the broker that asked is known by, where one did.
         origin: See `contracts.chat.Exchange`.
         instance: The hub process that runs it; empty for a turn that a device pushed.
+        outcome: See `contracts.chat.TurnRecord`; likewise ``reason`` and ``replaced_by``.
     """
 
     __tablename__ = "turn"
     __table_args__ = (
         Index("ix_turn_conversation", "user", "conversation", "at"),
         Index("ix_turn_through", "user", "through", "conversation"),
+        Index("ix_turn_at", "at"),
     )
 
     user: str = Field(primary_key=True)
@@ -43,6 +45,36 @@ class TurnRow(Table, table=True):
     instance: str
     at: datetime = Field(sa_type=Moment)
     ended_at: datetime | None = Field(default=None, sa_type=Moment)
+    outcome: str | None = None
+    problem: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    reason: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    replaced_by: str | None = None
+
+
+class TraceRow(Table, table=True):
+    """Where the time of a turn went; a turn that ran elsewhere, or long ago, has no such row.
+
+    Attributes:
+        at: When the turn ended.
+        model: Name of the ``[[models]]`` entry that answered last.
+        cost: What the providers say; None where none does.
+        ms: Milliseconds by kind of span; see `contracts.trace.own_ms`.
+        left_out: Spans that were too many.
+        spans: A list of `contracts.trace.TurnSpan` as JSON, zipped.
+    """
+
+    __tablename__ = "turn_trace"
+
+    user: str = Field(primary_key=True)
+    turn: str = Field(primary_key=True)
+    at: datetime = Field(sa_type=Moment)
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    ms: dict[str, float] = Field(sa_column=Column(JSON, nullable=False))
+    left_out: int = 0
+    spans: bytes
 
 
 class ConversationRow(Table, table=True):
@@ -84,6 +116,23 @@ class HomeTopicRow(Table, table=True):
 
     broker: str = Field(primary_key=True)
     topic: str = Field(primary_key=True)
+
+
+class ExposureRow(Table, table=True):
+    """What is shown to Home Assistant; see `hub_agent.home_assistant.outward.exposures`.
+
+    Attributes:
+        path: A device's id, a skill of it or a member of that, with dots between them.
+        shown: False for what is hidden although more than it is shown.
+        user: Who decided it; calls are made on behalf of that person.
+    """
+
+    __tablename__ = "home_assistant_exposure"
+
+    path: str = Field(primary_key=True)
+    shown: bool
+    user: str
+    at: datetime = Field(sa_type=Moment)
 
 
 class HeardRow(Table, table=True):

@@ -13,6 +13,7 @@ from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
 from hub_registry.access.joining import Approved, Joining
+from hub_registry.access.people import People
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Change, Device, Devices
@@ -50,6 +51,7 @@ class Registry:
     enrolment: Enrolment
     joining: Joining
     clients: Clients
+    people: People
 
     async def add_device(
         self,
@@ -61,6 +63,7 @@ class Registry:
         floor: str | None = None,
         may_confirm: bool = False,
         trusted: bool = False,
+        shared: bool = False,
     ) -> Device:
         """Add a device that may then be invited; see ``Devices.add``."""
         device = await self.devices.add(
@@ -71,14 +74,17 @@ class Registry:
             floor=floor,
             may_confirm=may_confirm,
             trusted=trusted,
+            shared=shared,
         )
         self.directory.put(device)
         return device
 
     async def change_device(self, device: str, change: Change) -> Device:
-        """Change what a device is called and where it stands; see ``Devices.change``."""
+        """Change what a device is called, where it stands and whose it is; see ``Devices.change``."""
         changed = await self.devices.change(device, change)
         self.directory.put(changed)
+        if change.owner is not None or change.scopes is not None:
+            await self.authority.follow_device(device)
         return changed
 
     async def decide(self, entry: Entry, digest: str, *, approve: bool) -> None:
@@ -173,6 +179,11 @@ class Registry:
         await self.devices.remove(device)
         self.directory.drop(device)
 
+    async def remove_user(self, user: str, *, heir: str) -> None:
+        """Remove a person, whose devices are revoked already; see ``People.remove``."""
+        for device in await self.people.remove(user, heir=heir):
+            self.directory.put(device)
+
 
 @asynccontextmanager
 async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIterator[Registry]:
@@ -226,6 +237,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
                     devices, enrolment, authority, hub_key=key.kid, ca=settings.ca, bounds=settings.joining
                 ),
                 clients=Clients(store, authority, instance=settings.instance),
+                people=People(store, accounts, authority, settings=settings),
             )
         finally:
             search.close()

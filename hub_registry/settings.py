@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.joining import Authentication, Bus, Login
 from contracts.names import InstanceName
+from identity.passwords import COST, HashCost
 
 _DAY_S = 24 * 60 * 60
 
@@ -72,6 +73,9 @@ class TokenLifetimes(_Settings):
     enrolment_s: Annotated[int, Field(gt=0)] = 10 * 60
     device_s: Annotated[int, Field(gt=0)] = 365 * _DAY_S
     user_s: Annotated[int, Field(gt=0)] = 365 * _DAY_S
+    session_s: Annotated[int, Field(gt=0)] = 30 * _DAY_S
+    # Handed from person to person, who may look into their mail in the evening only.
+    code_s: Annotated[int, Field(gt=0)] = _DAY_S
 
 
 class RegistrySettings(_Settings):
@@ -90,6 +94,9 @@ class RegistrySettings(_Settings):
         removal_wait_s: How long removing a connected device waits for its last will.
         heartbeat_flush_s: How often signs of life are written to the database.
         enrolment_failures: Wrong enrolment tokens that one address may try a minute.
+        login_failures: Wrong passwords and codes that one address may try a minute; for one name, from
+            wherever they come, so many at once and then one a minute.
+        hash_cost: Of passwords.
     """
 
     database: Path
@@ -105,6 +112,8 @@ class RegistrySettings(_Settings):
     # Only expiry after a restart reads them, and that counts in half hours.
     heartbeat_flush_s: Annotated[float, Field(gt=0)] = 30
     enrolment_failures: Annotated[int, Field(gt=0)] = 10
+    login_failures: Annotated[int, Field(gt=0)] = 10
+    hash_cost: HashCost = COST
     bounds: DeviceBounds = DeviceBounds()
     joining: JoiningBounds = JoiningBounds()
     lifetimes: TokenLifetimes = TokenLifetimes()

@@ -20,7 +20,7 @@ _MAX_ID: Final = 2**53 - 1
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Ready(_Line):

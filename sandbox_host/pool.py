@@ -124,6 +124,7 @@ class Session:
             lost = self._lost if fresh and self._ran_before else ""
             process = self._process = self._process or await self._pool.seat(self)
             self._ran_before = True
+            started = time.monotonic()
             try:
                 result = await process.interpreter.run(
                     code, call_handler, limits=limits or RunLimits(), deadline=deadline
@@ -133,10 +134,10 @@ class Session:
                 if not process.usable:
                     self.drop(process.reason)
         self._pool.room_changed()
-        return replace(result, fresh=fresh, lost=lost)
+        return replace(result, fresh=fresh, lost=lost, seconds=self.used - started)
 
     def drop(self, reason: str) -> None:
-        """Give up the process and with it all variables; the next run gets another one.
+        """End the process and with it all variables; the next run gets another one.
 
         Args:
             reason: Why, in a few words; the next run's result says it.
@@ -181,6 +182,16 @@ class Pool:
         if len(self._sessions) > _REMEMBERED:
             self._forget()
         return session
+
+    def state(self) -> dict[str, int]:
+        """Return how many processes there may be, are, and run programs; and how many programs wait."""
+        return {
+            "most": self._settings.processes,
+            "processes": len(self._processes),
+            "busy": sum(session.busy for session in self._seated),
+            "spares": len(self._spares),
+            "waiting": len(self._waiting),
+        }
 
     def forget(self, conversation: str) -> None:
         """End a conversation: what it runs, its process, and with that all its variables."""

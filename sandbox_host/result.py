@@ -35,6 +35,7 @@ class RunResult:
         problem: One line about a run that was stopped; empty otherwise.
         truncated: Whether output, value or traceback were cut.
         fresh: Whether the run began without any variables of earlier runs.
+        seconds: How long it ran, its calls included; what else a run takes is the wait for a process.
         lost: Why the variables of this conversation's earlier runs were gone; empty if they were not.
     """
 
@@ -47,6 +48,7 @@ class RunResult:
     problem: str = ""
     truncated: bool = False
     fresh: bool = False
+    seconds: float = 0.0
     lost: str = ""
 
     @property

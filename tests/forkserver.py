@@ -2,10 +2,12 @@
 
 Importing the product takes a second of processor time or two, and the tests start hundreds of commands.
 `install` makes ``subprocess`` (and asyncio, which uses it) fork them from one server per test worker. A
-forked command differs from a new interpreter in ``/proc/…/cmdline``, in the memory it shares and in what it
-has imported already: a test about one of these starts `SCRIPT`, which is never forked.
+forked command differs from a new interpreter in ``/proc/…/cmdline``, in the memory it shares, and in what it
+has imported and computed already; a forked hub keeps no spare sandbox process. A test about one of these
+starts `SCRIPT`, which is never forked.
 """
 
+import asyncio
 import atexit
 import ctypes
 import gc
@@ -20,9 +22,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO, cast
@@ -37,7 +40,12 @@ SCRIPT: Final = [str(Path(sys.executable).with_name("strawberry"))]
 
 _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("deploy", "hub_agent", "spoke")
-_LAZY: Final = ("uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "sqlalchemy.dialects.sqlite")
+_LAZY: Final = (
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.h11_impl",
+    "sqlalchemy.dialects.sqlite",
+    "ollama",
+)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _READY: Final = b"ready"
 _MAX_ORDER_BYTES: Final = 100_000
@@ -53,11 +61,13 @@ _OWN_NETWORK: Final = _NETWORK.stat().st_ino if _NETWORK.exists() else 0
 
 def install() -> None:
     """Fork the ``strawberry`` commands that this process starts; without Linux, leave them as they are."""
-    if sys.platform != "linux":
-        return
+    if sys.platform == "linux":
+        _install(_Client())
+
+
+def _install(client: "_Client") -> None:
     start: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(start)
-    client = _Client()
 
     def execute_child(self: Any, *positional: Any, **named: Any) -> None:
         options = signature.bind(self, *positional, **named).arguments
@@ -78,7 +88,7 @@ _PIPES: Final = (*_STREAMS, "p2cwrite", "c2pread", "errread")
 def _can_fork(options: Mapping[str, Any]) -> bool:
     """Whether these are the arguments of a plain ``strawberry`` command."""
     args = options["args"]
-    if not isinstance(args, list | tuple) or list(args[: len(COMMAND)]) not in (COMMAND, OBSERVED, WATCHED):
+    if not isinstance(args, list | tuple) or _plain(args)[: len(COMMAND)] not in (COMMAND, OBSERVED, WATCHED):
         return False
     special = ("preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
     if any(options[name] not in (None, (), False) for name in special):
@@ -88,22 +98,32 @@ def _can_fork(options: Mapping[str, Any]) -> bool:
     return options["env"] is None or _read_at_start(options["env"]) == _read_at_start(os.environ)
 
 
+def _plain(args: Sequence[Any]) -> list[Any]:
+    """Return the words of a command without the option that keeps the current directory off the path."""
+    return [word for at, word in enumerate(args) if (at, word) != (1, "-P")]
+
+
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _FOLLOWED}
 
 
 class _Client:
-    """The end of a test worker; it starts the server at the first command and ends it with the worker."""
+    """The end of a test worker; it starts the server at the first command and ends it with the worker.
 
-    def __init__(self) -> None:
+    Args:
+        server: The connection to one that runs.
+    """
+
+    def __init__(self, server: socket.socket | None = None) -> None:
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._socket = server
 
     def fork(self, options: Mapping[str, Any]) -> int:
         """Start a command and return its process id."""
+        args = _plain(options["args"])
         order = {
-            "module": options["args"][2],
-            "words": [os.fspath(word) for word in options["args"][len(COMMAND) :]],
+            "module": args[2],
+            "words": [os.fspath(word) for word in args[len(COMMAND) :]],
             "environment": dict(os.environ if options["env"] is None else options["env"]),
             "directory": str(Path(options["cwd"] or ".").resolve(strict=True)),
             "new_session": options["start_new_session"],
@@ -163,6 +183,14 @@ def _main() -> None:
 
 
 def _import_product() -> None:
+    from hub_agent.settings import HubSettings, SandboxSettings
+    from hub_web.loading import load_server
+    from tests import reused
+    from tests.hub_agent.home import open_home
+
+    # A hub starts a sandbox process ahead: half a second of processor time, for few tests.
+    HubSettings.model_fields["sandbox"].default = SandboxSettings(spares=0)
+    HubSettings.model_rebuild(force=True)
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
@@ -171,6 +199,17 @@ def _import_product() -> None:
                 importlib.import_module(module.name)
     for name in _LAZY:
         importlib.import_module(name)
+    load_server()
+    reused.install()
+
+    async def open_once() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            async with open_home(Path(directory)):
+                pass
+
+    # What the first hub of a process computes, those that are forked have already.
+    asyncio.run(open_once())
+    assert threading.active_count() == 1
     # What is there now stays, so that the collector of a child neither walks nor copies it.
     gc.collect()
     gc.freeze()
@@ -204,8 +243,28 @@ def _serve(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             os.close(descriptor)
 
 
+def _fork_server() -> socket.socket:
+    """Keep a copy of this process, from which the children of the command are forked."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        theirs.close()
+        return ours
+    ours.close()
+    with Path(os.devnull).open("r+b") as nothing:
+        for own in range(len(_STREAMS)):
+            os.dup2(nothing.fileno(), own)
+    with theirs:
+        forked = _serve(theirs)
+    if forked is None:
+        os._exit(0)
+    _run(*forked)
+    sys.exit()
+
+
 def _run(order: dict[str, Any], streams: list[int]) -> None:
     """Become the command as a new interpreter would be it."""
+    if order["words"][:1] == ["up"]:
+        _install(_Client(_fork_server()))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for own, given in enumerate(streams):
         os.dup2(given, own)
@@ -217,7 +276,25 @@ def _run(order: dict[str, Any], streams: list[int]) -> None:
     _open_streams(unbuffered="PYTHONUNBUFFERED" in os.environ)
     sys.argv[1:] = order["words"]
     sys.path[:1] = [order["directory"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            _leave(ended.code)
+        raise
+
+
+def _leave(code: int) -> None:
+    """End as the interpreter does, but let the system free the memory.
+
+    To free each object means to copy the pages of all that the server has imported: two thirds of the
+    processor time of a short command.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _open_streams(*, unbuffered: bool) -> None:

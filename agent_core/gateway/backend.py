@@ -1,6 +1,7 @@
 """The seam between the fallback rules and the ways of asking a model, and what all ways share."""
 
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,13 @@ def parsed_arguments(raw: str) -> dict[str, Json] | None:
     return value if isinstance(value, dict) else None
 
 
+def as_cost(value: object) -> float | None:
+    """Return what a provider says that an answer cost; None where that is no price."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < math.inf else None
+
+
 class CallCollector:
     """Puts the tool calls of a stream together from their pieces."""
 
@@ -128,7 +136,7 @@ class CallCollector:
         self._calls: dict[str, tuple[str, list[str]]] = {}
 
     def add(self, key: str, name: str, arguments: str) -> None:
-        """Take one piece; the name may come in the first one only."""
+        """Add one piece; the name may come in the first one only."""
         known, pieces = self._calls.setdefault(key, ("", []))
         pieces.append(arguments)
         # Some servers repeat the whole name with every piece, others send it once.
@@ -156,7 +164,7 @@ class ThoughtFilter:
         self._passes = False
 
     def feed(self, text: str) -> str:
-        """Take a piece of the answer; return what of it can be shown."""
+        """Read a piece of the answer; return what of it can be shown."""
         if self._passes:
             return text
         self._held += text

@@ -21,6 +21,7 @@ from agent_core.gateway.protocol import (
 from agent_core.models.entries import Model, ModelEntry, Models
 from contracts.errors import GatewayError, NoModel
 from contracts.rates import Backoff
+from contracts.trace import Span, span
 
 _LONGEST_PAUSE_S: Final = 8.0
 
@@ -125,12 +126,14 @@ class FallbackGateway:
                 failures = [failure for failure in failures if failure.kind != "passing"]
             for model in asked:
                 answered = False
-                async with aclosing(self._ask(model, request, failures)) as events:
-                    async for event in events:
-                        answered = True
-                        yield event
-                if answered:
-                    return
+                with span("model", model.entry.name, leaf=True) as at:
+                    async with aclosing(self._ask(model, request, failures, at)) as events:
+                        async for event in events:
+                            answered = True
+                            yield event
+                    if answered:
+                        return
+                    at.failed(failures[-1].reason)
             passing = {failure.model for failure in failures if failure.kind == "passing"}
             asked = [model for model in asked if model.entry.name in passing]
             if not asked:
@@ -138,10 +141,11 @@ class FallbackGateway:
         raise _gave_up(failures)
 
     async def _ask(
-        self, model: Model, request: ModelRequest, failures: list[Failure]
+        self, model: Model, request: ModelRequest, failures: list[Failure], at: Span
     ) -> AsyncGenerator[GatewayEvent, None]:
         """Ask one model; yields nothing where it gave no answer, and then adds to the failures."""
         name, answer, clock, remarks = model.entry.name, _Answer(), _Clock(model.entry), list[Remark]()
+        at.note(provider=model.entry.provider, model=model.entry.model)
         asking = self._backends[name].ask(request.for_mode(model.entry.tools), model)
         async with aclosing(asking) as pieces:
             while not isinstance(piece := await clock.next_of(pieces), Failed):
@@ -151,6 +155,7 @@ class FallbackGateway:
                     for event in answer.take(piece):
                         if not answer.begun:
                             answer.begun = True
+                            at.mark("first_ms")
                             if failures:
                                 yield FellBack(name, tuple(map(str, failures)))
                             for remark in remarks:
@@ -158,6 +163,12 @@ class FallbackGateway:
                         yield event
                 if isinstance(piece, Completed):
                     self._breaker.answered(name)
+                    at.note(
+                        input_tokens=piece.input_tokens or None,
+                        output_tokens=piece.output_tokens or None,
+                        cost=piece.cost,
+                        stop=piece.stop,
+                    )
                     if answer.begun:
                         tool_mode = model.entry.tools if request.native is not None else "code"
                         yield replace(piece, tool_mode=tool_mode)
@@ -210,7 +221,7 @@ class _Answer:
         self._thoughts = ThoughtFilter()
 
     def take(self, piece: TextPart | ToolCall | Completed) -> list[TextPart | ToolCall]:
-        """Take a piece; return the text and calls that go out now."""
+        """Read a piece; return the text and calls that go out now."""
         match piece:
             case TextPart(text):
                 return self._text(self._thoughts.feed(text))

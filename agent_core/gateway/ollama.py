@@ -229,7 +229,7 @@ class _Reply:
         self._last: Any = None
 
     def take(self, chunk: "ollama.ChatResponse") -> list[TextPart]:
-        """Take one piece; return the text in it. Thoughts are never shown."""
+        """Read one piece; return the text in it. Thoughts are never shown."""
         for call in chunk.message.tool_calls or ():
             arguments = dict(call.function.arguments)
             self._calls.append(

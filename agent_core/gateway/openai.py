@@ -10,6 +10,7 @@ from agent_core.gateway.backend import (
     Backend,
     CallCollector,
     Piece,
+    as_cost,
     broken,
     refused,
     unreachable,
@@ -108,9 +109,10 @@ class _StreamedReply:
         self._stop = ""
         self._done = False
         self._usage = (0, 0)
+        self._cost: float | None = None
 
     def take(self, line: str) -> list[TextPart]:
-        """Take one line; return the text in it."""
+        """Read one line; return the text in it."""
         if not line.startswith("data:"):
             return []
         data = line[5:].strip()
@@ -127,6 +129,8 @@ class _StreamedReply:
             raise _Garbled(f"failed: {json.dumps({'error': chunk['error']})}")
         if usage := chunk.get("usage"):
             self._usage = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+            # No part of OpenAI's API; OpenRouter and some others say it.
+            self._cost = as_cost(usage.get("cost"))
         texts: list[TextPart] = []
         for choice in chunk.get("choices") or []:
             delta = choice.get("delta") or {}
@@ -147,7 +151,12 @@ class _StreamedReply:
             return [broken(self._model, "stopped before its answer was complete")]
         return [
             *self._calls.calls(),
-            Completed(self._model.entry.name, *self._usage, stop=_STOPS.get(self._stop, "unknown")),
+            Completed(
+                self._model.entry.name,
+                *self._usage,
+                cost=self._cost,
+                stop=_STOPS.get(self._stop, "unknown"),
+            ),
         ]
 
 

@@ -13,6 +13,7 @@ from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest
 from agent_core.gateway.tensorzero import open_tensorzero
 from agent_core.models.entries import GatewayKind, Models
+from contracts.trace import span
 from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
@@ -159,7 +160,12 @@ class _Generation:
             tasks.create_task(self._keep(self._opened), name="gateway")
         self._users += 1
         try:
-            yield await asyncio.shield(self._opened)
+            if self._opened.done():
+                yield self._opened.result()
+                return
+            with span("hub", "gateway"):
+                opened = await asyncio.shield(self._opened)
+            yield opened
         finally:
             self._users -= 1
             self._end_if_idle()

@@ -150,12 +150,14 @@ class Completed:
     Attributes:
         model: Name of the entry that answered.
         input_tokens: As the model counts them; 0 where it does not say.
+        cost: What the provider says that the answer cost, in its currency; None where it does not say.
         tool_mode: Which of the two offers of a request the model got.
     """
 
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: float | None = None
     stop: StopReason = "end"
     tool_mode: ToolMode = "code"
 

@@ -5,7 +5,10 @@ import json
 import logging
 import os
 import re
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +21,7 @@ from agent_core.gateway.backend import (
     Failed,
     Failure,
     Piece,
+    as_cost,
     broken,
     refused,
     unreachable,
@@ -45,6 +49,9 @@ _FUNCTION: Final = "assistant"
 
 _CLOSE_S: Final = 0.05
 """After ``close`` its threads end on their own; an interpreter that exits earlier crashes at times."""
+
+_ALONE: Final = 2
+"""References that `sys.getrefcount` sees of what only one list holds."""
 
 _LEFT_S: Final = 5.0
 """How much later than our own limits those of TensorZero come: they end a request that was left."""
@@ -75,7 +82,15 @@ async def open_tensorzero(models: tuple[Model, ...]) -> AsyncIterator[Backend]:
         yield TensorZeroBackend(client, models)
     finally:
         await client.close()
+        threading.Thread(target=_let_go, args=([client],), daemon=True, name="tensorzero").start()
         await asyncio.sleep(_CLOSE_S)
+
+
+def _let_go(held: list[object]) -> None:
+    """Drop a gateway last: its end waits for requests that were left, and must not hold up the event loop."""
+    while sys.getrefcount(held[0]) > _ALONE:
+        time.sleep(_CLOSE_S)
+    held.clear()
 
 
 def render(entries: Sequence[ModelEntry]) -> str:
@@ -147,7 +162,7 @@ class TensorZeroBackend:
         from tensorzero.types import BaseTensorZeroError
 
         variant = self._variants[model.entry.name]
-        collected, stop, usage = CallCollector(), "", (0, 0)
+        collected, stop, usage, cost = CallCollector(), "", (0, 0), None
         try:
             stream: Any = await self._client.inference(
                 function_name=_FUNCTION,
@@ -166,6 +181,7 @@ class TensorZeroBackend:
                         collected.add(content.id, content.raw_name, content.raw_arguments)
                 if chunk.usage is not None:
                     usage = (chunk.usage.input_tokens or 0, chunk.usage.output_tokens or 0)
+                    cost = as_cost(chunk.usage.cost)
                 if chunk.finish_reason is not None:
                     stop = chunk.finish_reason.value
         except BaseTensorZeroError as error:
@@ -173,7 +189,7 @@ class TensorZeroBackend:
             return
         for call in collected.calls():
             yield call
-        yield Completed(model.entry.name, *usage, stop=_STOPS.get(stop, "unknown"))
+        yield Completed(model.entry.name, *usage, cost=cost, stop=_STOPS.get(stop, "unknown"))
 
 
 def _failed(model: Model, text: str) -> Failed:

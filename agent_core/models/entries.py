@@ -1,6 +1,7 @@
 """The ``[[models]]`` list of ``strawberry.toml`` and the keys that its entries need."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 
 SETTINGS_FILE: Final = "strawberry.toml"
 KEYS_FILE: Final = ".env"
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 ToolMode = Literal["code", "native"]
 """How a model acts: by writing Python that calls skills, or by calling skills as tools of its own."""
@@ -86,6 +88,9 @@ class ModelEntry(BaseModel):
     def _http(cls, url: str | None) -> str | None:
         if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
             raise ValueError("a base_url starts with http:// or https://")
+        # Which host is asked, a browser's reading and Python's differ about.
+        if url is not None and ("\\" in url or not url.isprintable()):
+            raise ValueError("a base_url has no backslash and no control character")
         return url
 
     @model_validator(mode="after")
@@ -192,7 +197,7 @@ def choose(
         else:
             usable.append(Model(entry, SecretStr(keys[variable]) if variable else None))
     if not entries:
-        hint = f"'strawberry setup' adds one, or you add a [[models]] entry to {home / SETTINGS_FILE}."
+        hint = f"Run 'strawberry setup' to add a model, or add a [[models]] entry to {home / SETTINGS_FILE}."
     return Models(tuple(usable), tuple(problems), hint)
 
 
@@ -294,6 +299,15 @@ def read_variable(home: Path, name: str) -> str:
     if not value:
         raise ConfigError(f"{name} is not set", hint=f"Add the line {name}=… to {home / KEYS_FILE}.")
     return value
+
+
+def filled(home: Path, text: str) -> str:
+    """Put the values of variables where ``${NAME}`` stands.
+
+    Raises:
+        ConfigError: If one is not set, or ``.env`` cannot be read.
+    """
+    return _VARIABLE.sub(lambda found: read_variable(home, found[1]), text)
 
 
 def _unquoted(value: str) -> str:

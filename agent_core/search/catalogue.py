@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent_core.search.directory import HUB_KEY
 from contracts.errors import CallError, ErrorCode
-from contracts.names import HUB_SKILLS
 from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 
@@ -19,6 +17,7 @@ class Target:
         path: The canonical one: ``devices.<key>.<Skill>.<method>``.
         device: Id of the device, or ``hub`` for the virtual one.
         device_name: What people call it.
+        is_hub_own: Whether the hub itself runs it, and no device.
     """
 
     path: str
@@ -26,11 +25,7 @@ class Target:
     device_name: str
     skill: str
     method: Method
-
-    @property
-    def is_hub_own(self) -> bool:
-        """Whether it runs in the hub's own process: no device may use these names."""
-        return self.device == HUB_KEY and self.skill in HUB_SKILLS
+    is_hub_own: bool = False
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,11 @@ class DeviceEntry(Protocol):
         ...
 
     @property
+    def audience(self) -> str | None:
+        """Id of the only person for whom it exists, None where it is everybody's."""
+        ...
+
+    @property
     def connected(self) -> bool:
         """Whether calls may be sent to it."""
         ...
@@ -137,6 +142,7 @@ class HubEntry:
     display_name: str = "Hub"
     names: tuple[str, ...] = ("Hub",)
     places: tuple[str, ...] = ()
+    audience: str | None = None
     connected: bool = True
     unavailable: str | None = None
     revoked: bool = False
@@ -145,6 +151,11 @@ class HubEntry:
     def last_heartbeat(self) -> datetime:
         """Now: what asks runs in the same process."""
         return datetime.now(UTC)
+
+
+def is_for(user: str, entry: DeviceEntry) -> bool:
+    """Return whether a person sees and calls a device: the one rule about whose devices are whose."""
+    return entry.audience is None or entry.audience == user
 
 
 E = TypeVar("E", bound=DeviceEntry)
@@ -173,12 +184,43 @@ class SkillDirectory(Generic[E]):
         self._entries: dict[str, E] = {}
         self._by_key: dict[str, E] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self._views: dict[str, SkillDirectory[E]] = {}
+        self._forgetful: list[Callable[[], None]] = []
         self.hub = HubEntry()
+
+    def seen_by(self, user: str) -> "SkillDirectory[E]":
+        """Return the directory as it is for one person, in which the devices of others do not exist.
+
+        Everything that is listed, found or called on behalf of a person is looked up in this. It is out of
+        date as soon as devices come, go or change, so it is asked for again each time and never kept.
+        """
+        view = self._views.get(user)
+        if view is None:
+            view = self._views[user] = SkillDirectory()
+            view.routes_agnostic, view.hub = self.routes_agnostic, self.hub
+            view._entries = {entry.id: entry for entry in self._entries.values() if is_for(user, entry)}
+            view._by_key = {key: entry for key, entry in self._by_key.items() if entry.id in view._entries}
+        return view
+
+    def __contains__(self, device: object) -> bool:
+        """Return whether there is a device with this id; the hub itself counts as one."""
+        return device == HUB_KEY or device in self._entries
 
     def put_own(self, skills: Iterable[RegisteredSkill]) -> None:
         """Offer these as the hub's own skills, in place of those before."""
         self.hub = HubEntry({skill.name: skill for skill in skills})
+        self._forget_views()
         self.changed(HUB_KEY)
+
+    def on_sharing(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a function when people may see other devices than before; returns its undoing."""
+        self._forgetful.append(listener)
+        return lambda: self._forgetful.remove(listener)
+
+    def _forget_views(self) -> None:
+        self._views.clear()
+        for listener in tuple(self._forgetful):
+            listener()
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call a function with the id of each device that changes; returns its undoing."""

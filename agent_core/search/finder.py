@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -53,10 +53,10 @@ class SkillFinder:
         self._sentences = SentenceIndex()
         self._embeddings: Embeddings | None = None
         self._indexed: dict[str, dict[str, RegisteredSkill]] = {}
-        self._known: dict[str, dict[str, tuple[RegisteredSkill, str, str]]] = {}
-        # By device-agnostic skill: its providers, and the one whose sentences are in the index.
+        self._known: dict[str, dict[str, tuple[RegisteredSkill, str, str, str | None]]] = {}
+        # By device-agnostic skill: its providers, and by audience the one whose sentences are in the index.
         self._providers: dict[str, dict[str, RegisteredSkill]] = {}
-        self._leading: dict[str, str] = {}
+        self._leading: dict[str, dict[str | None, str]] = {}
         self._changed = dict.fromkeys(entry.id for entry in directory.entries())
         self._updates: dict[str, Iterator[None]] = {}
         self._stop = directory.on_change(self._note)
@@ -83,31 +83,42 @@ class SkillFinder:
         query: str = "",
         *,
         current: str | None = None,
+        user: str | None = None,
         limit: int | None = None,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> SearchPage:
-        """Find methods by words and, where a model for it is set and answers in time, by meaning."""
+        """Find methods by words and, where a model for it is set and answers in time, by meaning.
+
+        Args:
+            user: Id of the person for whom it is; None where all devices are the same person's.
+        """
         await self.catch_up()
         similar = await self._embeddings.similar(query) if self._embeddings and query.strip() else None
-        return self._skills.search(query, current=current, similar=similar, limit=limit, max_bytes=max_bytes)
+        return self._skills.search(
+            query,
+            current=current,
+            similar=similar,
+            among=self.seen_by(user),
+            limit=limit,
+            max_bytes=max_bytes,
+        )
 
-    async def listing(self) -> AsyncGenerator[FoundMethod, None]:
+    async def listing(self, user: str | None = None) -> AsyncGenerator[FoundMethod, None]:
         """List every method by name; others have their turn in between."""
         await self.catch_up()
         until = time.monotonic() + _SLICE_S
-        for found in self._skills.listing():
+        for found in self._skills.listing(self.seen_by(user)):
             yield found
             if time.monotonic() >= until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + _SLICE_S
 
-    @property
-    def total(self) -> int:
-        """How many methods are searchable."""
-        return len(self._skills)
+    def total(self, user: str | None = None) -> int:
+        """Return how many methods are searchable."""
+        return self._skills.count(self.seen_by(user))
 
     async def catch_up(self) -> None:
-        """Let each device that waits for it be indexed for a slice of time; most need no more.
+        """Index each waiting device for a slice of time; most need no more.
 
         The hub's own skills are waited for longer: they are asked for in the first second of a hub.
         """
@@ -131,22 +142,30 @@ class SkillFinder:
             self._embeddings = None
 
     def match(
-        self, utterance: str, *, language: str, current: str | None
+        self, utterance: str, *, language: str, current: str | None, user: str | None = None
     ) -> SentenceCall | SentenceChoice | None:
         """Find the call that an utterance means; see ``SentenceIndex.match``."""
         self.sync()
         return self._sentences.match(
-            utterance, language=language, current=current, is_connected=self._is_connected
+            utterance,
+            language=language,
+            current=current,
+            is_connected=self._is_connected,
+            hears=self._hears(user),
         )
 
-    def examples(self, language: str) -> list[str]:
+    def set_values(self, lists: Mapping[str, Mapping[str, str]]) -> None:
+        """Set what may stand in slots whose schema names a list (``skill.Values``).
+
+        Args:
+            lists: By the name of the list, its values by what is said (``matching.spoken``).
+        """
+        self._sentences.lists.update(lists)
+
+    def examples(self, language: str, user: str | None = None) -> list[str]:
         """Return some sentences that work."""
         self.sync()
-        return self._sentences.examples(language)
-
-    def catalogue(self, current: str | None = None) -> "DirectoryCatalogue":
-        """Return the skills as they are seen from a device."""
-        return DirectoryCatalogue(self, current)
+        return self._sentences.examples(language, hears=self._hears(user))
 
     def expire(self) -> None:
         """Remove devices that gave no sign of life for too long, and add those that did again."""
@@ -225,7 +244,7 @@ class SkillFinder:
                     yield from self._skills.putting(device, skill.registration)
                     indexed[name] = skill
             # Names are part of the targets of sentences, so a renamed device is indexed again.
-            version = (skill, entry.key, entry.display_name)
+            version = (skill, entry.key, entry.display_name, entry.audience)
             if known.get(name) != version:
                 self._forget_sentences(device, name)
                 if skill.device_agnostic:
@@ -239,55 +258,62 @@ class SkillFinder:
                     pass
 
     def _lead(self, skill: str, device: str) -> Iterator[None]:
-        """Take the sentences of a device-agnostic skill from the provider that is called first.
+        """Use the sentences of the provider of a device-agnostic skill that is called first.
+
+        People have different devices, so that is one of those that are shared, and one of each person.
 
         Args:
             device: A provider that is new, or whose presence may have changed.
         """
-        leading = self._leading.get(skill)
+        audience, leads = self._audience(device), self._leading.setdefault(skill, {})
+        leading = leads.get(audience)
         if leading not in (None, device) and self._place(skill, leading) <= self._place(skill, device):
             return
         providers = self._providers[skill]
-        first = min(providers, key=lambda each: self._place(skill, each))
+        alike = (each for each in providers if self._audience(each) == audience)
+        first = min(alike, key=lambda each: self._place(skill, each))
         entry = self.directory.get(first)
         if first != leading and entry is not None:
-            self._leading[skill] = first
-            self._sentences.remove(HUB_KEY, skill)
+            if leading is not None:
+                self._sentences.remove(leading, skill)
+            leads[audience] = first
             yield from self._add_sentences(entry, providers[first])
+
+    def _audience(self, device: str) -> str | None:
+        entry = self.directory.get(device)
+        return entry.audience if entry is not None else None
 
     def _place(self, skill: str, device: str) -> tuple[bool, int, str]:
         entry = self.directory.get(device)
         return entry is None or not entry.connected, self._providers[skill][device].rank, device
 
     def _add_sentences(self, entry: DeviceEntry, skill: RegisteredSkill) -> Iterator[None]:
-        owners: set[str] = set()
         for target in targets.skill_targets(self.directory, entry, skill):
-            if skill.device_agnostic and self._leading.get(skill.name) != entry.id:
+            if skill.device_agnostic and entry.id not in self._leading.get(skill.name, {}).values():
                 return  # another provider took the lead meanwhile
             if target.method.sentences:
-                owners.add(target.device)
                 yield from self._sentences.adding(target, source=entry.id, own=skill.own_sentences)
                 yield
-        for owner in owners:
-            for problem in self._sentences.problems.get((owner, skill.name), ()):
-                self._on_problem(entry.id, problem)
+        for problem in self._sentences.problems.get((entry.id, skill.name), ()):
+            self._on_problem(entry.id, problem)
 
     def _forget_sentences(self, device: str, skill: str) -> None:
         self._sentences.remove(device, skill)
         providers = self._providers.get(skill, {})
         providers.pop(device, None)
-        if self._leading.get(skill) == device:
-            self._sentences.remove(HUB_KEY, skill)
-            del self._leading[skill]
-            if providers:
-                for _ in self._lead(skill, min(providers)):
+        leads = self._leading.get(skill, {})
+        for audience in [each for each, leading in leads.items() if leading == device]:
+            del leads[audience]
+            alike = [each for each in providers if self._audience(each) == audience]
+            if alike:
+                for _ in self._lead(skill, min(alike)):
                     pass
 
-    def silent(self) -> list[str]:
+    def silent(self, user: str | None = None) -> list[str]:
         """Return the names of devices whose skills are left out because they were silent for too long."""
         return [
             entry.display_name
-            for entry in self.directory.entries()
+            for entry in self.seen_by(user).entries()
             if entry.skills and not entry.revoked and not self._is_searchable(entry)
         ]
 
@@ -296,6 +322,21 @@ class SkillFinder:
             return not entry.revoked
         heard = entry.last_heartbeat
         return heard is not None and heard >= datetime.now(UTC) - self._expiry
+
+    def seen_by(self, user: str | None) -> AnyDirectory:
+        """Return the directory as it is for a person; None for all of it, see `find`."""
+        return self.directory if user is None else self.directory.seen_by(user)
+
+    def _hears(self, user: str | None) -> Callable[[str, Target], bool]:
+        view = self.seen_by(user)
+
+        def hears(source: str, target: Target) -> bool:
+            if source == HUB_KEY or target.device != HUB_KEY:
+                return source in view
+            leads = [each for each in self._leading.get(target.skill, {}).values() if each in view]
+            return source in leads and source == min(leads, key=lambda each: self._place(target.skill, each))
+
+        return hears
 
     def _is_connected(self, device: str) -> bool:
         entry: Any = self.directory.get(device)
@@ -308,24 +349,31 @@ class DirectoryCatalogue:
 
     Attributes:
         current: Id of the current device, where there is one.
+        user: Id of the person for whom it is; None where all devices are the same person's.
     """
 
-    def __init__(self, finder: SkillFinder, current: str | None = None) -> None:
+    def __init__(self, finder: SkillFinder, current: str | None, *, user: str | None) -> None:
         self.finder = finder
         self.current = current
+        self.user = user
+
+    @property
+    def directory(self) -> AnyDirectory:
+        """The devices that exist for this person."""
+        return self.finder.seen_by(self.user)
 
     async def search(self, query: str) -> SearchPage:
         """See ``agent_core.search.catalogue.Catalogue``."""
-        return await self.finder.find(query, current=self.current)
+        return await self.finder.find(query, current=self.current, user=self.user)
 
     async def resolve(self, path: str) -> Target:
         """See ``agent_core.search.catalogue.Catalogue``."""
-        return targets.find_path(self.finder.directory, path, current=self.current)
+        return targets.find_path(self.directory, path, current=self.current)
 
     async def describe(self, path: str) -> str:
         """See ``agent_core.search.catalogue.Catalogue``."""
-        return targets.describe(self.finder.directory, path, current=self.current)
+        return targets.describe(self.directory, path, current=self.current)
 
     async def describe_skill(self, name: str) -> dict[str, Json]:
         """See ``agent_core.search.catalogue.Catalogue``."""
-        return targets.skill_info(self.finder.directory, name, current=self.current)
+        return targets.skill_info(self.directory, name, current=self.current)

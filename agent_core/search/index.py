@@ -6,7 +6,7 @@ thousand devices that run the same skills cost the index little more than one.
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
@@ -146,6 +146,7 @@ class SkillIndex:
         *,
         current: str | None = None,
         similar: Similar | None = None,
+        among: Container[str] | None = None,
         limit: int | None = None,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> SearchPage:
@@ -155,6 +156,7 @@ class SkillIndex:
             query: Words; names are split as in code, so ``setVolume`` does too.
             current: Id of the device on which the question was asked.
             similar: Methods near to the query in meaning, where that is known.
+            among: Ids of the devices that are searched; None for all.
             limit: How many results at most.
             max_bytes: How long the answer may be as JSON.
         """
@@ -163,70 +165,79 @@ class SkillIndex:
         entries: Iterable[_Entry] = ()
         total = 0
         if words:
-            ranked = self._ranked(query, words, current, similar)
+            ranked = self._ranked(query, words, current, similar, among)
             entries, total = ranked, len(ranked)
         elif not query.strip():
-            entries, total = self._listed(current), len(self._entries)
-        named = self._named_by(words)
+            entries, total = self._listed(current, among), self.count(among)
+        named = self._named_by(words, among)
         results: list[FoundMethod] = []
         room = max_bytes - _ENVELOPE_BYTES
         for entry in islice(entries, limit):
-            result = self._result(entry, current=current, named=named)
+            result = self._result(entry, current=current, named=named, among=among)
             room -= len(json.dumps(result.as_json(), ensure_ascii=False).encode()) + 1
             if room < 0 and results:
                 break
             results.append(result)
         return SearchPage(tuple(results), total)
 
-    def listing(self) -> Iterator[FoundMethod]:
+    def listing(self, among: Container[str] | None = None) -> Iterator[FoundMethod]:
         """List every method by name, one in each step; what is removed meanwhile is left out."""
-        for entry in list(self._listed(None)):
-            if entry.contracts:
-                yield self._result(entry, current=None, named=set())
+        for entry in list(self._listed(None, among)):
+            if _is_on(entry, among):
+                yield self._result(entry, current=None, named=set(), among=among)
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def count(self, among: Container[str] | None = None) -> int:
+        """Return how many methods the devices have, each counted once."""
+        return sum(_is_on(entry, among) for entry in self._entries.values())
 
     def texts(self) -> dict[int, str]:
         """Return what each method is about, in a sentence, by row."""
         return {row: entry.text.sentence for row, entry in self._by_row.items() if entry.text is not None}
 
     def _ranked(
-        self, query: str, words: list[str], current: str | None, similar: Similar | None
+        self,
+        query: str,
+        words: list[str],
+        current: str | None,
+        similar: Similar | None,
+        among: Container[str] | None,
     ) -> list[_Entry]:
-        named = self._named_by(words)
+        named = self._named_by(words, among)
         scored: list[tuple[float, _Entry]] = []
         # A word for a device says where, not what: methods need not have it.
         terms = [
-            replace(term, missed=0.0) if term.word in self._named else term for term in query_terms(query)
+            replace(term, missed=0.0) if self._named_by((term.word,), among) else term
+            for term in query_terms(query)
         ]
         for row, score in _fused(self._ranking.search(terms), similar):
-            if (entry := self._by_row.get(row)) is None:
-                continue  # it went away while its meaning was compared
+            if (entry := self._by_row.get(row)) is None or not _is_on(entry, among):
+                continue  # it went away while its meaning was compared, or is on none of these devices
             if current in entry.contracts:
                 score *= _ON_CURRENT
             if named and not named.isdisjoint(entry.contracts):
                 score *= _ON_NAMED
-            if all(self._devices[device].unavailable for device in entry.contracts):
+            if all(self._devices[device].unavailable for device in _devices_of(entry, among)):
                 score *= _UNAVAILABLE
             scored.append((score, entry))
-        if not scored and self._named.keys() >= set(words):
+        if not scored and all(self._named_by((word,), among) for word in words):
             owned = chain.from_iterable(self._entries_of(device) for device in sorted(named))
             return list({entry.row: entry for entry in owned}.values())
         scored.sort(key=lambda pair: -pair[0])
         return [entry for _, entry in scored]
 
-    def _listed(self, current: str | None) -> Iterator[_Entry]:
+    def _listed(self, current: str | None, among: Container[str] | None) -> Iterator[_Entry]:
         if self._alphabetical is None:
             entries = self._entries.values()
             self._alphabetical = sorted(entries, key=lambda entry: (entry.skill, entry.method, entry.row))
         first = list(self._entries_of(current)) if current is not None else []
         shown = {entry.row for entry in first}
-        yield from first
-        yield from (entry for entry in self._alphabetical if entry.row not in shown)
+        yield from (entry for entry in first if _is_on(entry, among))
+        yield from (entry for entry in self._alphabetical if entry.row not in shown and _is_on(entry, among))
 
-    def _result(self, entry: _Entry, *, current: str | None, named: set[str]) -> FoundMethod:
-        seen = [self._devices[device] for device in entry.contracts]
+    def _result(
+        self, entry: _Entry, *, current: str | None, named: set[str], among: Container[str] | None
+    ) -> FoundMethod:
+        seen = [self._devices[device] for device in _devices_of(entry, among)]
         if len(seen) > 1:
             seen.sort(
                 key=lambda device: (
@@ -282,14 +293,23 @@ class SkillIndex:
         for _, keys in sorted(self._keys.get(device_id, {}).items()):
             yield from (self._entries[key] for key in keys)
 
-    def _named_by(self, words: Iterable[str]) -> set[str]:
-        return set().union(*(self._named.get(word, ()) for word in words))
+    def _named_by(self, words: Iterable[str], among: Container[str] | None) -> set[str]:
+        named = set().union(*(self._named.get(word, ()) for word in words))
+        return named if among is None else {device for device in named if device in among}
 
     def _unname(self, device: IndexedDevice) -> None:
         for word in _device_words(device):
             self._named[word].discard(device.id)
             if not self._named[word]:
                 del self._named[word]
+
+
+def _devices_of(entry: _Entry, among: Container[str] | None) -> Iterator[str]:
+    return (device for device in entry.contracts if among is None or device in among)
+
+
+def _is_on(entry: _Entry, among: Container[str] | None) -> bool:
+    return any(True for _ in _devices_of(entry, among))
 
 
 def _key(registration: Registration, method: Method) -> _Key:

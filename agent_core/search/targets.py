@@ -21,7 +21,7 @@ def on_device(found: Found[Any]) -> Target:
     """Make the target of a method on its device."""
     entry, skill, method = found.entry, found.skill.name, found.method
     path = f"devices.{entry.key}.{skill}.{method.name}"
-    return Target(path, entry.id, entry.display_name, skill, method)
+    return Target(path, entry.id, entry.display_name, skill, method, is_hub_own=entry.id == HUB_KEY)
 
 
 def on_hub(directory: AnyDirectory, skill: str, method: str) -> Target:

@@ -36,7 +36,10 @@ the largest take 30 kB each."""
 
 
 _Owner = tuple[str, str]
-"""Id of a device, and the name of one of its skills."""
+"""Id of the device that registered it, and the name of one of its skills."""
+
+Hears = Callable[[str, Target], bool]
+"""Whether a sentence counts for who spoke: it gets the device that registered it, and what it calls."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,10 @@ class _Entry:
     source: str
     is_own: bool
 
+    @property
+    def owner(self) -> _Owner:
+        return self.source, self.target.skill
+
 
 @dataclass
 class _Language:
@@ -93,11 +100,11 @@ class _Language:
     def add(self, entry: _Entry) -> None:
         for word in _rarest(entry.template):
             self.by_word[word].append(entry)
-            self.words[_owner(entry.target)].add(word)
+            self.words[entry.owner].add(word)
 
     def remove(self, owner: _Owner) -> None:
         for word in self.words.pop(owner, ()):
-            kept = [entry for entry in self.by_word[word] if _owner(entry.target) != owner]
+            kept = [entry for entry in self.by_word[word] if entry.owner != owner]
             if kept:
                 self.by_word[word] = kept
             else:
@@ -124,15 +131,17 @@ class SentenceIndex:
 
     Attributes:
         problems: Why templates were left out, by device and skill.
+        lists: What may stand in slots for which a schema names a list: values by what is said.
     """
 
     def __init__(self) -> None:
+        self.lists: dict[str, Mapping[str, str]] = {}
         self.problems: dict[_Owner, tuple[str, ...]] = {}
         self._languages: dict[str, _Language] = defaultdict(_Language)
         self._owners: dict[_Owner, set[str]] = {}
-        self._sources: dict[_Owner, Counter[str]] = defaultdict(Counter)
-        self._count: Counter[str] = Counter()
-        self._names: dict[str, str] = {}
+        self._count: Counter[_Owner] = Counter()
+        self._count_of: Counter[str] = Counter()
+        self._named: dict[str, Target] = {}
         self._compiled: dict[tuple[str, str], Template | BadTemplate] = {}
 
     def put(self, targets: Iterable[Target], *, own: Container[str] = (), only_on: str | None = None) -> None:
@@ -143,7 +152,7 @@ class SentenceIndex:
         """
         by_owner: dict[_Owner, list[Target]] = defaultdict(list)
         for target in targets:
-            by_owner[_owner(target)].append(target)
+            by_owner[only_on or target.device, target.skill].append(target)
         for owner, methods in by_owner.items():
             self.remove(*owner)
             for target in methods:
@@ -161,13 +170,13 @@ class SentenceIndex:
             source: Id of the device that registered it, which the target of a device-agnostic one is not.
             own: Templates that match only what is said on that device.
         """
-        self._names[target.device] = target.device_name.casefold()
-        owner = _owner(target)
+        self._named[target.device] = target
+        owner = (source, target.skill)
         schema = f"{target.method.name} {target.method.parameters_json}"
         for language, texts in target.method.sentences.items():
             first = primary(language)
             for text in texts:
-                if self._count[source] < _MAX_SENTENCES:
+                if self._count_of[source] < _MAX_SENTENCES:
                     template = self._compile(text, schema, target)
                 else:
                     template = BadTemplate(f"the device has more than {_MAX_SENTENCES} sentences")
@@ -178,15 +187,15 @@ class SentenceIndex:
                     continue
                 self._languages[first].add(_Entry(target, template, source, text in own))
                 self._owners.setdefault(owner, set()).add(first)
-                self._sources[owner][source] += 1
-                self._count[source] += 1
+                self._count[owner] += 1
+                self._count_of[source] += 1
                 yield
 
     def remove(self, device: str, skill: str) -> None:
-        """Remove a skill of a device, if it is known."""
+        """Remove what a device registered of a skill, if it is known."""
         owner = (device, skill)
         self.problems.pop(owner, None)
-        self._count.subtract(self._sources.pop(owner, Counter()))
+        self._count_of[device] -= self._count.pop(owner, 0)
         for language in self._owners.pop(owner, ()):
             self._languages[language].remove(owner)
 
@@ -197,6 +206,7 @@ class SentenceIndex:
         language: str,
         current: str | None,
         is_connected: Callable[[str], bool] = lambda device: True,
+        hears: Hears = lambda source, target: True,
     ) -> SentenceCall | SentenceChoice | None:
         """Find the call that an utterance means.
 
@@ -205,6 +215,7 @@ class SentenceIndex:
             current: Id of the current device, which wins a tie.
             is_connected: Whether a device, by its id, can be called right now; one that can wins a tie
                 with those that cannot.
+            hears: Which sentences count; with all others it is as if they were not there.
 
         Returns:
             One call, several to choose from, or None where no sentence matches.
@@ -214,22 +225,29 @@ class SentenceIndex:
         if known is None or len(utterance) > _MAX_UTTERANCE or not (text := normalized(utterance)):
             return None
         steps: dict[str, Steps] = defaultdict(lambda: Steps(_MAX_STEPS))
-        named = self._named_device(text)
+        named = self._named_device(text, hears)
         if named is not None:
             device, shorter = named
             for candidate in shorter:
-                calls = self._calls(known, candidate, spoken, current, steps)
+                calls = self._calls(known, candidate, spoken, current, steps, hears)
                 own = [call for call in calls if call.target.device == device]
                 if own:
                     return _decide(own, device, is_connected)
-        return _decide(self._calls(known, text, spoken, current, steps), current, is_connected)
+        return _decide(self._calls(known, text, spoken, current, steps, hears), current, is_connected)
 
-    def examples(self, language: str, *, limit: int = 5) -> list[str]:
+    def examples(
+        self, language: str, *, limit: int = 5, hears: Hears = lambda source, target: True
+    ) -> list[str]:
         """Return sentences that would work, for an answer where no model is configured."""
         known = self._languages.get(primary(language))
         if known is None:
             return []
-        entries = (entry for entries in known.by_word.values() for entry in entries if not entry.is_own)
+        entries = (
+            entry
+            for entries in known.by_word.values()
+            for entry in entries
+            if not entry.is_own and hears(entry.source, entry.target)
+        )
         # Those without slots first: they can be said as they stand.
         texts = sorted({entry.template.example for entry in entries}, key=lambda text: ("<" in text, text))
         return texts[:limit]
@@ -241,13 +259,19 @@ class SentenceIndex:
             if len(self._compiled) >= _MAX_COMPILED:
                 self._compiled.clear()
             try:
-                self._compiled[key] = compile_template(text, target.method)
+                self._compiled[key] = compile_template(text, target.method, self.lists)
             except BadTemplate as error:
                 self._compiled[key] = error
         return self._compiled[key]
 
     def _calls(
-        self, known: _Language, text: str, language: str, current: str | None, steps: Mapping[str, Steps]
+        self,
+        known: _Language,
+        text: str,
+        language: str,
+        current: str | None,
+        steps: Mapping[str, Steps],
+        hears: Hears,
     ) -> list[SentenceCall]:
         """Return the calls that fit best: those whose sentence leaves the least to free slots.
 
@@ -257,7 +281,7 @@ class SentenceIndex:
         matched: dict[tuple[int, str], dict[str, Json] | None] = {}
         found: list[tuple[int, SentenceCall]] = []
         for entry in known.candidates(folded(text.casefold())):
-            if entry.is_own and entry.source != current:
+            if (entry.is_own and entry.source != current) or not hears(entry.source, entry.target):
                 continue
             key = (id(entry.template), entry.target.method.name)
             if key not in matched:
@@ -273,10 +297,14 @@ class SentenceIndex:
         least = min((free for free, _ in found), default=0)
         return [call for free, call in found if free == least]
 
-    def _named_device(self, text: str) -> tuple[str, list[str]] | None:
+    def _named_device(self, text: str, hears: Hears) -> tuple[str, list[str]] | None:
         """Find a device's name at the end; return the device and the text without it."""
         folded = text.casefold()
-        named = [(name, device) for device, name in self._names.items() if folded.endswith(f" {name}")]
+        named = [
+            (name, device)
+            for device, target in self._named.items()
+            if folded.endswith(f" {(name := target.device_name.casefold())}") and hears(device, target)
+        ]
         if not named:
             return None
         name, device = max(named, key=lambda pair: len(pair[0]))
@@ -310,10 +338,6 @@ def _distinct(calls: list[SentenceCall]) -> list[SentenceCall]:
 def _rarest(template: Template) -> frozenset[str]:
     """Return the words of which an utterance must have one; long ones are in fewer templates."""
     return max(template.clauses, key=lambda clause: min(map(len, clause)), default=frozenset({""}))
-
-
-def _owner(target: Target) -> _Owner:
-    return target.device, target.skill
 
 
 def _either(names: list[str]) -> str:

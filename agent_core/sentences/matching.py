@@ -149,6 +149,11 @@ def folded(text: str) -> str:
     return _SEPARATORS.sub(" ", low)
 
 
+def spoken(name: str) -> str:
+    """Return a listed value in the form in which what is said is looked up."""
+    return " ".join(folded(normalized(name)).split())
+
+
 class Match:
     """One utterance on one template.
 

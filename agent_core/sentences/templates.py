@@ -1,7 +1,7 @@
 """One sentence template of a method: compiled, checked against the schema, and matched."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, chain
@@ -20,9 +20,19 @@ from hassil import (
 from hassil.errors import HassilError
 from hassil.parser import ParseError
 
-from agent_core.sentences.matching import Match, Node, ReadSlot, Steps, compile_expression, folded, ways
+from agent_core.sentences.matching import (
+    Match,
+    Node,
+    ReadSlot,
+    Steps,
+    compile_expression,
+    folded,
+    spoken,
+    ways,
+)
 from agent_core.skills.arguments import check_arguments
 from agent_core.skills.foreign_schema import branches
+from agent_core.skills.skill import VALUES
 from contracts.errors import CallError, StrawberryError
 from contracts.registration import Method
 from contracts.wire import Json
@@ -47,6 +57,10 @@ _MAX_CHOICES: Final = 8
 """Deeper or with more choices, a schema counts as free text, so that looking takes no time."""
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(?:%|°\s*[CFcf]?)?\Z")
+
+
+Lists = Mapping[str, Mapping[str, str]]
+"""By the name of a list, its values by what is said; they may change at any time."""
 
 
 class BadTemplate(StrawberryError):
@@ -92,8 +106,11 @@ class Template:
         return None
 
 
-def compile_template(text: str, method: Method) -> Template:
+def compile_template(text: str, method: Method, lists: Lists | None = None) -> Template:
     """Compile a template of a method.
+
+    Args:
+        lists: What may stand in slots for which the schema names a list.
 
     Raises:
         BadTemplate: If it cannot be parsed, can be said in too many ways, has too few literal words, has a
@@ -118,11 +135,12 @@ def compile_template(text: str, method: Method) -> Template:
     missing = [name for name in method.parameters.get("required", ()) if name not in slots]
     if missing:
         raise BadTemplate(f"{text!r}: {method.name} needs {', '.join(missing)}, which no slot gives")
-    if _literal_words(sentence.expression) < MIN_LITERAL_WORDS:
+    closed = frozenset(name for name in slots if _is_listed(properties[name]))
+    if _literal_words(sentence.expression, closed) < MIN_LITERAL_WORDS:
         raise BadTemplate(
             f"{text!r}: at least {MIN_LITERAL_WORDS} words outside slots and brackets are needed"
         )
-    readers = {each.slot_name: _reader(each, properties[each.slot_name]) for each in references}
+    readers = {each.slot_name: _reader(each, properties[each.slot_name], lists or {}) for each in references}
     try:
         check_steps = _CHECK_STEPS * branches(method.parameters)
     except ValueError as error:
@@ -215,16 +233,28 @@ def _is_empty(expression: object) -> bool:
     )
 
 
-def _reader(reference: ListReference, schema: Json) -> ReadSlot:
+def _is_listed(schema: Json) -> bool:
+    """Whether only listed words fit: one of them is as good as a word of the template."""
+    values = schema.get("enum") if isinstance(schema, dict) else None
+    return isinstance(schema, dict) and (VALUES in schema or bool(values and all(map(_is_word, values))))
+
+
+def _is_word(value: Json) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _reader(reference: ListReference, schema: Json, lists: Lists) -> ReadSlot:
     """Return what turns the text in a slot into a value; the schema of the parameter checks it later."""
+    if isinstance(schema, dict) and isinstance(name := schema.get(VALUES), str):
+        return lambda text: lists.get(name, {}).get(spoken(text))
     values = schema.get("enum") if isinstance(schema, dict) else None
     if bounds := reference.get_inline_range():
         first, last, step = bounds
         whole = range(first, last + 1, max(step, 1))
         return lambda text: int(text) if _WHOLE.match(text) and int(text) in whole else None
-    if values and all(isinstance(value, str) and value.strip() for value in values):
+    if values and all(map(_is_word, values)):
         known = _by_spoken(tuple(values))
-        return lambda text: known.get(_spoken(text))
+        return lambda text: known.get(spoken(text))
     if _is_number(schema):
         return lambda text: _as_json(text) or None
     return lambda text: text or None
@@ -233,11 +263,7 @@ def _reader(reference: ListReference, schema: Json) -> ReadSlot:
 @lru_cache(maxsize=100)
 def _by_spoken(values: tuple[str, ...]) -> dict[str, str]:
     """Return listed values by what is said; one table serves all sentences with the list."""
-    return {_spoken(value): value for value in values}
-
-
-def _spoken(value: str) -> str:
-    return " ".join(folded(value).split())
+    return {spoken(value): value for value in values}
 
 
 def _as_json(text: str) -> str:
@@ -254,15 +280,22 @@ def _is_number(schema: Json) -> bool:
     return bool({"integer", "number"} & set(kinds)) or any(map(_is_number, schema.get("anyOf", ())))
 
 
-def _literal_words(expression: object) -> int:
-    """Count the words that every way of saying it has."""
+def _literal_words(expression: object, closed: frozenset[str]) -> int:
+    """Count the words that every way of saying it has.
+
+    Args:
+        closed: Slots that hold listed words only; each counts as one.
+    """
     match expression:
         case TextChunk():
             return len(expression.text.split())
         case Alternative():
-            return 0 if expression.is_optional else min(map(_literal_words, expression.items), default=0)
+            each = [_literal_words(item, closed) for item in expression.items]
+            return 0 if expression.is_optional else min(each, default=0)
         case Group():
-            return sum(map(_literal_words, expression.items))
+            return sum(_literal_words(item, closed) for item in expression.items)
+        case ListReference():
+            return int(expression.slot_name in closed)
     return 0
 
 

@@ -5,6 +5,7 @@
 ``results``         results of methods as JSON
 ``arguments``       arguments checked by the contract alone, without the skill's code
 ``foreign_schema``  JSON Schemas of other devices made safe to check with
+``settings``        what the owner of a device sets of a skill
 ``loader``          skills read from instances and folders
 ``execution``       one call of one method
 ``runner``          calls with their limits, cancellation and progress

@@ -1,13 +1,12 @@
 """Arguments and results checked by a method's contract alone, without the skill's code."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
-
-from jsonschema.exceptions import ValidationError, best_match
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_core.search.nearest import suggestion
 from agent_core.skills.foreign_schema import validator
@@ -15,9 +14,21 @@ from contracts.errors import CallError, ErrorCode
 from contracts.registration import Method
 from contracts.wire import Json
 
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
 _TRUE: Final = frozenset({"true", "yes", "on", "1", "t", "y"})
 _FALSE: Final = frozenset({"false", "no", "off", "0", "f", "n"})
 _SCALARS: Final = frozenset({"integer", "number", "boolean"})
+_PLAIN: Final[dict[str, type | tuple[type, ...]]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+_ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "deprecated"})
+_OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties"})
 _MAX_DEPTH: Final = 32
 _LONGEST_MESSAGE: Final = 300
 
@@ -189,13 +200,50 @@ def _resolved(schema: Json, root: Mapping[str, Json]) -> dict[str, Any]:
 
 def _misfit(schema: str, value: Json) -> str:
     """Return where a value does not fit a schema, given as JSON text; empty where it does."""
+    if _plainly_fits(_parsed_schema(schema), value):
+        return ""
+    from jsonschema.exceptions import best_match
+
     worst = best_match(validator(schema).iter_errors(value))
     return "" if worst is None else _explained(worst)
 
 
-def _explained(error: ValidationError) -> str:
+@functools.lru_cache(maxsize=2_048)
+def _parsed_schema(schema: str) -> Json:
+    return json.loads(schema)
+
+
+def _plainly_fits(schema: Json, value: Json) -> bool:
+    """Return whether a value certainly fits: named scalars, as of most methods. False tells nothing.
+
+    The library takes 50 µs for what this does in 3, and 25 ms for its import.
+    """
+    if not isinstance(schema, dict):
+        return schema is True
+    constraints = schema.keys() - _ANNOTATIONS
+    kind = schema.get("type")
+    if constraints <= {"type"}:
+        if not constraints:
+            return True
+        is_boolean = isinstance(value, bool)
+        return isinstance(value, _PLAIN.get(str(kind), ())) and is_boolean == (kind == "boolean")
+    if kind != "object" or not constraints <= _OBJECT or schema.get("additionalProperties") is not False:
+        return False
+    properties = schema.get("properties", {})
+    return (
+        isinstance(value, dict)
+        and all(name in value for name in schema.get("required", ()))
+        and all(name in properties and _plainly_fits(properties[name], each) for name, each in value.items())
+    )
+
+
+def _explained(error: "ValidationError") -> str:
     path = ""
     for step in error.absolute_path:
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
     message = error.message if len(error.message) <= 200 else f"does not fit {error.validator!r}"
+    if error.validator == "anyOf" and isinstance(error.validator_value, list):
+        kinds = [each.get("type") if isinstance(each, dict) else None for each in error.validator_value]
+        if all(isinstance(kind, str) for kind in kinds):
+            message = f"{repr(error.instance)[:80]} is not of type {' or '.join(map(repr, kinds))}"
     return f"{path.lstrip('.')}: {message}" if path else message

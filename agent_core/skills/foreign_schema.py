@@ -9,12 +9,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-from jsonschema import Draft202012Validator
-from referencing import Registry
+from typing import TYPE_CHECKING, Any, Final
 
 from contracts.wire import Json
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 MAX_BRANCHES: Final = 2_000
 """Sub-schemas that one check may meet, references followed; the largest honest ones have some hundreds."""
@@ -129,7 +129,7 @@ _FORMS: Final[dict[str, tuple[Callable[[Json], bool], str]]] = {
 
 
 @functools.lru_cache(maxsize=2_048)
-def validator(schema: str) -> Draft202012Validator:
+def validator(schema: str) -> "Draft202012Validator":
     """Compile a schema, given as JSON text.
 
     Only known keywords are kept. Regular expressions are not among them: the device checks those itself.
@@ -138,6 +138,10 @@ def validator(schema: str) -> Draft202012Validator:
     Raises:
         ValueError: It branches too much to be checked, or refers to something that is not a definition.
     """
+    # 25 ms to import, and no call is checked before the first call.
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
+
     safe = _rebuilt(json.loads(schema))
     branches(safe)
     # An empty registry, because the default one fetches references from the network.

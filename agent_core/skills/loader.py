@@ -29,6 +29,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
+from agent_core.skills.settings import settings_methods
 from agent_core.skills.skill import FRAMEWORK_NAMES, HOOKS, Skill, SkillContext, attach, options_of
 from contracts.errors import ConfigError
 from contracts.names import HUB_SKILLS
@@ -113,12 +114,15 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
     """
     owner = type(instance)
     methods: dict[str, LoadedMethod] = {}
+    if isinstance(instance, Skill) and instance.Settings is not None:
+        for name, (described, function) in settings_methods(instance).items():
+            methods[name] = LoadedMethod(described, function, None)
     problems: list[LoadProblem] = []
     for name, member in vars(owner).items():
         if not _is_offered(owner, name, member):
             continue
         where = f"{source}: {owner.__name__}.{name}" if source else f"{owner.__name__}.{name}"
-        if issubclass(owner, Skill) and name in FRAMEWORK_NAMES:
+        if name in methods or (issubclass(owner, Skill) and name in FRAMEWORK_NAMES):
             problems.append(LoadProblem(where, f"hides Skill.{name}", "give the method another name"))
             continue
         options = options_of(owner, name)
@@ -163,6 +167,7 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
             device_agnostic=getattr(instance, "device_agnostic", False),
             area=getattr(instance, "area", None),
             methods=[method.contract for method in methods.values()],
+            homeassistant=getattr(instance, "homeassistant", {}),
         )
     except ValidationError as error:
         reason = explain(error, Registration, what="field")

@@ -1,6 +1,7 @@
 """Contracts of methods, made from signatures and type hints, and arguments read by them."""
 
 import enum
+import functools
 import inspect
 import types
 import typing
@@ -45,6 +46,10 @@ class SchemaError(StrawberryError):
 class _PlainJsonSchema(GenerateJsonSchema):
     """JSON Schema without titles: they repeat the names, and a model pays for each word."""
 
+    def build_schema_type_to_method(self) -> dict[Any, Callable[[Any], dict[str, Any]]]:
+        """Look up the methods by known names: pydantic derives them for each schema again, slowly."""
+        return {kind: getattr(self, name) for kind, name in _generator_methods().items()}
+
     def field_title_should_be_set(self, schema: Any) -> bool:
         """No titles of fields."""
         return False
@@ -52,6 +57,13 @@ class _PlainJsonSchema(GenerateJsonSchema):
     def _update_class_schema(self, json_schema: dict[str, Any], cls: type[Any], config: Any) -> None:
         super()._update_class_schema(json_schema, cls, config)
         json_schema.pop("title", None)
+
+
+@functools.cache
+def _generator_methods() -> dict[Any, str]:
+    """Return the name of the method that generates each kind of schema."""
+    methods = GenerateJsonSchema().build_schema_type_to_method()
+    return {kind: method.__name__ for kind, method in methods.items()}
 
 
 @dataclass(frozen=True)
@@ -146,7 +158,7 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives values one after the other."""
+    """Return whether calling it gives values one after the other."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 

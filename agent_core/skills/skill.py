@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
-from pydantic import GetJsonSchemaHandler
+from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -17,12 +17,17 @@ from agent_core.skills.results import to_json
 from contracts.registration import MethodFlags
 from contracts.wire import Json
 
+if TYPE_CHECKING:
+    from agent_core.skills.settings import StoredSettings
+
 _OPTIONS: Final = "__skill_method__"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
 
 _CANCEL_FLAG: ContextVar[threading.Event | None] = ContextVar("cancel_flag", default=None)
 """Set by the runner for the time of a call, so that a skill need not be handed it."""
 
+VALUES: Final = "x-values"
+"""Keyword of a schema; one that a device registers does not get through."""
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 900.0
 
@@ -168,6 +173,22 @@ class Unit:
         return {**handler(core_schema), "unit": self.name}
 
 
+@dataclass(frozen=True)
+class Values:
+    """The list, kept by the hub, of what may stand in a sentence's slot: ``Annotated[str, Values("areas")]``.
+
+    It holds for sentences only; a call may give any text. See ``SkillFinder.set_values``.
+    """
+
+    list: str
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Add the name of the list to the JSON Schema of the text."""
+        return {**handler(core_schema), VALUES: self.list}
+
+
 class Skill:
     """Base class of skills.
 
@@ -178,13 +199,19 @@ class Skill:
         device_agnostic: Any device with this skill serves as well as another.
         area: Where the skill acts, if that is not where the device stands.
         concurrency: How many calls of this skill run at the same time; further ones wait.
+        homeassistant: By method or state, what it is in Home Assistant, beyond what follows from its name:
+            ``{"set_level": {"component": "number", "unit": "%"}}``; see ``docs/home-assistant.md``.
+        Settings: What the owner can set, as a pydantic model in which each field has a default.
     """
 
     device_agnostic: ClassVar[bool] = False
     area: ClassVar[str | None] = None
     concurrency: ClassVar[int] = 8
+    homeassistant: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    Settings: ClassVar[type[BaseModel] | None] = None
 
     _context: SkillContext | None = None
+    _stored_settings: "StoredSettings | None" = None
 
     async def setup(self) -> None:
         """Prepare; runs once before the first call. A skill whose set-up fails is not offered."""
@@ -198,6 +225,22 @@ class Skill:
         folder = self._given.data_dir
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+    @property
+    def settings(self) -> Any:
+        """The present values of its ``Settings``; the defaults while it is not hosted."""
+        if self.Settings is None:
+            raise AttributeError(f"{type(self).__name__} declares no Settings")
+        return self.stored_settings.value if self.stored_settings is not None else self.Settings()
+
+    @property
+    def stored_settings(self) -> "StoredSettings | None":
+        """Where its settings are kept; None where it has none, or is not hosted."""
+        if self._stored_settings is None and self.Settings is not None and self._context is not None:
+            from agent_core.skills.settings import StoredSettings
+
+            self._stored_settings = StoredSettings(self.Settings, self._context.data_dir)
+        return self._stored_settings
 
     @property
     def log(self) -> logging.Logger:

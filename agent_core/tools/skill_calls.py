@@ -12,7 +12,9 @@ from agent_core.search.directory import HUB_KEY
 from agent_core.skills.arguments import check_arguments
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
+from contracts.correlation import correlated, ids
 from contracts.errors import CallError, ErrorCode
+from contracts.trace import Span, place, span, within
 from contracts.wire import Json
 
 _MAX_DETAIL: Final = 2_000
@@ -72,6 +74,7 @@ class Consent:
     Args:
         confirmer: Asks the person; without one, a call that needs a confirmation is refused.
         on_refused: Called with each call that is refused here.
+        where: What is said then: where it can be confirmed.
 
     Attributes:
         untrusted: Whether text that may be a stranger's is in the turn's context.
@@ -85,7 +88,9 @@ class Consent:
         *,
         untrusted: bool = False,
         on_refused: Callable[[Target, Mapping[str, Json]], None] | None = None,
+        where: str = "",
     ) -> None:
+        self._where = where
         self.untrusted = untrusted
         self.heard: set[str] = set()
         self._on_refused = on_refused
@@ -102,26 +107,44 @@ class Consent:
         is_foreign = self.untrusted or not self.heard <= own
         return flags.confirm or (is_foreign and (flags.destructive or flags.open_world))
 
-    async def ask(self, target: Target, arguments: Mapping[str, Json], context: TurnContext) -> None:
+    async def ask(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        context: TurnContext,
+        *,
+        wanted: CallError | None = None,
+    ) -> None:
         """Ask for exactly this call; the yes is used up by the call that follows.
+
+        Args:
+            wanted: The error with which the method itself asks for it.
 
         Raises:
             CallError: ``refused`` unless the person says yes.
         """
         try:
-            await self._ask(target, arguments, context)
+            await self._ask(target, arguments, context, wanted)
         except CallError:
             if self._on_refused is not None:
                 self._on_refused(target, arguments)
             raise
 
-    async def _ask(self, target: Target, arguments: Mapping[str, Json], context: TurnContext) -> None:
+    async def _ask(
+        self,
+        target: Target,
+        arguments: Mapping[str, Json],
+        context: TurnContext,
+        wanted: CallError | None,
+    ) -> None:
+        hint = wanted.hint if wanted is not None else ""
+        shown = all_shown(arguments, wanted)
         method = f"{target.skill}.{target.method.name}"
         if self._confirmer is None:
             raise CallError(
                 ErrorCode.REFUSED,
                 f"{method} needs a person's confirmation, which cannot be given here",
-                hint=WHERE_TO_CONFIRM,
+                hint=hint or self._where or WHERE_TO_CONFIRM,
                 device=target.device,
             )
         async with self._one:
@@ -134,11 +157,14 @@ class Consent:
                         device=target.device,
                     )
                 self._asked += 1
-                if await self._approved(self._confirmer, target, method, arguments, context):
+                if await self._approved(self._confirmer, target, method, shown, context):
                     return
                 self._refused.add(method)
         raise CallError(
-            ErrorCode.REFUSED, f"the user did not confirm {method}; it was not done", device=target.device
+            ErrorCode.REFUSED,
+            f"the user did not confirm {method}; it was not done",
+            hint=hint,
+            device=target.device,
         )
 
     async def _approved(
@@ -165,14 +191,23 @@ class Consent:
                 )
             )
 
-        with context.paused():
-            return await confirmer.ask(tell)
+        with context.paused(), span("confirmation", method, device=target.device) as at:
+            is_approved = await confirmer.ask(tell)
+            if not is_approved:
+                at.failed("not confirmed")
+            return is_approved
 
 
 WHERE_TO_CONFIRM: Final = (
     "It can be confirmed in 'strawberry chat' at the hub, and on a device after "
     "'strawberry devices set NAME --confirm on'."
 )
+
+
+def all_shown(arguments: Mapping[str, Json], wanted: CallError | None) -> dict[str, Json]:
+    """Return what a person confirms: the arguments, and first what the method adds to them."""
+    added = {} if wanted is None else wanted.shown
+    return {**added, **arguments, **added}
 
 
 def shown_arguments(arguments: Mapping[str, Json]) -> dict[str, Json]:
@@ -205,6 +240,8 @@ class SkillCalls:
         self._context = context
         self.answered: set[str] = set()
         self._numbers = count(1)
+        # A program's calls arrive in a task of its process, which does not know the turn.
+        self._place, self._ids = place(), ids()
 
     async def handle(self, path: str, args: list[Json], kwargs: dict[str, Json]) -> Json:
         """Serve one call of the program.
@@ -212,16 +249,20 @@ class SkillCalls:
         Raises:
             CallError: If there is no result; it becomes an exception in the program.
         """
-        match path.split("."):
-            case ["device" | "devices" | "device_manager", "search_skills" as name]:
-                page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
-                return [found.as_json() for found in page.results]
-            case ["device" | "devices" | "device_manager", "get_function_info" | "describe_function" as name]:
-                return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
-            case ["device" | "devices" | "device_manager", "get_skill_info" as name]:
-                return await self._catalogue.describe_skill(_only_text(name, args, kwargs, "name"))
-        target = await self._catalogue.resolve(path)
-        return await self.call(target, args, kwargs)
+        with within(self._place), correlated(**self._ids), span("skill", path) as at:
+            at.note(arguments={**({"args": args} if args else {}), **kwargs} or None)
+            match path.split("."):
+                case ["device" | "devices" | "device_manager", "search_skills" as name]:
+                    page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
+                    return [found.as_json() for found in page.results]
+                case [
+                    "device" | "devices" | "device_manager",
+                    "get_function_info" | "describe_function" as name,
+                ]:
+                    return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
+                case ["device" | "devices" | "device_manager", "get_skill_info" as name]:
+                    return await self._catalogue.describe_skill(_only_text(name, args, kwargs, "name"))
+            return await self._call(await self._catalogue.resolve(path), args, kwargs, at)
 
     async def call(self, target: Target, args: list[Json], kwargs: dict[str, Json]) -> Json:
         """Call a method that was found, asking the person first where that is needed.
@@ -229,7 +270,13 @@ class SkillCalls:
         Raises:
             CallError: If there is no result, or the person says no.
         """
+        with span("skill", target.path) as at:
+            return await self._call(target, args, kwargs, at)
+
+    async def _call(self, target: Target, args: list[Json], kwargs: dict[str, Json], at: Span) -> Json:
+        at.device = target.device
         arguments = check_arguments(target.method, args, kwargs)
+        at.note(arguments=arguments or None)
         id_ = f"{self._context.turn}-{next(self._numbers)}"
 
         def tell(state: str, detail: Json = None) -> None:
@@ -259,6 +306,7 @@ class SkillCalls:
             tell("failed", {"code": ErrorCode.CANCELLED.value, "message": "cancelled", "hint": ""})
             raise
         tell("done")
+        at.note(result=result)
         if _has_text(result):
             self._note_answer(target)
         return result
@@ -283,7 +331,8 @@ class SkillCalls:
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or confirmed:
                 raise
-        await consent.ask(target, arguments, self._context)
+            wanted = error
+        await consent.ask(target, arguments, self._context, wanted=wanted)
         return await call(confirmed=True)
 
 

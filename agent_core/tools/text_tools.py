@@ -144,7 +144,7 @@ class Screen:
         self._begun = False
 
     def feed(self, text: str) -> Iterator[str]:
-        """Take a piece; yield what can be shown."""
+        """Read a piece; yield what can be shown."""
         if not self._tools:
             yield text
             return

@@ -20,6 +20,7 @@ from agent_core.tools.output import (
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
+from contracts.trace import span
 from contracts.wire import Json
 from sandbox_host.limits import Deadline, RunLimits
 from sandbox_host.result import RunResult
@@ -218,8 +219,13 @@ class SkillToolset:
             both.enter_context(context.paused())
             return both
 
-        calls = self._calls(TurnContext(context.turn, context.emit, paused))
-        result = await self._session.run(code, calls.handle, deadline=deadline)
+        with span("sandbox", "program") as at:
+            calls = self._calls(TurnContext(context.turn, context.emit, paused))
+            result = await self._session.run(code, calls.handle, deadline=deadline)
+            at.note(run_ms=round(result.seconds * 1000, 1), lost=result.lost or None)
+            if not result.ok:
+                last = result.traceback.strip().rpartition("\n")[2]
+                at.failed(result.problem or last or result.status.value)
         # From here on, and not before: the program was written without them.
         self._consent.heard |= calls.answered
         text = run_text(result, self._limits.output_chars, untrusted=self._consent.untrusted)

@@ -31,13 +31,22 @@ class Revocations:
     """The tokens that are refused, and the one token of each principal that has no other.
 
     ``revoked.json`` holds ``{"tokens": {jti: told at}, "only": {"kind/id": [jti, told at]}}``, in seconds
-    since the epoch.
+    since the epoch; after a restore also ``"listed_since"``: of tokens that were issued before, only those in
+    ``only`` count, because what was revoked since the backup is not known.
     """
 
-    def __init__(self, path: Path, *, tokens: dict[str, float], only: dict[str, tuple[str, float]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tokens: dict[str, float],
+        only: dict[str, tuple[str, float]],
+        listed_since: float = 0,
+    ) -> None:
         self._path = path
         self._tokens = tokens
         self._only = only
+        self._listed_since = listed_since
 
     @classmethod
     def load(cls, path: Path) -> "Revocations":
@@ -48,13 +57,25 @@ class Revocations:
         """
         if not path.exists():
             return cls(path, tokens={}, only={})
-        tokens, only = _parse(path)
-        return cls(path, tokens=tokens, only=only)
+        tokens, only, listed_since = _parse(path)
+        return cls(path, tokens=tokens, only=only, listed_since=listed_since)
 
     def covers(self, claims: Claims) -> bool:
         """Return whether the token is revoked, or its principal has another one by now."""
         only = self._only.get(f"{claims.kind}/{claims.sub}")
-        return claims.jti in self._tokens or (only is not None and only[0] != claims.jti)
+        if only is None:
+            # The hub makes itself a token at each login, and is on no list.
+            is_unlisted = claims.kind != "hub" and claims.iat <= self._listed_since
+            return claims.jti in self._tokens or is_unlisted
+        return claims.jti in self._tokens or only[0] != claims.jti
+
+    def restored(self, revoked: Iterable[str], *, replaced: "Revocations | None") -> None:
+        """Go on after a restore: with these tokens revoked, and what the replaced broker knew besides."""
+        self._listed_since = float(int(time.time()))
+        if replaced is not None:
+            self._tokens |= replaced._tokens
+            self._only |= replaced._only
+        self._tokens |= dict.fromkeys(revoked, self._listed_since)
 
     def add(self, revocation: Revocation) -> None:
         """Apply a revocation, and drop those that no token can use any more."""
@@ -69,21 +90,22 @@ class Revocations:
 
     def save(self) -> None:
         """Store them owner-only; on the disk when this returns."""
-        content = {"tokens": self._tokens, "only": self._only}
+        content = {"tokens": self._tokens, "only": self._only, "listed_since": self._listed_since}
         write_private(self._path, json.dumps(content, indent=1).encode())
 
 
-def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]]]:
+def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]], float]:
     try:
         content = json.loads(path.read_bytes())
         tokens = {str(token): float(at) for token, at in content["tokens"].items()}
         # The first version's file has none.
         only = {str(name): (str(token), float(at)) for name, (token, at) in content.get("only", {}).items()}
+        listed_since = float(content.get("listed_since", 0))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
             f"{path} cannot be read", hint="Restore it from a backup; it keeps revoked tokens out."
         ) from None
-    return tokens, only
+    return tokens, only, listed_since
 
 
 _CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")

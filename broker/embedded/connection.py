@@ -144,7 +144,7 @@ class Connection(BrokerProtocolHandler):
             self._frames.feed(data)
 
     async def _pace(self, packets: int) -> None:
-        """Let the others have their turn, and stop reading for a while where the principal sent too much."""
+        """Yield to other clients, and stop reading for a while where the principal sent too much."""
         await asyncio.sleep(self.allowance.packets.reserve(packets))
 
     def _handle(self, frame: Frame) -> None:

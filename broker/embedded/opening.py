@@ -71,7 +71,7 @@ class Listener:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> socket.socket:
-        """Take the port, without listening yet.
+        """Bind the port, without listening yet.
 
         Raises:
             ConfigError: If it cannot be had.

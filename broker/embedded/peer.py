@@ -40,7 +40,7 @@ class Peer(Protocol):
         """
 
     def trust(self) -> None:
-        """Take any number of bytes: the client has logged in."""
+        """Accept any number of bytes: the client has logged in."""
 
     async def read(self) -> bytes:
         """Return the next bytes; none at the end of the stream."""
@@ -101,7 +101,7 @@ class StreamPeer:
         return True
 
     def trust(self) -> None:
-        """Take any number of bytes: the client has logged in."""
+        """Accept any number of bytes: the client has logged in."""
         self._most = None
 
     async def read(self) -> bytes:

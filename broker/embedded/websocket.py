@@ -64,7 +64,7 @@ class WebSocketPeer:
         return True
 
     def trust(self) -> None:
-        """Take any number of bytes: the client has logged in."""
+        """Accept any number of bytes: the client has logged in."""
         self._stream.trust()
 
     async def read(self) -> bytes:

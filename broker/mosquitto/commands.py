@@ -21,7 +21,7 @@ DefaultType = Literal["publishClientSend", "publishClientReceive", "subscribe", 
 
 class _Json(BaseModel):
     # Newer versions tell more than is read here.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Acl(_Json):

@@ -158,11 +158,15 @@ class Link:
         connection.publish(self._outgoing(message))
 
     async def subscribe(
-        self, filter_: str, handler: Handler, *, qos: int = 1
+        self, filter_: str, handler: Handler, *, qos: int = 1, again: bool = False
     ) -> Callable[[], Awaitable[None]]:
         """Call a plain function for each message that matches, also after every reconnect.
 
         While there is no connection the subscription waits for one.
+
+        Args:
+            again: Have the broker send what it retains also where the filter is subscribed to already; those
+                who did so hear it once more, as after a reconnect.
 
         Returns:
             A function to unsubscribe with.
@@ -173,9 +177,9 @@ class Link:
         subscription = Subscription(filter_, handler, qos)
         is_new = self._subscriptions.add(subscription)
         connection = self._connection
-        if connection is not None and is_new:
+        if connection is not None and (is_new or again):
             try:
-                await self._subscribe_one(connection, filter_, qos)
+                await self._subscribe_one(connection, filter_, self._subscriptions.wanted()[filter_])
             except Disconnected:
                 _log.debug("the subscription to %s waits for the next connection", filter_)
             except Forbidden:

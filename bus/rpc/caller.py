@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final, Self
 
 from bus.link import Link, Message
@@ -17,9 +17,11 @@ from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallerSettings, CallRequest, OnProgress
 from bus.rpc.sending import CallSender
 from contracts import topics
+from contracts.correlation import correlated
 from contracts.errors import CallError, ErrorCode, InvalidMessage, InvalidTopic
 from contracts.rates import complaint_limit
 from contracts.rpc import Accepted, Call, Failure, Progress, Reply, Result
+from contracts.trace import Span, span
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.keys import PublicKey
@@ -105,15 +107,18 @@ class Caller:
         Raises:
             CallError: With the code that says why there is no result.
         """
-        open_call = self._make(request, Phase.PLAIN, on_progress)
-        if silence_s is not None:
-            loop = asyncio.get_running_loop()
-            open_call.silence = loop.call_later(silence_s, self._silent, open_call, silence_s)
-        try:
-            await self._sender.publish(open_call)
-            return await self._result(open_call)
-        finally:
-            self._close(open_call)
+        with _span(request, "call") as at:
+            open_call = self._make(request, Phase.PLAIN, on_progress)
+            if silence_s is not None:
+                loop = asyncio.get_running_loop()
+                open_call.silence = loop.call_later(silence_s, self._silent, open_call, silence_s)
+            try:
+                with correlated(call=open_call.reply_topic.rpartition("/")[2]):
+                    await self._sender.publish(open_call)
+                    return await self._result(open_call)
+            finally:
+                self._close(open_call)
+                at.note(ran_ms=open_call.ran_ms)
 
     async def reserve(self, request: CallRequest) -> "Reservation":
         """Ask a device to reserve a call without running it.
@@ -122,6 +127,10 @@ class Caller:
             CallError: If it refuses, is not there, or does not answer in time. It has not run then
                 and never will.
         """
+        with _span(request, "reserve"):
+            return await self._reserve(request)
+
+    async def _reserve(self, request: CallRequest) -> "Reservation":
         open_call = self._make(request, Phase.RESERVING, None)
         reserved = False
         try:
@@ -142,20 +151,22 @@ class Caller:
     async def start(self, open_call: OpenCall, on_progress: OnProgress | None) -> Json:
         """Start a reserved call; what `Reservation.start` does."""
         open_call.on_progress = on_progress
-        try:
-            if not open_call.outcome.done():
-                open_call.started(self._sender.start(open_call))
-                await self._sender.publish(open_call)
-            return await self._result(open_call)
-        except CallError as error:
-            if error.code is ErrorCode.OFFLINE:
-                self.release(open_call)
-            raise
-        finally:
-            self._close(open_call)
+        with _span(open_call.request, "start") as at:
+            try:
+                if not open_call.outcome.done():
+                    open_call.started(self._sender.start(open_call))
+                    await self._sender.publish(open_call)
+                return await self._result(open_call)
+            except CallError as error:
+                if error.code is ErrorCode.OFFLINE:
+                    self.release(open_call)
+                raise
+            finally:
+                self._close(open_call)
+                at.note(ran_ms=open_call.ran_ms)
 
     def release(self, open_call: OpenCall) -> None:
-        """Give up a call that has not begun, and make sure that it never begins."""
+        """Cancel a call that has not begun, and make sure that it never begins."""
         self._close(open_call)
         self._given_up[open_call.reply_topic] = (open_call.request.device, open_call.call)
         if len(self._given_up) > _GIVEN_UP:
@@ -326,9 +337,15 @@ class Caller:
             case Progress():
                 open_call.progressed(reply)
             case Result():
+                open_call.ran_ms = reply.ran_ms
                 open_call.returned(reply)
             case Failure():
+                open_call.ran_ms = reply.ran_ms
                 open_call.failed(reply)
+
+
+def _span(request: CallRequest, step: str) -> AbstractContextManager[Span]:
+    return span("bus", f"{request.skill}.{request.method} {step}", device=request.device)
 
 
 class Reservation:

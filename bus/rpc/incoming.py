@@ -25,6 +25,7 @@ class IncomingCall:
         reply_topic: Where its replies go.
         reply: The last decisive reply (``accepted``, result or failure), signed, to be sent again.
         begun: Its task has taken its first step.
+        began: When it did, by the event loop's clock.
         cancelled: A cancel has come for it.
     """
 
@@ -40,6 +41,7 @@ class IncomingCall:
     timer: asyncio.TimerHandle | None = None
     progress_seq: int = 0
     begun: bool = False
+    began: float = 0.0
     cancelled: bool = False
 
 

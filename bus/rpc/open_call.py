@@ -54,6 +54,7 @@ class OpenCall:
         silence: Ends a wait without any sign of life, where there is such a limit.
         sent: How often `outgoing` was published.
         repeated: Whether it was made again for a later epoch.
+        ran_ms: How long it ran, as the device says; None where it does not.
     """
 
     request: CallRequest
@@ -69,6 +70,7 @@ class OpenCall:
     sent: int = 0
     next_progress: int = 0
     repeated: bool = False
+    ran_ms: int | None = None
 
     @property
     def may_have_run(self) -> bool:

@@ -59,7 +59,7 @@ class Replies:
         Raises:
             PydanticSerializationError: If the value is not JSON.
         """
-        result = Result(id=incoming.id, epoch=self._epoch, value=value)
+        result = Result(id=incoming.id, epoch=self._epoch, value=value, ran_ms=_ran_ms(incoming))
         sealed = self._seal.seal(incoming.reply_topic, result)
         if len(sealed) <= self._max_payload:
             return sealed
@@ -78,6 +78,7 @@ class Replies:
             code=error.code,
             message=_text(error.message, _MESSAGE_LENGTH),
             hint=_text(error.hint, _HINT_LENGTH),
+            ran_ms=_ran_ms(incoming),
         )
         return self._seal.seal(incoming.reply_topic, failure)
 
@@ -96,6 +97,12 @@ class Replies:
         except Disconnected:
             # Ignore Disconnected: the reply is kept, and the hub asks again when the link is back.
             _log.info("the reply to call %s waits to be asked for again", incoming.id)
+
+
+def _ran_ms(incoming: IncomingCall) -> int | None:
+    if not incoming.begun:
+        return None
+    return round((asyncio.get_running_loop().time() - incoming.began) * 1000)
 
 
 def _text(text: str, length: int) -> str:

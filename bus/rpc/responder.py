@@ -19,6 +19,7 @@ from bus.rpc.incoming import DedupCache, IncomingCall, Stage
 from bus.rpc.replies import Replies
 from bus.rpc.request import MAX_PAYLOAD, SKEW_S
 from contracts import topics
+from contracts.correlation import correlated
 from contracts.errors import (
     CallError,
     Disconnected,
@@ -332,7 +333,7 @@ class Responder:
             self._replies.send(incoming, incoming.reply)
 
     async def _run(self, incoming: IncomingCall, call: Call) -> None:
-        incoming.begun = True
+        incoming.begun, incoming.began = True, asyncio.get_running_loop().time()
 
         async def progress(value: Json) -> None:
             # A report of its own says that it runs; the one by time is then not needed.
@@ -373,7 +374,8 @@ class Responder:
         limit = self._remaining(incoming, call)
         try:
             async with asyncio.timeout(limit) as scope:
-                return await self._executor(call, incoming.skill, incoming.method, progress)
+                with correlated(call=call.id, turn=call.actor.turn):
+                    return await self._executor(call, incoming.skill, incoming.method, progress)
         except TimeoutError:
             if not scope.expired():
                 raise

@@ -4,6 +4,7 @@ Text is sent as every client of that API expects it; everything else of a turn i
 as ``x_strawberry``.
 """
 
+import json
 import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
@@ -11,46 +12,24 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from chat.http.errors import openai_error
+from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.streams import DONE, event
 from chat.turns import Turn
 from contracts.chat import (
     AGENTS,
-    MAX_MESSAGE,
     AgentName,
     ChatRequest,
-    Exchange,
+    ClientCall,
     TextDelta,
     TurnError,
     TurnEvent,
     TurnFinal,
 )
-from contracts.errors import InvalidMessage
 from contracts.wire import Json, Part
 
-_MAX_NOTES: Final = 4_000
-"""Characters of a client's own instructions that the model is shown."""
 _MAX_EVENTS: Final = 1024 * 1024
 """Bytes of events in an answer that is no stream."""
-
-
-class ChatMessage(Part):
-    """One message of the conversation, as text or in parts."""
-
-    role: str
-    content: str | list[dict[str, Json]] | None = None
-
-    @property
-    def text(self) -> str:
-        """The text.
-
-        Raises:
-            InvalidMessage: If there is anything but text.
-        """
-        if not isinstance(self.content, list):
-            return self.content or ""
-        if any(part.get("type") != "text" for part in self.content):
-            raise InvalidMessage("the assistant takes text only", hint="Leave images and sound out.")
-        return "".join(str(part.get("text", "")) for part in self.content)
 
 
 class StreamOptions(Part):
@@ -60,58 +39,37 @@ class StreamOptions(Part):
 
 
 class CompletionRequest(Part):
-    """What is read of a request; tools and sampling settings are ignored."""
+    """What is read of a request; sampling settings are ignored."""
 
     model: AgentName = AGENTS[0]
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     stream: bool = False
     stream_options: StreamOptions | None = None
+    stop: Stops | None = None
+    tools: list[OfferedTool] | None = None
+    tool_choice: Json = None
 
     @property
     def with_usage(self) -> bool:
         """Whether the stream ends with the number of tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def chat_request(
-        self, *, conversation: str | None, turn: str | None, device: str | None, can_confirm: bool
-    ) -> ChatRequest:
-        """Take the messages apart: the last one is the message, those before it are history and notes.
-
-        Raises:
-            InvalidMessage: If the last one is not the user's, or is too long.
-        """
-        last = self.messages[-1]
-        if last.role != "user" or not last.text.strip():
-            raise InvalidMessage(
-                "the last message must be the user's", hint="Send what the person said last."
-            )
-        if len(last.text) > MAX_MESSAGE:
-            raise InvalidMessage(f"a message may have {MAX_MESSAGE:,} characters")
-        history: list[Exchange] = []
-        question: str | None = None
-        for message in self.messages[:-1]:
-            if message.role == "user":
-                question = message.text
-            elif message.role == "assistant" and question and message.text:
-                history.append(Exchange(question=question, answer=message.text))
-                question = None
-        notes = "\n".join(each.text for each in self.messages if each.role in ("system", "developer"))
-        return ChatRequest(
-            message=last.text,
-            agent=self.model,
-            conversation=conversation,
-            turn=turn,
-            device=device,
-            can_confirm=can_confirm and self.stream,
-            history=tuple(history),
-            notes=f"The client program asks: {notes[:_MAX_NOTES]}" if notes.strip() else "",
+    def chat_request(self, *, can_confirm: bool, **given: Any) -> ChatRequest:
+        """Return what is asked; see `chat.http.messages.chat_request`."""
+        tools = () if self.tool_choice == "none" else [tool.function for tool in self.tools or ()]
+        return chat_request(
+            self.messages, agent=self.model, tools=tools, can_confirm=can_confirm and self.stream, **given
         )
+
+
+def model_of(name: str) -> dict[str, Json]:
+    """Return an agent as OpenAI's API describes a model."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "strawberry"}
 
 
 def model_list(agents: Iterable[str]) -> dict[str, Json]:
     """Return the answer to ``GET /v1/models``: agents are models to other programs."""
-    owned = {"object": "model", "created": 0, "owned_by": "strawberry"}
-    return {"object": "list", "data": [{"id": name, **owned} for name in agents]}
+    return {"object": "list", "data": [model_of(name) for name in agents]}
 
 
 async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:
@@ -130,10 +88,11 @@ async def followed(turn: Turn) -> tuple[TurnFinal | TurnError, list[TurnEvent]]:
 class Completion:
     """A turn in the form of a chat completion."""
 
-    def __init__(self, turn: Turn, *, model: str, with_usage: bool) -> None:
+    def __init__(self, turn: Turn, request: CompletionRequest) -> None:
         self._turn = turn
-        self._model = model
-        self._with_usage = with_usage
+        self._model = request.model
+        self._with_usage = request.with_usage
+        self._stop = StopTexts(request.stop)
         self._created = int(time.time())
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
@@ -147,6 +106,10 @@ class Completion:
                 async for told in events:
                     for chunk in self._chunks(told):
                         yield event(chunk)
+                    if self._stop.found:
+                        break
+            if self._stop.found:
+                yield event(self._chunk({}, finish="stop"))
             yield DONE
         finally:
             # A client that leaves closes the stream, perhaps before the turn has begun.
@@ -154,10 +117,12 @@ class Completion:
 
     def whole(self, final: TurnFinal) -> dict[str, Any]:
         """Return the completion of a turn that has ended."""
-        message = {"role": "assistant", "content": final.answer}
+        message: dict[str, Json] = {"role": "assistant", "content": self._stop.cut(final.answer)}
+        if final.calls:
+            message["tool_calls"] = list(map(_called, final.calls))
         return {
             **self._head("chat.completion"),
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "choices": [{"index": 0, "message": message, "finish_reason": _finish(final)}],
             "usage": _usage(final),
             "x_strawberry": final.model_dump(mode="json"),
         }
@@ -166,16 +131,19 @@ class Completion:
         # Text is what every client understands, so it goes the usual way and only once.
         match told:
             case TextDelta(text=text):
-                return [self._chunk({"content": text})]
+                ready = self._stop.feed(text)
+                return [self._chunk({"content": ready})] if ready else []
             case TurnFinal():
-                end = self._chunk({}, finish="stop")
-                if not self._with_usage:
-                    return [self._extra(told), end]
-                usage = {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(told)}
-                return [self._extra(told), end, usage]
+                chunks = [self._chunk({"content": rest})] if (rest := self._stop.rest()) else []
+                calls = [{"index": number, **_called(call)} for number, call in enumerate(told.calls)]
+                chunks += [self._chunk({"tool_calls": calls})] if calls else []
+                chunks += [self._extra(told), self._chunk({}, finish=_finish(told))]
+                if self._with_usage:
+                    usage = {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(told)}
+                    chunks.append(usage)
+                return chunks
             case TurnError():
-                error = {"message": told.message, "type": "server_error", "param": None, "code": told.code}
-                return [self._extra(told), {"error": {**error, "hint": told.hint}}]
+                return [self._extra(told), {"error": openai_error(503, told.code, told.message, told.hint)}]
             case _:
                 return [self._extra(told)]
 
@@ -193,6 +161,15 @@ class Completion:
             "choices": [],
             "x_strawberry": told.model_dump(mode="json"),
         }
+
+
+def _finish(final: TurnFinal) -> str:
+    return "tool_calls" if final.calls else "stop"
+
+
+def _called(call: ClientCall) -> dict[str, Json]:
+    function: dict[str, Json] = {"name": call.name, "arguments": json.dumps(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _usage(final: TurnFinal) -> dict[str, int]:

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bus.ports import accept
@@ -42,13 +44,16 @@ class DeadlineProtocol(H11Protocol):
     Attributes:
         deadline_s: See `ConnectionBounds`.
         address: Of the client.
+        takes_sockets: Whether WebSockets are served.
     """
 
     address = ""
+    takes_sockets = False
     deadline_s = ConnectionBounds.deadline_s
     _timer: asyncio.TimerHandle | None = None
     _seen: object = None
     _unread = 0
+    _is_socket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline."""
@@ -64,9 +69,24 @@ class DeadlineProtocol(H11Protocol):
     @property
     def awaited(self) -> object | None:
         """What the client has yet to send: a request or the rest of one; None on the server's turn."""
+        if self._is_socket:
+            return None
         if self.cycle is None:
             return self
         return self.cycle if self.cycle.response_complete or self.cycle.more_body else None
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return self.takes_sockets
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection over to the protocol of WebSockets, which has deadlines of its own."""
+        from chat.http.sockets import SocketProtocol
+
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_socket = True
+        self.ws_protocol_class = partial(SocketProtocol, deadline_s=self.deadline_s)  # type: ignore[assignment]
+        super().handle_websocket_upgrade(event)
 
     def _check(self) -> None:
         # Between two requests uvicorn's own timer runs, which goes by `ConnectionBounds.idle_s`.

@@ -1,6 +1,6 @@
-"""Errors as JSON: ``{"error": {"code", "message", "hint"}}``, with the status that fits.
+"""Errors as JSON, with the status that fits: problem details (RFC 9457).
 
-Under ``/v1`` the object also has the ``type`` and ``param`` that OpenAI's clients read.
+Programs that speak another API get them in its form: OpenAI's under ``/v1``, Ollama's under ``/ollama``.
 """
 
 import logging
@@ -21,6 +21,7 @@ from contracts.errors import (
     InvalidMessage,
     LinkError,
     NotFound,
+    PasswordNeeded,
     SandboxError,
     StaleProof,
     StorageError,
@@ -28,6 +29,7 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from contracts.problems import PROBLEM_JSON
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ CLIENT_CLOSED_REQUEST: Final = 499
 _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
     (StaleProof, 401, "stale_proof"),
     (Unauthorized, 401, "unauthorized"),
+    (PasswordNeeded, 403, "password_needed"),
     (Forbidden, 403, "forbidden"),
     (NotFound, 404, "not_found"),
     (Conflict, 409, "conflict"),
@@ -65,6 +68,8 @@ CALL_STATUS: Final[dict[ErrorCode, int]] = {
     ErrorCode.OUTCOME_UNKNOWN: 504,
 }
 
+_APIS: Final = ("api", "v1", "ollama")
+
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -84,23 +89,51 @@ def error_response(
         path: Of the request; decides about the shape.
         more: Further members of the error.
     """
-    error: dict[str, Any] = {"code": code, "message": message, "hint": hint, **(more or {})}
-    if "/v1/" in path:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        error |= {"type": kind, "param": None}
-    return JSONResponse({"error": error}, status_code=status, headers=headers)
+    # What is in front of it is the base path of a proxy.
+    match next((part for part in path.split("/") if part in _APIS), ""):
+        case "v1":
+            error = openai_error(status, code, message, hint, more=more)
+            return JSONResponse({"error": error}, status_code=status, headers=headers)
+        case "ollama":
+            # Its clients show this text and nothing else.
+            text = f"{message}. {hint}" if hint else message
+            return JSONResponse({"error": text}, status_code=status, headers=headers)
+    problem = {
+        "type": f"urn:strawberry:problem:{code}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": message,
+        "code": code,
+        "hint": hint,
+        **(more or {}),
+    }
+    return JSONResponse(problem, status_code=status, headers=headers, media_type=PROBLEM_JSON)
+
+
+def openai_error(
+    status: int, code: str, message: str, hint: str = "", *, more: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Make the ``error`` of an answer, or of a stream, of OpenAI's API; see `error_response`."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"message": message, "type": kind, "param": None, "code": code, "hint": hint, **(more or {})}
 
 
 def expected(path: str, error: StrawberryError) -> JSONResponse:
     """Make the response for an error that was raised on purpose."""
+    more: dict[str, Any] = {}
     if isinstance(error, CallError):
-        more = {"device": error.device} if error.device else None
+        if error.device:
+            more["device"] = error.device
         return error_response(
             path, CALL_STATUS[error.code], error.code.value, error.message, error.hint, more=more
         )
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
-            return error_response(path, status, code, error.message, error.hint, headers=_headers(error))
+            if isinstance(error, InvalidMessage) and error.errors:
+                more["errors"] = error.errors
+            return error_response(
+                path, status, code, error.message, error.hint, headers=_headers(error), more=more
+            )
     return error_response(path, 500, "internal", error.message, error.hint)
 
 

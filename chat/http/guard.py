@@ -5,6 +5,7 @@ A page in a browser can make requests to a loopback address, and a name that its
 this machine are served, and only pages of the hub itself may ask.
 """
 
+import re
 from collections.abc import Callable, Container
 from ipaddress import ip_address
 from typing import Final
@@ -16,12 +17,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chat.http.errors import error_response
 from contracts.addresses import endpoint
+from contracts.correlation import correlated
+from identity.ids import uuid7
 
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
@@ -69,10 +74,10 @@ class Guard:
                 421,
                 "wrong_host",
                 "this hub does not go by the name in the Host header",
-                "Use its IP address, or a name that 'strawberry certs' shows.",
+                "Use its IP address or a name that 'strawberry certs' shows; [http] names adds others.",
             )
         origin = headers.get("origin")
-        if origin is not None and not _may_ask(origin, scope["scheme"], hosts[0]):
+        if origin is not None and not is_own_page(origin, scope["scheme"], hosts[0]):
             return (403, "wrong_origin", "pages of another origin may not use this hub", "")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._max_body_bytes:
@@ -81,6 +86,8 @@ class Guard:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
+        given = Headers(scope=scope).get("x-request-id", "")
+        id_ = given if _REQUEST_ID.fullmatch(given) else uuid7()
 
         async def counted() -> Message:
             nonlocal received
@@ -94,14 +101,15 @@ class Guard:
             if message["type"] == "http.response.start":
                 present = {name for name, _ in message["headers"]}
                 missing = (pair for pair in _HEADERS if pair[0] not in present)
-                message["headers"] = [*message["headers"], *missing]
+                message["headers"] = [*message["headers"], *missing, (b"x-request-id", id_.encode())]
             await send(message)
 
-        await self._app(scope, counted, hardened)
+        with correlated(request=id_):
+            await self._app(scope, counted, hardened)
 
 
 def _is_ours(host: str) -> bool:
-    """Whether a name is the hub's; an IP address cannot be rebound, so any is."""
+    """Return whether a name is the hub's; an IP address cannot be rebound, so any is."""
     if host == "localhost":
         return True
     try:
@@ -111,8 +119,12 @@ def _is_ours(host: str) -> bool:
     return True
 
 
-def _may_ask(origin: str, scheme: str, host: str) -> bool:
-    """Whether a page of this origin is a page of the hub itself."""
+def is_own_page(origin: str, scheme: str, host: str) -> bool:
+    """Return whether a page of this origin is a page of the hub itself.
+
+    Args:
+        scheme: Of the request, and ``host`` with the port, if it names one.
+    """
     place = _place(origin)
     return place is not None and place == _place(f"{scheme}://{host}")
 

@@ -2,29 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from contracts.errors import InvalidMessage
-from contracts.validation import check_numbers, explain
+from contracts.validation import check_numbers, explain, explain_mistake, location
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_MOST_MISTAKES: Final = 20
+"""Mistakes of a request that its error lists."""
 _SLICE_S: Final = 0.02
 """How long one answer may keep the event loop at a stretch."""
 
 
-async def read(request: Request, kind: type[Model], *, optional: bool = False) -> Model:
+async def read(
+    request: Request, kind: type[Model], *, optional: bool = False, any_type: bool = False
+) -> Model:
     """Return the body of a request.
 
     Args:
         kind: What it must be.
         optional: Whether the body may be missing; every field then has its default.
+        any_type: Whether its media type may be another, as ``curl -d`` sends it. A cookie needs the hub's
+            own Origin anyway.
 
     Raises:
         InvalidMessage: If it is anything else, or not sent as JSON: a form of a foreign page can send text.
@@ -32,7 +39,8 @@ async def read(request: Request, kind: type[Model], *, optional: bool = False) -
     body = await request.body()
     if optional and body in (b"", b"null"):
         return kind()
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent_as != "application/json" and not any_type:
         raise InvalidMessage(
             "the body is not sent as JSON", hint="Send it with 'Content-Type: application/json'."
         )
@@ -63,6 +71,21 @@ def answer(value: Any, *, status: int = 200) -> Response:
     return Response(to_json(value), status_code=status, media_type="application/json")
 
 
+def download(content: bytes | AsyncIterator[bytes], name: str, *, size: int | None = None) -> Response:
+    """Make the response with a file that is saved, and never shown as a page of the hub.
+
+    Args:
+        size: How many bytes come, where they come piece by piece.
+    """
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+    kind = "application/octet-stream"
+    if isinstance(content, bytes):
+        return Response(content, media_type=kind, headers=headers)
+    if size is not None:
+        headers["content-length"] = str(size)
+    return StreamingResponse(content, media_type=kind, headers=headers)
+
+
 async def answer_each(values: Iterable[Any]) -> Response:
     """Make the JSON response with a list, one value after the other; others have their turn in between.
 
@@ -85,4 +108,9 @@ def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidM
         return InvalidMessage("the body is not valid JSON", hint=f"{first['msg']}.")
     if not first["loc"] and first["type"] != "value_error":
         return InvalidMessage("the body must be a JSON object")
-    return InvalidMessage(explain(error, kind, what=what))
+    mistakes = error.errors(include_url=False)[:_MOST_MISTAKES]
+    errors = [
+        {"field": location(each["loc"]), "detail": explain_mistake(each, kind, what=what)}
+        for each in mistakes
+    ]
+    return InvalidMessage(explain(error, kind, what=what), errors=errors)

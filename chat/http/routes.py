@@ -9,13 +9,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from chat.export import as_markdown, exported
-from chat.http.completions import Completion, CompletionRequest, followed, model_list
+from chat.http.completions import Completion, CompletionRequest, followed, model_list, model_of
 from chat.http.errors import error_response
 from chat.http.requests import read
+from chat.http.responses import ResponseRequest, ResponseStream
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TurnError, TurnRecord
+from contracts.chat import ChatRequest, TurnError, TurnRecord, unknown_agent
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 
@@ -43,13 +44,13 @@ def _one_line(text: str) -> str:
 class _ChatBody(ChatRequest):
     """The body of ``POST /api/chat``; a field that is not known is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class _Answer(BaseModel):
     """A person's answer to a question."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     approve: bool
 
@@ -57,7 +58,7 @@ class _Answer(BaseModel):
 class _Rename(BaseModel):
     """A title for a conversation; none, or an empty one, takes it away."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     title: Annotated[str, AfterValidator(_one_line), Field(max_length=120)] | None
 
@@ -86,7 +87,9 @@ class ChatRoutes(Generic[Caller]):
         """Return them, to be put into an application that handles the errors of `contracts.errors`."""
         return [
             Route("/v1/models", self._models),
+            Route("/v1/models/{model}", self._model),
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
+            Route("/v1/responses", self._respond, methods=["POST"]),
             Route("/api/chat", self._chat, methods=["POST"]),
             Route("/api/conversations", self._conversations),
             Route("/api/conversations/{conversation}", self._conversation),
@@ -101,22 +104,37 @@ class ChatRoutes(Generic[Caller]):
         caller = await self._authenticate(request)
         return JSONResponse(model_list(await (await self._service()).agent_names(caller)))
 
+    async def _model(self, request: Request) -> Response:
+        caller, name = await self._authenticate(request), request.path_params["model"]
+        known = await (await self._service()).agent_names(caller)
+        if name not in known:
+            raise unknown_agent(name, known)
+        return JSONResponse(model_of(name))
+
     async def _complete(self, request: Request) -> Response:
         caller = await self._authenticate(request)
-        body, headers = await read(request, CompletionRequest), request.headers
-        device = headers.get("x-strawberry-device")
-        if device is not None and len(device) > _DEVICE_CHARS:
-            raise InvalidMessage(f"x-strawberry-device: at most {_DEVICE_CHARS} characters")
+        body = await read(request, CompletionRequest)
         asked = body.chat_request(
             conversation=_header(request, "x-strawberry-conversation"),
             turn=_header(request, "x-strawberry-turn"),
-            device=device,
-            can_confirm=headers.get("x-strawberry-confirm", "").lower() in _TRUE,
+            device=_device(request),
+            can_confirm=request.headers.get("x-strawberry-confirm", "").lower() in _TRUE,
+            replaces=_header(request, "x-strawberry-replaces"),
         )
         turn = await (await self._service()).ask(asked, caller)
-        answer = Completion(turn, model=body.model, with_usage=body.with_usage)
+        return await self._told(request, turn, Completion(turn, body), stream=body.stream)
+
+    async def _respond(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        body = await read(request, ResponseRequest)
+        turn = await (await self._service()).ask(body.chat_request(device=_device(request)), caller)
+        return await self._told(request, turn, ResponseStream(turn, body), stream=body.stream)
+
+    async def _told(
+        self, request: Request, turn: Turn, answer: Completion | ResponseStream, *, stream: bool
+    ) -> Response:
         ids = {"x-strawberry-conversation": turn.conversation_name, "x-strawberry-turn": turn.id}
-        if body.stream:
+        if stream:
             return EventStream(answer.stream(), connections=self._connections, headers=ids)
         async with self._connections.hold(request.receive) as client:
             last, _ = await followed(turn)
@@ -225,6 +243,13 @@ def _failed(request: Request, turn: Turn, error: TurnError) -> Response:
 def _header(request: Request, name: str) -> str | None:
     value = request.headers.get(name)
     return None if value is None else _token(value, name)
+
+
+def _device(request: Request) -> str | None:
+    device = request.headers.get("x-strawberry-device")
+    if device is not None and len(device) > _DEVICE_CHARS:
+        raise InvalidMessage(f"x-strawberry-device: at most {_DEVICE_CHARS} characters")
+    return device
 
 
 def _path_token(request: Request, name: str) -> str:

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,13 +20,17 @@ _GRACE_S = 3
 
 _BOUNDS = ConnectionBounds()
 
+MAX_SOCKET_MESSAGE: Final = 1024 * 1024
+"""Bytes of one message of a client over a WebSocket."""
+
 
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers, which are the business of the process."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, *, sockets: bool) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self._sockets = sockets
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Get ready for connections, which the acceptor accepts."""
@@ -36,7 +41,9 @@ class _Server(uvicorn.Server):
 
     def make_protocol(self) -> DeadlineProtocol:
         """Make the server's side of one connection."""
-        return DeadlineProtocol(self.config, self.server_state, self.lifespan.state)
+        protocol = DeadlineProtocol(self.config, self.server_state, self.lifespan.state)
+        protocol.takes_sockets = self._sockets
+        return protocol
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -68,25 +75,36 @@ async def serve(
     *,
     tls: ssl.SSLContext | None = None,
     bounds: ConnectionBounds = _BOUNDS,
+    sockets: bool = False,
+    proxies: Sequence[str] = (),
 ) -> AsyncIterator[None]:
     """Serve the app on a socket that is bound already, until the block is left.
 
     Args:
         tls: The server's side of TLS; None serves in the clear.
+        sockets: Whether the app takes WebSockets.
+        proxies: Addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed; of
+            the addresses in it the last one that is no proxy counts, as who came before may have made up
+            the rest.
     """
     config = uvicorn.Config(
         _dated(app),
         log_config=None,
         access_log=False,
         lifespan="off",
+        # Its protocol is chosen with the first socket, see `chat.http.connections`.
         ws="none",
+        ws_max_size=MAX_SOCKET_MESSAGE,
+        # By itself it believes whatever comes over loopback, and a variable of the environment.
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         server_header=False,
         date_header=False,
         timeout_keep_alive=bounds.idle_s,
         timeout_graceful_shutdown=_GRACE_S,
     )
     config.load()
-    server = _Server(config)
+    server = _Server(config, sockets=sockets)
     # A context of uvicorn's own would be of files; this one takes a renewed certificate up while in use.
     acceptor = Acceptor(server.make_protocol, tls=tls, bounds=bounds)
     async with open_tasks() as tasks:

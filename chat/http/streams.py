@@ -13,6 +13,10 @@ from starlette.types import Receive, Scope, Send
 from chat.http.errors import CLIENT_CLOSED_REQUEST
 from contracts.errors import Unauthorized
 
+STREAMS: Final = 64
+"""Streams of one kind that a token has open at once: each page of a browser follows one, and a session has up
+to 48 pages, see `hub_web.sockets`."""
+
 _WATCH_S: Final = 0.05
 """Answers that come sooner need no task that looks whether the client has left."""
 
@@ -34,7 +38,7 @@ class Client:
     _scope: asyncio.Timeout | None = field(default=None, repr=False)
 
     def enter(self, scope: asyncio.Timeout) -> None:
-        """Take the scope in which the answer is made."""
+        """Set the scope in which the answer is made."""
         self._scope = scope
 
     def leave(self) -> None:

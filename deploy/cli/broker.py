@@ -17,15 +17,15 @@ from contracts.joining import Login
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import table
-from deploy.home.broker_process import load_identity
-from deploy.home.broker_registry import (
+from deploy.home.brokers.bus import choose_bus, read_authority
+from deploy.home.brokers.processes import load_identity
+from deploy.home.brokers.registry import (
     keep_provisioned,
     provisioned_broker,
     refuse_login_in,
     refuse_readable,
     running_broker,
 )
-from deploy.home.bus import choose_bus, read_authority
 from deploy.home.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_broker

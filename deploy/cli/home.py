@@ -30,8 +30,13 @@ def doctor(options: argparse.Namespace) -> int:
         answer: list[dict[str, Any]] = hub_of(options).request("GET", "/api/devices", timeout=_HEALTH_S)
         return answer
 
+    def servers() -> list[dict[str, Any]]:
+        answer = hub_of(options).request("GET", "/api/mcp/servers", timeout=_HEALTH_S)
+        return list(answer["servers"])
+
     checks = []
-    for check in examine(home, health=health, devices=devices, elsewhere=options.hub is not None):
+    elsewhere = options.hub is not None
+    for check in examine(home, health=health, devices=devices, servers=servers, elsewhere=elsewhere):
         checks.append(check)
         if not options.json:
             print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
+from agent_core.models.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
 from agent_core.sentences.responses import bytes_text
 from contracts.errors import GatewayError, StrawberryError
@@ -20,7 +21,6 @@ from deploy.cli.terminal.progress import Progress
 from deploy.cli.terminal.tables import table
 from deploy.home.directory import Home
 from deploy.logs.terminal import visible
-from deploy.settings.models import FoundOllama, ask_ollamas, look_at, ollamas_of
 
 _HUB_S: Final = 2.0
 """How long a hub or spoke may take to say which models it skips; the list comes without that."""
@@ -30,8 +30,8 @@ def list_models(options: argparse.Namespace) -> None:
     """Print the configured models and those of Ollama."""
     home, environment = Home.find(), dict(os.environ)
     with waiting("asking the models"):
-        configured = asyncio.run(look_at(home, environment, ask=not options.no_ask))
-        ollamas = asyncio.run(ask_ollamas(ollamas_of(home, environment)))
+        configured = asyncio.run(look_at(home.directory, environment, ask=not options.no_ask))
+        ollamas = asyncio.run(ask_ollamas(ollamas_of(home.directory, environment)))
     skipped = _skipped(home)
     rows = [{**model.as_dict(), "skipped": skipped.get(model.entry.name)} for model in configured]
     for row in rows:
@@ -48,7 +48,9 @@ def list_models(options: argparse.Namespace) -> None:
         Output(as_json=True).result({"models": rows, "ollama": found})
         return
     columns = ["name", "provider", "model", "tools", "answers", "detail"]
-    Output(as_json=False).rows(rows, columns, empty="No model is configured. 'strawberry setup' adds one.")
+    Output(as_json=False).rows(
+        rows, columns, empty="No model is configured. Run 'strawberry setup' to add one."
+    )
     for each in ollamas:
         print(f"\nOllama at {each.address}")
         print(visible(_ollama_text(each)))
@@ -77,7 +79,7 @@ def pull(options: argparse.Namespace) -> None:
 
 
 async def _pull(options: argparse.Namespace) -> None:
-    server = ollamas_of(Home.find(), dict(os.environ))[0]
+    server = ollamas_of(Home.find().directory, dict(os.environ))[0]
     address = ollama_address({ADDRESS_VARIABLE: options.ollama}) if options.ollama else server.entry.address
     size = await pull_model(address, None if options.ollama else server.key, options.name)
     Output(options.json).result(

@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -19,6 +20,7 @@ from contracts.errors import ConfigError
 from deploy.cli.terminal.output import note
 from deploy.home.child import run_child
 from deploy.home.directory import Home, only_hub
+from deploy.home.restart import Restart
 from deploy.home.running import Reporter, quick_imports, run_until_stopped
 from deploy.logs.logs import set_up_logging
 from deploy.service.notify import ServiceManager
@@ -54,8 +56,17 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     """Set up what every server process needs, and return its data directory, owner-only."""
     home = Home.find()
     make_private_directory(home.directory)
-    set_up_logging(debug=options.debug, quiet=quiet)
+    set_up_logging(debug=options.debug, quiet=quiet, as_json=_logs_json(home))
     return home
+
+
+def _logs_json(home: Home) -> bool:
+    from deploy.settings.settings import read_log_format
+
+    # What is wrong with the settings is said by what needs them.
+    with suppress(ConfigError):
+        return read_log_format(home) == "json"
+    return False
 
 
 def up(options: argparse.Namespace) -> None:
@@ -63,11 +74,25 @@ def up(options: argparse.Namespace) -> None:
     from deploy.home.single_host import run_up
 
     home = _start(options, quiet=True)
+    _complete_restore(home)
     chosen = UpOptions(hub=_hub(options), ports=_broker_ports(options), spoke=not options.no_spoke)
     manager = ServiceManager.take()
     report = _reporter(options, manager)
-    serving = run_up(home, options=chosen, report=report)
+    restart = Restart(manager)
+    serving = run_up(home, options=chosen, report=report, restart=restart)
     run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    restart.follow()
+
+
+def _complete_restore(home: Home) -> None:
+    """Put a backup in place whose restore was decided while the hub ran, or that was interrupted."""
+    if not home.restore_plan.exists():
+        return
+    from deploy.backup.restoring import complete
+
+    with only_hub(home):
+        aside = complete(home)
+    note(f"Restored a backup. What was there before is in {aside}.")
 
 
 def run_broker(options: argparse.Namespace) -> int:
@@ -78,24 +103,24 @@ def run_broker(options: argparse.Namespace) -> int:
     ports, lan = _broker_ports(options), _lan(options)
     check_broker_ports(ports, lan)
     with quick_imports():
-        from deploy.home import local_broker
+        from deploy.home.brokers import embedded
     manager = ServiceManager.take()
     report = _reporter(options, manager)
-    serving = local_broker.run_broker(home, ports=ports, lan=lan, report=report)
+    serving = embedded.run_broker(home, ports=ports, lan=lan, report=report)
     run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
     return 0
 
 
 def _run_broker_child(home: Home) -> int:
-    """Run the embedded broker of ``strawberry up``; see `deploy.home.broker_process`."""
+    """Run the embedded broker of ``strawberry up``; see `deploy.home.brokers.processes`."""
     with quick_imports():
-        from deploy.home import local_broker
+        from deploy.home.brokers import embedded
         from identity.keys import PublicKey
 
     async def serve(told: dict[str, Any], report: Reporter) -> None:
-        issuer = local_broker.Issuer(told["hub_id"], PublicKey.from_jwk(told["hub_key"]))
+        issuer = embedded.Issuer(told["hub_id"], PublicKey.from_jwk(told["hub_key"]))
         ports, lan = BrokerPorts(**told["ports"]), LanOptions(told["exposure"])
-        await local_broker.run_broker(home, issuer=issuer, ports=ports, lan=lan, report=report)
+        await embedded.run_broker(home, issuer=issuer, ports=ports, lan=lan, report=report)
 
     return run_child(serve)
 
@@ -105,6 +130,7 @@ def run_hub(options: argparse.Namespace) -> None:
     from deploy.settings.settings import check_settings
 
     home, chosen = _start(options), _hub(options)
+    _complete_restore(home)
     check_settings(home)
     with only_hub(home):
         check_hub_ports(chosen)
@@ -112,8 +138,10 @@ def run_hub(options: argparse.Namespace) -> None:
             from deploy.home import local_hub
         manager = ServiceManager.take()
         report = _reporter(options, manager)
-        serving = local_hub.run_hub(home, options=chosen, report=report)
+        restart = Restart(manager)
+        serving = local_hub.run_hub(home, options=chosen, report=report, restart=restart)
         run_until_stopped(serving, manager=manager, on_stop=lambda: report.state("stopping"))
+    restart.follow()
 
 
 def _reporter(options: argparse.Namespace, manager: ServiceManager) -> Reporter:
@@ -290,7 +318,7 @@ def _make_skills_folder(folder: Path) -> None:
 
 
 def _enrolment_token(file: str | None) -> SecretStr | None:
-    """Take the enrolment token from where no other user can see it: never from an argument."""
+    """Read the enrolment token from where no other user can see it: never from an argument."""
     if file == "-":
         text = sys.stdin.readline()
     elif file is not None:

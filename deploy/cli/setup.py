@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import getpass
-import math
 import os
 import sys
 from dataclasses import asdict, replace
@@ -12,17 +11,23 @@ from typing import Final
 from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import Model, ModelEntry, choose, read_entries, read_keys
+from agent_core.models.looking import ask_ollamas, ollama_at
 from agent_core.models.ollama import LocalModel, ollama_address
 from agent_core.models.probe import Probe, probe
 from agent_core.models.providers import PROVIDERS
+from agent_core.models.writing import (
+    own_variable,
+    unused_name,
+    with_time,
+    write_entry,
+    write_key,
+)
 from contracts.errors import ConfigError
 from contracts.validation import explain
 from deploy.cli.models import pull_model
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.home.directory import Home
-from deploy.settings.models import ask_ollamas, ollama_at
-from deploy.settings.setup import unused_name, write_entry, write_key
 
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
 _TRY_S: Final = 60.0
@@ -50,7 +55,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     if not options.model:
         raise ConfigError("no --model given", hint=_FLAGS)
     variables = read_keys(home.directory, os.environ)
-    name = options.name or unused_name(home, options.model)
+    name = options.name or unused_name(home.directory, options.model)
     entry = _entry(
         {
             "name": name,
@@ -71,7 +76,7 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
             f"{entry.name}: {tried.problem or tried.advice}",
             hint="Nothing was written; --no-test writes it anyway.",
         )
-    entry = _with_time(entry, tried)
+    entry = with_time(entry, tried)
     _write(home, entry, model.key)
     told = {"name": entry.name, "tools": entry.tools, "tried": asdict(tried) if tried else None}
     Output(options.json).result(told, text=_written(home, entry, tried))
@@ -81,7 +86,7 @@ def _variable_for(options: argparse.Namespace, name: str) -> str | None:
     """Name the variable of a key; a server in the house may ask for none."""
     if options.provider == "openai" and options.base_url is None:
         return _OPENAI_KEY
-    return _own_variable(name) if options.key_stdin and options.provider in ("openai", "ollama") else None
+    return own_variable(name) if options.key_stdin and options.provider in ("openai", "ollama") else None
 
 
 def _converse(home: Home) -> None:
@@ -124,7 +129,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
         if provider == "openai":
             base_url = _ask("Address up to and with /v1; empty for OpenAI's own") or None
         model_name = _ask("Model, as the provider calls it", needed=True)
-    name = _ask("Name, as you call it", default=unused_name(home, model_name))
+    name = _ask("Name, as you call it", default=unused_name(home.directory, model_name))
     fields: dict[str, object] = {
         "name": name,
         "provider": provider,
@@ -134,7 +139,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
     if local is not None and local.is_small:
         fields["tools"] = "native"
     if provider == "openai":
-        fields["api_key_env"] = _OPENAI_KEY if base_url is None else _own_variable(name)
+        fields["api_key_env"] = _OPENAI_KEY if base_url is None else own_variable(name)
     try:
         entry = _entry(fields)
     except ConfigError as error:
@@ -147,7 +152,7 @@ def _add_by_asking(home: Home, provider: str) -> ModelEntry | None:
     note(f"  {_result(tried)}")
     if not tried.serves and not agreed("  Write it all the same?"):
         return None
-    entry = _with_time(entry, tried)
+    entry = with_time(entry, tried)
     _write(home, entry, key)
     return entry
 
@@ -198,11 +203,6 @@ def _entry(fields: dict[str, object]) -> ModelEntry:
         raise ConfigError(
             explain(error, ModelEntry), hint="strawberry setup --help lists the options."
         ) from None
-
-
-def _own_variable(name: str) -> str:
-    letters = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name.upper())
-    return f"{'_' if letters[0].isdigit() else ''}{letters}_API_KEY"
 
 
 def _with_key(home: Home, entry: ModelEntry, variables: dict[str, str], *, from_stdin: bool) -> Model:
@@ -259,17 +259,11 @@ def _try(model: Model) -> Probe:
         return asyncio.run(probe(replace(model, entry=entry)))
 
 
-def _with_time(entry: ModelEntry, tried: Probe | None) -> ModelEntry:
-    """Allow a model that is slow to begin three times as long as it took, where that is more."""
-    needed = math.ceil(3 * tried.first_s) if tried is not None else 0
-    return entry.model_copy(update={"first_token_s": needed}) if needed > entry.first_token_s else entry
-
-
 def _write(home: Home, entry: ModelEntry, key: SecretStr | None) -> None:
     # The key first: an entry without its key is one that is named as a problem at each start.
     if key is not None and entry.key_variable is not None:
-        write_key(home, entry.key_variable, key)
-    write_entry(home, entry)
+        write_key(home.directory, entry.key_variable, key)
+    write_entry(home.directory, entry)
 
 
 def _result(tried: Probe) -> str:

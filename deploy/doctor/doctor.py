@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from contracts.errors import SandboxMissing, StrawberryError
@@ -40,14 +41,18 @@ def examine(
     *,
     health: Callable[[], dict[str, Any]],
     devices: Callable[[], list[dict[str, Any]]] = list,
+    servers: Callable[[], list[dict[str, Any]]] = list,
     elsewhere: bool = False,
+    from_inside: bool = False,
 ) -> Iterator[Check]:
     """Look at this installation, one thing after another.
 
     Args:
         health: Asks the hub for its health; raises StrawberryError where none can be reached.
         devices: Asks the hub for its devices; raises StrawberryError where it does not show them.
+        servers: Asks the hub for its MCP servers, likewise.
         elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
+        from_inside: Whether the hub itself asks, which knows how its sandbox is.
     """
     yield check_python()
     is_spoke = not elsewhere and home.is_spoke_alone
@@ -60,11 +65,12 @@ def examine(
         yield from _headless(home)
     else:
         yield check_isolation()
-        yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
+        if not from_inside:
+            yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
         yield from _edited(home)
         yield from _certificates(home)
-        yield from _hub(health, devices, to_join=not elsewhere and not home.has_hub)
+        yield from _hub(health, devices, servers, to_join=not elsewhere and not home.has_hub)
     yield from _services()
 
 
@@ -144,16 +150,19 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
 def _edited(home: Home) -> Iterator[Check]:
     """Look at the files that people edit, where there are some."""
     soul, memory, agents = home.hub / "SOUL.md", home.hub / "MEMORY.md", home.directory / "agents"
-    if not (soul.exists() or memory.exists() or agents.is_dir()):
+    servers = home.directory / "mcp.json"
+    if not (soul.exists() or memory.exists() or agents.is_dir() or servers.exists()):
         return
     from hub_agent.agents.agent import read_files
     from hub_agent.live.files import EditedFile
     from hub_agent.live.memory.markdown import parse
+    from hub_agent.mcp.clients import open_file
     from hub_agent.prompt.soul import open_soul
 
     files: dict[str, EditedFile[Any]] = {
         soul.name: open_soul(home.hub),
         memory.name: EditedFile(memory, parse, absent=()),
+        servers.name: open_file(home.directory),
         **{f"agent {name}": file for name, file in read_files(home.directory).items()},
     }
     for name, file in files.items():
@@ -188,7 +197,11 @@ def _certificates(home: Home) -> Iterator[Check]:
 
 
 def _hub(
-    health: Callable[[], dict[str, Any]], devices: Callable[[], list[dict[str, Any]]], *, to_join: bool
+    health: Callable[[], dict[str, Any]],
+    devices: Callable[[], list[dict[str, Any]]],
+    servers: Callable[[], list[dict[str, Any]]],
+    *,
+    to_join: bool,
 ) -> Iterator[Check]:
     try:
         state = health()
@@ -207,10 +220,20 @@ def _hub(
         yield _link(
             "home broker", beside, hint="Is it running, and is [home_broker] in strawberry.toml right?"
         )
+    if (assistant := state.get("home_assistant")) is not None:
+        detail = "connected" if assistant["connected"] else str(assistant["error"] or "not connected yet")
+        hint = "" if assistant["connected"] else "'strawberry setup home-assistant' tries address and token."
+        yield Check("home assistant", ok=assistant["connected"], detail=detail, hint=hint)
     try:
         yield from check_devices(devices())
     except StrawberryError as error:
         yield Check("devices", ok=True, detail=f"not shown: {error.message}")
+    with suppress(StrawberryError):
+        for each in servers():
+            ok = each["state"] != "failed"
+            said = ", ".join(filter(None, (each["state"], each["detail"])))
+            hint = "" if ok else "See mcp.json; it is started again."
+            yield Check("MCP server", ok=ok, detail=f"{each['name']} as {each['skill']}: {said}", hint=hint)
 
 
 def _link(name: str, link: dict[str, Any], *, hint: str) -> Check:

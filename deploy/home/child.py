@@ -91,7 +91,8 @@ async def start_child(home: Home, *words: str, what: str, stop_s: float) -> Asyn
     # For commands of the owner; skills run in the spoke, and could read it there.
     environment.pop("STRAWBERRY_TOKEN", None)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli.main", *words, "--with-parent", *debug),
+        # -P: as in `deploy.service.plan`.
+        *(sys.executable, "-P", "-m", "deploy.cli.main", *words, "--with-parent", *debug),
         env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -106,7 +107,7 @@ async def start_child(home: Home, *words: str, what: str, stop_s: float) -> Asyn
 
 
 def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
-    """Start the process of an embedded broker; see `deploy.home.broker_process`."""
+    """Start the process of an embedded broker; see `deploy.home.brokers.processes`."""
     return start_child(home, "broker", "run", what="the embedded broker", stop_s=_BROKER_STOP_S)
 
 

@@ -7,9 +7,13 @@ import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from contracts.errors import ConfigError
 from identity.files import only_one
+
+STAGE: Final = "restore"
+"""Where a backup is unpacked before it takes the place of what is in the data directory."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,11 @@ class Home:
     def token_file(self) -> Path:
         """The owner's token for this command line."""
         return self.hub / "cli.token"
+
+    @property
+    def restore_plan(self) -> Path:
+        """There while a restore was decided and is not complete."""
+        return self.directory / STAGE / "plan.json"
 
     @property
     def chat_history_file(self) -> Path:

@@ -1,54 +1,77 @@
 """The hub of this home: its models, its sandbox, its HTTP address."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from agent_core.models.entries import SETTINGS_FILE, Models
-from deploy.home.broker_registry import is_local
-from deploy.home.bus import choose_bus, choose_home_link
+from deploy.home.brokers.bus import choose_bus, choose_home_link
+from deploy.home.brokers.registry import is_local
 from deploy.home.directory import Home
-from deploy.home.lan import Lan, enter_lan
+from deploy.home.home_assistant import choose_home_assistant
+from deploy.home.maintenance import Maintenance
 from deploy.home.model_reload import reloaded_models
-from deploy.home.running import Reporter, forever
+from deploy.home.restart import Restart
+from deploy.home.running import Reporter
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
+    HomeAssistantTable,
+    read_audit,
     read_captures,
     read_embeddings,
     read_gateway,
+    read_home_assistant,
     read_household,
+    read_http,
     read_limits,
+    read_metrics,
     read_models,
+    read_notifications,
     read_protobuf,
     read_watchers,
 )
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import (
+    AuditSettings,
     BusSettings,
     CaptureSettings,
     HttpSettings,
     HubSettings,
     LanSettings,
+    MetricsSettings,
+    NotificationSettings,
     ProtobufSettings,
     TurnSettings,
     WatcherSettings,
 )
+from hub_web import open_web
+
+if TYPE_CHECKING:
+    from deploy.home.lan import Lan
 
 
-async def run_hub(home: Home, *, options: HubOptions, report: Reporter) -> None:
-    """Run the hub until cancelled.
+async def run_hub(home: Home, *, options: HubOptions, report: Reporter, restart: Restart) -> None:
+    """Run the hub until cancelled, or until it is to start again.
 
     Raises:
         ConfigError: If the port is taken or a file cannot be used, or the broker is not one of ours.
     """
     async with AsyncExitStack() as stack:
         bus = await choose_bus(home, options.broker, trust=options.trust)
-        lan = await enter_lan(stack, home, options.lan, report=report)
-        hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, report=report)
+        lan = None
+        if options.lan.exposure != "loopback":
+            from deploy.home.lan import enter_lan
+
+            lan = await enter_lan(stack, home, options.lan, report=report)
+        host = Maintenance(home, restart=restart)
+        hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, report=report, host=host)
         await await_broker(hub, report=report)
         where = f"hub at {hub.url} with the broker {bus.url}"
         report.ready(f"Ready: {where}. Ctrl-C ends.", status=where, hub=hub.url, broker=bus.url)
-        await forever()
+        async with open_web(hub, household=read_household(home)):
+            await restart.requested()
 
 
 async def enter_hub(
@@ -57,17 +80,25 @@ async def enter_hub(
     *,
     bus: BusSettings,
     options: HubOptions,
-    lan: Lan | None,
+    lan: "Lan | None",
     report: Reporter,
+    host: Maintenance,
 ) -> Hub:
     """Fetch the sandbox, open the hub, and report its address and its models."""
-    models = read_models(home)
+    models, (base_path, names, proxies) = read_models(home), read_http(home)
     settings = HubSettings(
         home=home.directory,
         bus=bus,
         home_link=choose_home_link(home),
+        home_assistant_access=choose_home_assistant(home),
         protobuf=_protobuf(home),
-        http=HttpSettings(port=options.http_port, lan=_lan_settings(home, lan, options)),
+        http=HttpSettings(
+            port=options.http_port,
+            base_path=base_path,
+            names=names,
+            trusted_proxies=proxies,
+            lan=_lan_settings(home, lan, options),
+        ),
         ca=_authorities(lan, bus),
         models=models,
         embeddings=read_embeddings(home),
@@ -76,10 +107,18 @@ async def enter_hub(
         household=read_household(home),
         captures=read_captures(home) or CaptureSettings(),
         watchers=read_watchers(home) or WatcherSettings(),
+        audit=read_audit(home) or AuditSettings(),
+        metrics=read_metrics(home) or MetricsSettings(),
+        # The variable that all programs have for it; the exporter reads the others, such as its headers.
+        otlp_endpoint=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        discovery=(read_home_assistant(home) or HomeAssistantTable()).discovery,
+        notifications=read_notifications(home) or NotificationSettings(),
     )
     await prepare_sandbox(home, report=report, without="sentences and 'strawberry call' work without it")
     with chosen_by("--http-port or --https-port"):
-        hub = await stack.enter_async_context(open_hub(settings))
+        hub = await stack.enter_async_context(open_hub(settings, host=host))
+    # They are loaded once the hub is ready, and asked for before.
+    hub.pages.expect()
     urls = _lan_urls(hub, lan)
     report.state("hub", *_described(hub, lan, urls), url=hub.url, urls=urls, key=hub.registry.key.kid)
     if lan is not None and all(map(is_local, bus.addresses or (bus.url,))):
@@ -93,8 +132,29 @@ async def enter_hub(
         usable=[model.entry.name for model in models.usable],
         problems=models.problems,
     )
-    await stack.enter_async_context(reloaded_models(home, hub, report))
+
+    def take_over() -> None:
+        hub.live.home_assistant.use(choose_home_assistant(home))
+
+    await stack.enter_async_context(reloaded_models(home, hub, report, also=take_over))
+    await _report_setup(hub, report)
     return hub
+
+
+async def _report_setup(hub: Hub, report: Reporter) -> None:
+    """Report how the admin chooses a password, as long as no admin has one."""
+    people, admin = hub.registry.people, hub.registry.admin.id
+    if not await people.needs_setup():
+        return
+    if report.is_supervised:
+        # Others read that log, and it stays.
+        command = f"strawberry users code {admin}"
+        report.state("setup", f"  setup    '{command}' shows how you choose your password", command=command)
+        return
+    code = (await people.make_code(admin)).code
+    # No browser sends what stands behind the "#", and so no log gets it.
+    link = f"{hub.url}/setup#{code}"
+    report.state("setup", f"  setup    {link} (choose your password; works once)", code=code, link=link)
 
 
 def _protobuf(home: Home) -> ProtobufSettings | None:
@@ -120,13 +180,13 @@ async def await_broker(hub: Hub, *, report: Reporter) -> None:
     await hub.link.wait_connected()
 
 
-def _lan_urls(hub: Hub, lan: Lan | None) -> tuple[str, ...]:
+def _lan_urls(hub: Hub, lan: "Lan | None") -> tuple[str, ...]:
     if lan is None or hub.lan_port is None:
         return ()
     return lan.urls("http" if lan.context is None else "https", hub.lan_port)
 
 
-def _described(hub: Hub, lan: Lan | None, urls: tuple[str, ...]) -> Iterator[str]:
+def _described(hub: Hub, lan: "Lan | None", urls: tuple[str, ...]) -> Iterator[str]:
     """Write where the hub is, and how other machines join it."""
     yield f"  hub      {hub.url}"
     if lan is None:
@@ -139,7 +199,7 @@ def _described(hub: Hub, lan: Lan | None, urls: tuple[str, ...]) -> Iterator[str
         yield f"  join     strawberry spoke join {urls[0]}{insecure}"
 
 
-def _lan_settings(home: Home, lan: Lan | None, options: HubOptions) -> LanSettings | None:
+def _lan_settings(home: Home, lan: "Lan | None", options: HubOptions) -> LanSettings | None:
     if lan is None:
         return None
     return LanSettings(
@@ -150,7 +210,7 @@ def _lan_settings(home: Home, lan: Lan | None, options: HubOptions) -> LanSettin
     )
 
 
-def _authorities(lan: Lan | None, bus: BusSettings) -> str | None:
+def _authorities(lan: "Lan | None", bus: BusSettings) -> str | None:
     """Return all authorities that devices need: that of this home, and that of its broker."""
     found = [pem for pem in (lan.ca if lan is not None else None, bus.ca) if pem is not None]
     return "\n".join(found) or None

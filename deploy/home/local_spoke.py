@@ -191,7 +191,9 @@ class LocalSpoke:
         # The owner sits at this machine, and its skills are this installation's own.
         mine = {"confirm": True, "trusted": True}
         if device is None:
-            added = client.request("POST", "/api/devices", {"name": socket.gethostname(), **mine})
+            # The machine that serves the home is everybody's, as its other devices are not unless it is said.
+            new = {"name": socket.gethostname(), "shared": True, **mine}
+            added = client.request("POST", "/api/devices", new)
             return str(added["token"])
         if device["confirm"] is None:
             # It joined before devices were asked about it.

@@ -27,21 +27,32 @@ class _Server(Protocol):
 
 @asynccontextmanager
 async def reloaded_models(
-    home: Home, server: _Server, report: Reporter, *, then: Callable[[Models], None] = lambda _: None
+    home: Home,
+    server: _Server,
+    report: Reporter,
+    *,
+    then: Callable[[Models], None] = lambda _: None,
+    also: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
     """Keep the models of a hub or spoke as the settings say, for as long as the context is open.
 
     Args:
         then: Called with other models once they are in use.
+        also: Called whenever the files changed; takes over other settings of them.
     """
     async with open_tasks() as tasks:
-        watching = _watch(home, server, report, then, _stamp(home))
+        watching = _watch(home, server, report, then, also, _stamp(home))
         tasks.create_task(watching, name="settings of models")
         yield
 
 
 async def _watch(
-    home: Home, server: _Server, report: Reporter, then: Callable[[Models], None], seen: _Stamp
+    home: Home,
+    server: _Server,
+    report: Reporter,
+    then: Callable[[Models], None],
+    also: Callable[[], None],
+    seen: _Stamp,
 ) -> None:
     while True:
         await asyncio.sleep(_LOOK_S)
@@ -51,9 +62,10 @@ async def _watch(
         seen = stamp
         try:
             models, kind = read_models(home), read_gateway(home)
+            also()
         except ConfigError as error:
             # Perhaps half edited; the models that are asked now stay.
-            _log.warning("the settings of models cannot be used: %s. %s", error.message, error.hint)
+            _log.warning("changed settings cannot be used: %s. %s", error.message, error.hint)
             continue
         if server.reload_models(models, kind=kind):
             names = [model.entry.name for model in models.usable]

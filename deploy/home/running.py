@@ -36,6 +36,11 @@ class Reporter:
         self._as_json = as_json
         self._manager = manager or ServiceManager()
 
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a service manager keeps what is reported in its log."""
+        return self._manager.address is not None
+
     def say(self, *lines: str) -> None:
         """Print lines for a person."""
         if not self._as_json:

@@ -1,7 +1,7 @@
 """All of one home on one machine: the hub in this process, the broker and the local spoke in their own.
 
-Imports little at its head: settings and ports are checked, and the two processes are started, before the
-0.5 s in which the hub is imported.
+Imports little at its head: settings and ports are checked before the 0.5 s in which the hub is imported.
+The processes of broker and spoke are started early, one after the other, and load their code meanwhile.
 """
 
 import asyncio
@@ -13,9 +13,10 @@ from contracts.errors import ConfigError
 from deploy.home.child import Child, start_broker
 from deploy.home.directory import Home, only_hub
 from deploy.home.local_spoke import local_spoke, start_process
-from deploy.home.running import Reporter, forever, quick_imports
+from deploy.home.restart import Restart
+from deploy.home.running import Reporter, quick_imports
 from deploy.settings.options import UpOptions, check_broker_ports, check_hub_ports
-from deploy.settings.settings import check_settings, read_broker
+from deploy.settings.settings import check_settings, read_broker, read_household
 from identity.files import is_held
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _KINDS = {
 }
 
 
-async def run_up(home: Home, *, options: UpOptions, report: Reporter) -> None:
-    """Run everything until cancelled.
+async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: Restart) -> None:
+    """Run everything until cancelled, or until it is to start again.
 
     Raises:
         ConfigError: If a setting is wrong, a port is taken or a file cannot be used, or the broker is not
@@ -60,8 +61,7 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter) -> None:
             home=str(home.directory),
         )
         broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
-        spoke = await stack.enter_async_context(start_process(home)) if options.spoke else None
-        await _run(stack, home, wanted, options, broker, spoke, report)
+        await _run(stack, home, wanted, options, broker, report, restart)
 
 
 async def _released(home: Home) -> None:
@@ -78,16 +78,29 @@ async def _run(
     wanted: str | None,
     options: UpOptions,
     broker: Child | None,
-    spoke: Child | None,
     report: Reporter,
+    restart: Restart,
 ) -> None:
     with quick_imports():
-        from deploy.home.lan import enter_lan
+        # The first half of what the hub imports. Of two cores one is for the broker meanwhile, and then for
+        # the spoke: three processes that import at once keep each other waiting.
+        from deploy.home.brokers import processes  # noqa: F401
+    spoke = await stack.enter_async_context(start_process(home)) if options.spoke else None
+    with quick_imports():
         from deploy.home.local_hub import await_broker, enter_hub
+        from deploy.home.maintenance import Maintenance
+        from hub_web import open_web
 
-    lan = await enter_lan(stack, home, options.hub.lan, report=report)
+    lan = None
+    if options.hub.lan.exposure != "loopback":
+        from deploy.home.lan import enter_lan
+
+        lan = await enter_lan(stack, home, options.hub.lan, report=report)
     bus = await _enter_bus(stack, home, wanted, broker, options, lan, report)
-    hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report)
+    # Mosquitto's directory is held by this process itself.
+    ours = [home.broker] * (wanted in ("embedded", "mosquitto")) + [home.spoke] * options.spoke
+    host = Maintenance(home, restart=restart, ours=ours)
+    hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report, host=host)
     if spoke is not None:
         keeping = local_spoke(
             home, spoke, hub_url=hub.url, hub_key=hub.registry.key.kid, bus=bus, report=report
@@ -102,7 +115,8 @@ async def _run(
         hub=hub.url,
         broker=bus.url,
     )
-    await forever()
+    async with open_web(hub, household=read_household(home)):
+        await restart.requested()
 
 
 async def _enter_bus(
@@ -115,8 +129,8 @@ async def _enter_bus(
     report: Reporter,
 ) -> "BusSettings":
     """Run a broker where one is to be run, and settle how the hub uses it."""
-    from deploy.home.broker_process import enter_embedded, enter_mosquitto
-    from deploy.home.bus import choose_bus, own_bus
+    from deploy.home.brokers.bus import choose_bus, own_bus
+    from deploy.home.brokers.processes import enter_embedded, enter_mosquitto
 
     if wanted in ("embedded", "mosquitto"):
         if first is not None:

@@ -1,10 +1,13 @@
 """Logging of long-running processes, and the one filter that redacts secrets."""
 
+import json
 import logging
 import re
 import sys
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, TypeVar
 
+from contracts.correlation import ids
 from deploy.logs.terminal import visible
 
 _DOTTED: Final = re.compile(r"(?<![\w.-])[\w-]++(?:\.[\w-]*+)++")
@@ -17,6 +20,7 @@ _JWT: Final = re.compile(r"eyJ[\w-]{8,}")
 _OTHERS: Final = re.compile(
     r"""
     [0-9a-f]{12}\.[\w-]{32}(?![\w-])         # an enrolment token: locator and secret
+    | [2-9A-HJKMNP-Z]{4}(?:-[2-9A-HJKMNP-Z]{4}){3}(?![\w-])  # a one-time code for a password
     | (?<=Bearer\ )[\w.~+/-]++=*              # any other bearer token (RFC 6750)
     | (?<=://)[^/@\s:]+:[^/@\s]+(?=@)         # user and password in a URL
     """,
@@ -29,7 +33,7 @@ _LONGEST_MESSAGE: Final = 4_000
 
 _PACKAGES: Final = (
     *("identity", "bus", "broker", "sandbox_host", "agent_core"),
-    *("chat", "hub_registry", "hub_agent", "spoke", "deploy"),
+    *("chat", "hub_registry", "hub_agent", "hub_web", "spoke", "deploy"),
 )
 
 
@@ -68,15 +72,51 @@ class RedactingFormatter(logging.Formatter):
         return visible(redact(text))
 
 
-def set_up_logging(*, debug: bool, quiet: bool = False) -> None:
+class JsonFormatter(RedactingFormatter):
+    """Formats a record as one line of JSON, with the ids of what it is about; redacted likewise."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line to write."""
+        made = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()[:_LONGEST_MESSAGE]),
+            **ids(),
+        }
+        if record.exc_info:
+            made["exception"] = redact(self.formatException(record.exc_info)[:_LONGEST])
+        return visible(json.dumps(made, ensure_ascii=False))
+
+
+_Handler = TypeVar("_Handler", bound=logging.Handler)
+
+
+def keep_lines(handler: _Handler) -> _Handler:
+    """Attach a handler to what our packages log, whether or not it is also written; return it."""
+    root = logging.getLogger()
+    quiet = [logger for logger in map(logging.getLogger, _PACKAGES) if not logger.isEnabledFor(handler.level)]
+    if quiet:
+        for other in root.handlers:
+            # What is written stays as it is.
+            other.setLevel(max(other.level, root.level))
+        for logger in quiet:
+            logger.setLevel(handler.level)
+    root.addHandler(handler)
+    return handler
+
+
+def set_up_logging(*, debug: bool, quiet: bool = False, as_json: bool = False) -> None:
     """Log to standard error: warnings, and ``INFO`` of our own packages.
 
     Args:
         debug: Log everything.
+        as_json: Write lines of JSON for a program that gathers logs.
         quiet: Log warnings only, for a command that reports progress itself.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    text = RedactingFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if as_json else text)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)

@@ -47,6 +47,13 @@ class ServiceManager:
         watchdog_s = int(period) / 1_000_000 if period.isdigit() and int(period) and is_meant else None
         return cls(address or None, watchdog_s)
 
+    def give_back(self, environment: MutableMapping[str, str]) -> None:
+        """Put it into the environment again, for the program that this process becomes."""
+        if self.address is not None:
+            environment["NOTIFY_SOCKET"] = self.address
+        if self.watchdog_s is not None:
+            environment["WATCHDOG_USEC"] = str(round(self.watchdog_s * 1_000_000))
+
     def ready(self, status: str) -> None:
         """Report that the service is ready."""
         self._is_starting = False

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
-from zoneinfo import ZoneInfo
 
 import tzlocal
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agent_core.limits import TurnLimits
 from agent_core.models.entries import (
@@ -23,11 +23,17 @@ from agent_core.models.entries import (
 from agent_core.prompt import Household, Units
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
-from contracts.validation import did_you_mean, explain
+from contracts.validation import Language, TimeZone, did_you_mean, explain
 from deploy.home.directory import Home
 
 if TYPE_CHECKING:
-    from hub_agent.settings import CaptureSettings, WatcherSettings
+    from hub_agent.settings import (
+        AuditSettings,
+        CaptureSettings,
+        MetricsSettings,
+        NotificationSettings,
+        WatcherSettings,
+    )
 
 _Table = TypeVar("_Table", bound=BaseModel)
 
@@ -39,8 +45,8 @@ class _SettingsTable(BaseModel):
 class _HouseholdTable(_SettingsTable):
     """``[household]``; see ``Household``."""
 
-    language: Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$")] = "en"
-    time_zone: str = Field(default_factory=tzlocal.get_localzone_name)
+    language: Language = "en"
+    time_zone: TimeZone = Field(default_factory=tzlocal.get_localzone_name)
     units: Units = "metric"
     # They are in every prompt.
     rules: Annotated[
@@ -48,15 +54,6 @@ class _HouseholdTable(_SettingsTable):
     ] = ()
     latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
     longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
-
-    @field_validator("time_zone")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        try:
-            ZoneInfo(name)
-        except (KeyError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {name!r}; one is Europe/Berlin") from None
-        return name
 
 
 class _TurnsTable(_SettingsTable):
@@ -66,6 +63,31 @@ class _TurnsTable(_SettingsTable):
     # A stream of the hub's lasts 15 minutes at most.
     seconds: Annotated[float, Field(ge=1, le=900)] = TurnLimits.seconds
     context_tokens: Annotated[int, Field(ge=2_000, le=1_000_000)] = TurnLimits.context_tokens
+
+
+def _network(text: str) -> str:
+    return str(ip_network(text, strict=False))
+
+
+class _HttpTable(_SettingsTable):
+    """``[http]``: how the hub is reached through a proxy.
+
+    Attributes:
+        base_path: Where the proxy puts the hub, for example ``/strawberry``.
+        names: Host names by which the proxy is reached.
+        trusted_proxies: Its addresses or networks. Only from there is a request's word taken for where it
+            comes from and whether it came over TLS.
+    """
+
+    base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], ...] = ()
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+
+
+class _LogTable(_SettingsTable):
+    """``[log]``: how the log is written."""
+
+    format: Literal["text", "json"] = "text"
 
 
 class _GatewayTable(_SettingsTable):
@@ -120,6 +142,25 @@ class HomeBrokerTable(LoginTable):
         return filters
 
 
+class HomeAssistantTable(_SettingsTable):
+    """``[home_assistant]``: a Home Assistant whose entities the assistant uses, and where this home appears.
+
+    Attributes:
+        token_env: Name of the variable, in ``.env`` or the environment, that holds its long-lived token.
+        ca: File with the certificate authority of an ``https`` address, seen from the data directory.
+        confirm: Patterns of entity ids, as ``switch.heater_*``, that are never changed without a question.
+        hide: Patterns of entity ids that are not there for the assistant.
+        discovery: See `HubSettings`.
+    """
+
+    url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+/?$")] | None = None
+    token_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "HOME_ASSISTANT_TOKEN"  # noqa: S105
+    ca: str | None = None
+    confirm: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
+    discovery: Literal["entity", "device"] = "entity"
+
+
 class ProtobufTable(_SettingsTable):
     """``[protobuf]``: payloads in protocol buffers.
 
@@ -146,6 +187,7 @@ class BrokerTable(LoginTable):
 
 _TABLES: Final = (
     "household",
+    "http",
     "turns",
     "gateway",
     "embeddings",
@@ -154,6 +196,11 @@ _TABLES: Final = (
     "protobuf",
     "captures",
     "watchers",
+    "audit",
+    "metrics",
+    "notifications",
+    "log",
+    "home_assistant",
 )
 
 
@@ -183,6 +230,16 @@ def read_limits(home: Home) -> TurnLimits:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
+
+
+def read_http(home: Home) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Read ``[http]``: the base path, and the names and the addresses of a proxy.
+
+    Raises:
+        ConfigError: If it cannot be used.
+    """
+    table = _read(home, "http", _HttpTable) or _HttpTable()
+    return table.base_path, table.names, table.trusted_proxies
 
 
 def read_gateway(home: Home) -> GatewayKind:
@@ -228,6 +285,15 @@ def read_home_broker(home: Home) -> HomeBrokerTable | None:
     return _read(home, "home_broker", HomeBrokerTable)
 
 
+def read_home_assistant(home: Home) -> HomeAssistantTable | None:
+    """Read ``[home_assistant]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    return _read(home, "home_assistant", HomeAssistantTable)
+
+
 def read_protobuf(home: Home) -> ProtobufTable | None:
     """Read ``[protobuf]``; None where there is no such table.
 
@@ -263,13 +329,66 @@ def read_watchers(home: Home) -> "WatcherSettings | None":
     return _read(home, "watchers", WatcherSettings)
 
 
+def read_audit(home: Home) -> "AuditSettings | None":
+    """Read ``[audit]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if "audit" not in _known_tables(home):
+        return None
+    from hub_agent.settings import AuditSettings  # what a command that only asks a hub does not load
+
+    return _read(home, "audit", AuditSettings)
+
+
+def read_metrics(home: Home) -> "MetricsSettings | None":
+    """Read ``[metrics]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if "metrics" not in _known_tables(home):
+        return None
+    from hub_agent.settings import MetricsSettings  # what a command that only asks a hub does not load
+
+    return _read(home, "metrics", MetricsSettings)
+
+
+def read_notifications(home: Home) -> "NotificationSettings | None":
+    """Read ``[notifications]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if "notifications" not in _known_tables(home):
+        return None
+    from hub_agent.settings import NotificationSettings  # what a command that only asks a hub does not load
+
+    return _read(home, "notifications", NotificationSettings)
+
+
+def read_log_format(home: Home) -> Literal["text", "json"]:
+    """Read how the log is written.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    return (_read(home, "log", _LogTable) or _LogTable()).format
+
+
 _OF_A_HUB: Final = (
+    read_metrics,
+    read_notifications,
+    read_http,
     read_embeddings,
     read_broker,
     read_home_broker,
     read_protobuf,
     read_captures,
     read_watchers,
+    read_audit,
+    read_home_assistant,
 )
 
 

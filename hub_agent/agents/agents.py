@@ -24,6 +24,7 @@ from hub_agent.agents.agent import (
     read_files,
     state_of,
 )
+from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.tools import Tools, open_tools
 from identity.files import write_private
 
@@ -119,6 +120,17 @@ class Agents:
         if (file := self._files.get(name)) is None:
             raise unknown_agent(name, self.names())
         return state_of(file, self._home)
+
+    def files(self, name: str) -> AgentFiles:
+        """Return the files of an agent that can be asked.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        agent = self.find(name)
+        if agent.profile is None:
+            raise NotFound("the assistant has no files of its own")
+        return AgentFiles.of(self._home, name, agent.profile)
 
     def file(self, name: str) -> Path:
         """Return where the profile of an agent is."""

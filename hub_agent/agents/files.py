@@ -1,12 +1,13 @@
 """The files of an agent: below its own directory, and within its quota."""
 
+import errno
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Final, Self
 
-from contracts.errors import FileProblem, Forbidden
+from contracts.errors import Conflict, FileProblem, Forbidden
 from hub_agent.agents.profile import DATA, AgentProfile
 from identity.confined import open_below, parts_of
 
@@ -63,6 +64,22 @@ class AgentFiles:
             OSError: If it cannot be read.
             ValueError: If it is not text, too large, or has no such line.
         """
+        content = self.content(path)
+        if b"\0" in content:
+            raise ValueError(f"{path} is not a text file")
+        lines = content.decode("utf-8", "replace").splitlines(keepends=True)
+        if not 1 <= line <= max(1, len(lines)):
+            raise ValueError(f"{path} has the lines 1 to {len(lines)}")
+        return _page(lines, line - 1)
+
+    def content(self, path: str) -> bytes:
+        """Return all that is in a file.
+
+        Raises:
+            Forbidden: If it is not a plain file below the directory.
+            OSError: If it cannot be read.
+            ValueError: If it is too large.
+        """
         *folders, name = parts_of(path)
         with (
             open_below(self.root, (*self.below, *folders)) as directory,
@@ -71,12 +88,7 @@ class AgentFiles:
             content = file.read(_MAX_READ + 1)
         if len(content) > _MAX_READ:
             raise ValueError(f"{path} is larger than {_MAX_READ:,} bytes")
-        if b"\0" in content:
-            raise ValueError(f"{path} is not a text file")
-        lines = content.decode("utf-8", "replace").splitlines(keepends=True)
-        if not 1 <= line <= max(1, len(lines)):
-            raise ValueError(f"{path} has the lines 1 to {len(lines)}")
-        return _page(lines, line - 1)
+        return content
 
     def write(self, path: str, text: str, *, append: bool) -> int:
         """Write a file, or add to it; return how large it is now.
@@ -85,15 +97,47 @@ class AgentFiles:
             Forbidden: If it cannot be a plain file below the directory, or the quota is used up.
             OSError: If it cannot be written.
         """
+        return self._put(path, text.encode("utf-8", "replace"), at=None if append else 0)
+
+    def store(self, path: str, content: bytes, *, at: int) -> int:
+        """Write a piece of a file; return how large it is now.
+
+        Args:
+            at: Where the piece begins: 0 begins anew, else it is where the file ends.
+
+        Raises:
+            Conflict: If the file ends elsewhere.
+            Forbidden: If it cannot be a plain file below the directory, or the quota is used up.
+            OSError: If it cannot be written.
+        """
+        if at + len(content) > _MAX_READ:
+            raise Forbidden(f"a file may have {_MAX_READ:,} bytes")
+        return self._put(path, content, at=at)
+
+    def remove(self, path: str) -> None:
+        """Remove a file.
+
+        Raises:
+            Forbidden: If it is not below the directory.
+            OSError: If there is none.
+        """
         *folders, name = parts_of(path)
-        content = text.encode("utf-8", "replace")
+        with self._one, open_below(self.root, (*self.below, *folders)) as directory:
+            if name not in directory.files():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            directory.remove(name)
+
+    def _put(self, path: str, content: bytes, *, at: int | None) -> int:
+        *folders, name = parts_of(path)
         # One at a time: two that look at the quota at once would both find room.
         with self._one, open_below(self.root, (*self.below, *folders), create=True) as directory:
             present = directory.files().get(name)
             known = present.st_size if present is not None else 0
-            size = known + len(content) if append else len(content)
-            self._check_quota(size - known, is_new=present is None)
-            if append and present is not None:
+            if at not in (None, 0, known):
+                raise Conflict(f"{path} has {known:,} bytes by now", hint="Send it again from its beginning.")
+            kept = 0 if at == 0 else known
+            self._check_quota(kept + len(content) - known, is_new=present is None)
+            if kept:
                 with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
                     content = file.read(self.max_bytes) + content
             directory.write(name, content)

@@ -1,29 +1,41 @@
 """Agents over HTTP: ``/api/agents``."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
-from contracts.errors import Conflict, FileProblem, Forbidden, InvalidMessage
+from chat.http.requests import answer, download, read, read_query
+from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
 from hub_agent.agents.agent import AgentState
 from hub_agent.agents.agents import Agents
+from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.template import template
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_registry.access.bearer import Bearer, Gate
+
+T = TypeVar("T")
 
 
 class _Source(BaseModel):
     """The text of a profile."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     source: str
+
+
+class _Piece(BaseModel):
+    """Where the bytes of a request begin in their file; 0 begins anew."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    at: Annotated[int, Field(ge=0)] = 0
 
 
 class _New(BaseModel):
@@ -33,7 +45,7 @@ class _New(BaseModel):
         source: The text of its profile; None for a template.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     source: str | None = None
@@ -48,18 +60,19 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
     may_chat = gate.require("chat")
 
     async def may_write(request: Request) -> None:
-        # A profile decides what may be called without being asked.
+        # A profile decides what may be called without being asked, and where secrets are sent.
         if not may_confirm(await gate.require_admin(request)):
             raise cannot_confirm()
+        await gate.require_password(request)
 
     async def list_agents(request: Request) -> Response:
         await may_chat(request)
-        return answer([shown(state) for state in agents.states()])
+        return answer([shown(state) for state in await asyncio.to_thread(agents.states)])
 
     async def show(request: Request) -> Response:
         await gate.require_admin(request)
-        state = agents.state(request.path_params["name"])
-        return answer({**shown(state), "source": state.file.read_text("utf-8", "replace")})
+        state, source = await asyncio.to_thread(_read, agents, request.path_params["name"])
+        return answer({**shown(state), "source": source})
 
     async def add(request: Request) -> Response:
         await may_write(request)
@@ -78,12 +91,50 @@ def agent_routes(agents: Agents, gate: Gate, *, may_confirm: Callable[[Bearer], 
         agents.state(request.path_params["name"]).file.unlink()
         return Response(status_code=204)
 
+    async def check(request: Request) -> Response:
+        await gate.require_admin(request)
+        body = await read(request, _Source)
+        problem = await asyncio.to_thread(_problem_of, agents, request.path_params["name"], body.source)
+        return answer({"problems": [] if problem is None else [_shown_problem(problem)]})
+
+    async def files(request: Request) -> Response:
+        await gate.require_admin(request)
+        own = agents.files(request.path_params["name"])
+        return answer(await asyncio.to_thread(_listed, own))
+
+    async def with_file(request: Request, work: Callable[[AgentFiles, str], T]) -> T:
+        await gate.require_admin(request)
+        own, path = agents.files(request.path_params["name"]), request.path_params["path"]
+        try:
+            return await asyncio.to_thread(work, own, path)
+        except (OSError, ValueError) as error:
+            raise NotFound(f"{path[:200]!r} cannot be used: {error}") from None
+
+    async def file(request: Request) -> Response:
+        content = await with_file(request, AgentFiles.content)
+        return download(content, request.path_params["path"].rpartition("/")[2])
+
+    async def store(request: Request) -> Response:
+        await gate.require_admin(request)
+        at, piece = read_query(request, _Piece).at, await request.body()
+        size = await with_file(request, lambda own, path: own.store(path, piece, at=at))
+        return answer({"bytes": size})
+
+    async def drop(request: Request) -> Response:
+        await with_file(request, AgentFiles.remove)
+        return Response(status_code=204)
+
     return [
         Route("/api/agents", list_agents),
         Route("/api/agents", add, methods=["POST"]),
         Route("/api/agents/{name}", show),
         Route("/api/agents/{name}", change, methods=["PUT"]),
         Route("/api/agents/{name}", remove, methods=["DELETE"]),
+        Route("/api/agents/{name}/check", check, methods=["POST"]),
+        Route("/api/agents/{name}/files", files),
+        Route("/api/agents/{name}/files/{path:path}", file),
+        Route("/api/agents/{name}/files/{path:path}", store, methods=["PUT"]),
+        Route("/api/agents/{name}/files/{path:path}", drop, methods=["DELETE"]),
     ]
 
 
@@ -118,5 +169,29 @@ def shown(state: AgentState) -> dict[str, Any]:
             "read_only": profile.skills.read_only,
             "data_dir": profile.data_dir or f"data/{state.name}",
         }
-    made["problems"] = [{"message": each.message, "hint": each.hint} for each in state.problems]
+    made["problems"] = [_shown_problem(each) for each in state.problems]
     return made
+
+
+def _shown_problem(problem: ConfigError) -> dict[str, Any]:
+    return {"message": problem.message, "hint": problem.hint, "line": getattr(problem, "line", None)}
+
+
+def _read(agents: Agents, name: str) -> tuple[AgentState, str]:
+    state = agents.state(name)
+    return state, state.file.read_text("utf-8", "replace")
+
+
+def _problem_of(agents: Agents, name: str, source: str) -> FileProblem | None:
+    try:
+        agents.parse(name, source)
+    except FileProblem as problem:
+        return problem
+    return None
+
+
+def _listed(files: AgentFiles) -> list[dict[str, str | int]]:
+    try:
+        return files.list("")
+    except OSError:
+        return []

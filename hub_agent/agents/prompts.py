@@ -19,18 +19,31 @@ _ACTING: Final = Prompt("""\
 _BESIDE: Final = Prompt("- Your other tools are called by themselves, not in a program.\n\n")
 
 
-def system_of(agent: Agent, prompter: Prompter, user: User, mode: ToolMode = "code") -> tuple[Section, ...]:
-    """Return the system prompt of an agent; the same from turn to turn until its profile changes."""
+def system_of(
+    agent: Agent, prompter: Prompter, user: User, mode: ToolMode = "code", *, skills: bool = True
+) -> tuple[Section, ...]:
+    """Return the system prompt of an agent; the same from turn to turn until its profile changes.
+
+    Args:
+        skills: Whether it has its tools; not where a client offers tools in their place.
+    """
     profile = agent.profile
     if profile is None:
-        return prompter.system(user, mode)
+        sections = prompter.system(user, mode)
+        return sections if skills else tuple(map(_without_skills, sections))
     sections = prompter.system(user, mode, soul=profile.prompt)
     texts = {section.name: section for section in sections if section.name != "role"}
-    if not profile.skills.allow:
+    if not skills:
+        texts["acting"] = _without_skills(texts["acting"])
+    elif not profile.skills.allow:
         texts["acting"] = Section("acting", _ACTING if profile.tools else EMPTY)
     elif profile.tools:
         texts["acting"] = Section("acting", Prompt(f"{texts['acting'].text.rstrip()}\n{_BESIDE}"))
     return texts.pop("soul"), *texts.values()
+
+
+def _without_skills(section: Section) -> Section:
+    return Section("acting", _ACTING) if section.name == "acting" else section
 
 
 async def context_of(agent: Agent, prompter: Prompter, asked: Asked) -> Context:

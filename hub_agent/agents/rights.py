@@ -24,15 +24,17 @@ class AllowedCatalogue(DirectoryCatalogue):
         allow: See ``hub_agent.agents.agents.Agent``.
     """
 
-    def __init__(self, finder: SkillFinder, current: str | None, *, allow: tuple[str, ...] | None) -> None:
-        super().__init__(finder, current)
+    def __init__(
+        self, finder: SkillFinder, current: str | None, *, user: str, allow: tuple[str, ...] | None
+    ) -> None:
+        super().__init__(finder, current, user=user)
         self._allow = allow
 
     async def search(self, query: str) -> SearchPage:
         """See ``agent_core.search.catalogue.Catalogue``."""
         if self._allow is None:
             return await super().search(query)
-        page = await self.finder.find(query, current=self.current, max_bytes=_SEARCHED_BYTES)
+        page = await self.finder.find(query, current=self.current, user=self.user, max_bytes=_SEARCHED_BYTES)
         found = tuple(allowed for each in page.results if (allowed := self._allowed(each)) is not None)
         return SearchPage(found, len(found))
 

@@ -188,10 +188,12 @@ class BusChat:
         if claims is None or "chat" not in claims.scopes:
             recording = self._assistant.trail.refusals(claims, method="chat") if claims else nullcontext()
             with recording:
-                raise Forbidden(
-                    f"{principal} may not chat",
-                    hint="'strawberry broker login NAME --chat' makes a login that may.",
+                grant = (
+                    "devices set NAME --scope chat' lets a device"
+                    if key
+                    else "broker login NAME --chat' lets a login"
                 )
+                raise Forbidden(f"{principal} may not chat", hint=f"'strawberry {grant}.")
         if key is None and not document.lstrip().startswith(b"{"):
             return _Asked(principal, id_, claims, _plain(document), signed=False, brief=True)
         return _Asked(principal, id_, claims, topics.CHAT_REQUEST.parse(document), signed=key is not None)

@@ -9,8 +9,6 @@ from typing import Final
 
 from broker.embedded.logins import EmbeddedLogins
 from broker.logins import BrokerLogins
-from broker.mosquitto.dynsec import DynamicSecurity
-from broker.mosquitto.logins import MosquittoLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks
@@ -106,6 +104,9 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
         case "embedded":
             return EmbeddedLogins(link)
         case "mosquitto":
+            from broker.mosquitto.dynsec import DynamicSecurity
+            from broker.mosquitto.logins import MosquittoLogins
+
             # Over the same link, so that it is there whenever the hub is.
             return MosquittoLogins(await stack.enter_async_context(DynamicSecurity(link)))
         case "shared":

@@ -6,7 +6,7 @@ there is recorded first, so that all of them can be emptied.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -76,6 +76,33 @@ class HomeLink:
             return
         await self._topics.record(Published(self.broker, topic))
         await self.link.publish(topic, payload, retain=True, confirmed=confirmed)
+
+    async def record(self, published: Iterable[str]) -> None:
+        """Record topics as if they were retained: they are remembered, and emptied with the others."""
+        for topic in published:
+            await self._topics.record(Published(self.broker, topic))
+
+    async def recorded(self) -> list[str]:
+        """List the topics on this broker that the hub has retained, and not emptied."""
+        return [each.topic for each in await self._topics.list() if each.broker == self.broker]
+
+    async def retract(self, published: Sequence[str]) -> None:
+        """Empty topics that the hub has retained.
+
+        Raises:
+            Disconnected: While there is no connection; those that are empty by then are forgotten.
+        """
+        emptied = []
+        try:
+            for topic in published:
+                try:
+                    await self.link.publish(topic, b"", retain=True, confirmed=True)
+                except Forbidden as error:
+                    _log.warning("%s stays on the home broker: %s", topic, error)
+                else:
+                    emptied.append(topic)
+        finally:
+            await self._topics.forget(self.broker, emptied)
 
     async def publish_online(self) -> None:
         """Publish that the hub is online; after each connect."""

@@ -36,7 +36,8 @@ _REFUSED: Final = ("forbidden", "rate_limited", ErrorCode.REFUSED.value, ErrorCo
 """Outcomes of attempts that cost their sender nothing, so of each token only some are recorded."""
 _REFUSALS: Final = 20
 """Refused attempts of a token at once; six more a minute."""
-_KEPT: Final = timedelta(days=365)
+_PEOPLE: Final = "People"
+"""What acts about people, tokens and rights are filed under, as if it were a skill of the hub."""
 _ROWS: Final = 200_000
 """Records that are kept, some 60 MB."""
 _BATCH: Final = 2_000
@@ -89,17 +90,20 @@ class CallRecord:
     token: str = ""
     through: str | None = None
     confirmed_by: str | None = None
+    read_only: bool = False
 
 
 class AuditTrail:
     """Gathers records and writes them in the order they came, many in one transaction.
 
     Args:
-        rows: Records that are kept.
+        keep_days: How long records are kept.
+        rows: Records that are kept at most.
     """
 
-    def __init__(self, store: Store, *, rows: int = _ROWS) -> None:
+    def __init__(self, store: Store, *, keep_days: float = 365, rows: int = _ROWS) -> None:
         self._store = store
+        self._keep = timedelta(days=keep_days)
         self._rows = rows
         self._refusals = TokenBuckets(burst=_REFUSALS, per_second=0.1)
         self._records: list[CallRecord] = []
@@ -107,7 +111,7 @@ class AuditTrail:
 
     def note(self, record: CallRecord) -> None:
         """Note a call that has ended; it is written within moments."""
-        if record.outcome in _REFUSED and not self._refusals.take(record.token):
+        if record.outcome in _REFUSED and not self._refusals.take(record.token or record.user):
             _log.debug("%s of token %s: %s, as many before it", record.method, record.token, record.outcome)
             return
         self._records.append(record)
@@ -139,6 +143,25 @@ class AuditTrail:
                 )
             )
             raise
+
+    def act(
+        self, act: str, *, user: str, claims: Claims | None = None, address: str = "", outcome: str = "result"
+    ) -> None:
+        """Note what somebody did about people, tokens or rights; see `Gate.note`."""
+        self.note(
+            CallRecord(
+                at=now(),
+                call=uuid7(),
+                user=user,
+                actor={"user": user, **({"address": address} if address else {})},
+                device="hub",
+                skill=_PEOPLE,
+                method=act,
+                arguments="",
+                outcome=outcome,
+                **vars(Origin.of(claims) if claims is not None else Origin()),
+            )
+        )
 
     async def run(self) -> None:
         """Write records as they come, until cancelled."""
@@ -187,7 +210,7 @@ class AuditTrail:
             return bool(session.exec(delete(AuditRow).where(col(AuditRow.id).in_(batch))).rowcount)
 
         def work(session: Session) -> bool:
-            if delete_some(session, col(AuditRow.at) < now() - _KEPT, _BATCH):
+            if delete_some(session, col(AuditRow.at) < now() - self._keep, _BATCH):
                 return True
             count = func.count()
             excess = session.exec(select(count).select_from(AuditRow)).one() - self._rows

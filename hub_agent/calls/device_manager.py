@@ -1,5 +1,6 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from agent_core.search.catalogue import Target
-from agent_core.search.directory import HUB_KEY, Found
+from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
 from agent_core.search.targets import strictest
 from agent_core.skills.arguments import arguments_digest
 from bus.rpc import Caller, CallRequest, call_any
@@ -33,9 +34,19 @@ class DeviceManager:
         caller: Sends calls over the bus.
         own: Runs the hub's own skills.
         trail: Where every call is recorded.
+        on_ended: Called with where a call ran, ``hub`` or ``device``, its outcome, and its seconds.
     """
 
-    def __init__(self, directory: Directory, *, caller: Caller, own: OwnSkills, trail: AuditTrail) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        caller: Caller,
+        own: OwnSkills,
+        trail: AuditTrail,
+        on_ended: Callable[[str, str, float], None] | None = None,
+    ) -> None:
+        self._on_ended = on_ended
         self._directory = directory
         self._caller = caller
         self._own = own
@@ -109,6 +120,7 @@ class DeviceManager:
 
     @contextmanager
     def _recorded(self, record: "_Record") -> Iterator[None]:
+        began = time.monotonic()
         try:
             yield
         except CallError as error:
@@ -118,6 +130,9 @@ class DeviceManager:
             record.outcome = "result"
         finally:
             self._trail.note(record.made())
+            if self._on_ended is not None:
+                where = "hub" if record.target.is_hub_own else "device"
+                self._on_ended(where, record.outcome, time.monotonic() - began)
 
     def note_refused(
         self, actor: Actor, target: Target, arguments: Mapping[str, Json], *, origin: Origin
@@ -132,13 +147,13 @@ class DeviceManager:
     ) -> Json:
         target = record.target
         # Looked up again: what the device declares now is what counts.
-        found = self._directory.find_connected(target.device, target.skill, target.method.name)
+        found = self._seen(record).find_connected(target.device, target.skill, target.method.name)
         _permit(record.actor, target, found.method.flags, confirmed=confirmed)
         try:
             request = record.request(found, found.method.flags, confirmed=confirmed)
             return await self._caller.call(request, on_progress)
         except CallError as error:
-            raise self._named(error, found) from None
+            raise self._named(error, found, record) from None
 
     async def _call_any(
         self, record: "_Record", *, confirmed: bool, on_progress: Callable[[Json], None] | None
@@ -146,7 +161,7 @@ class DeviceManager:
         target = record.target
         offered = [
             found
-            for found in self._directory.candidates(target.skill, target.method.name)
+            for found in self._seen(record).candidates(target.skill, target.method.name)
             if found.method.parameters == target.method.parameters
         ]
         if not offered:
@@ -170,6 +185,10 @@ class DeviceManager:
         record.device = served.device
         return served.value
 
+    def _seen(self, record: "_Record") -> SkillDirectory[Entry]:
+        """Return the devices that exist for who calls; a call can reach no other."""
+        return self._directory.seen_by(record.actor.user)
+
     def _note_silent(self, device: str) -> None:
         if (entry := self._directory.get(device)) is not None:
             self._silent[device] = entry.last_heartbeat
@@ -180,7 +199,7 @@ class DeviceManager:
             del self._silent[entry.id]
         return entry.id in self._silent
 
-    def _named(self, error: CallError, found: Found[Entry]) -> CallError:
+    def _named(self, error: CallError, found: Found[Entry], record: "_Record") -> CallError:
         """Add to an error the name of the device and, where that helps, where else the skill is."""
         device = found.entry.device
         message, hint = error.message, error.hint
@@ -189,7 +208,7 @@ class DeviceManager:
         if error.code is ErrorCode.OFFLINE:
             others = [
                 entry.key
-                for entry in self._directory.entries()
+                for entry in self._seen(record).entries()
                 if entry is not found.entry and entry.connected and _has(entry, found)
             ]
             hint = (
@@ -260,6 +279,7 @@ class _Record:
             method=self.target.method.name,
             arguments=arguments_digest(self._arguments),
             outcome=self.outcome,
+            read_only=self.target.method.flags.read_only,
             **vars(self._origin),
         )
 

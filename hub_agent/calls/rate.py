@@ -172,6 +172,11 @@ class FairQueue:
             self._wake()
             raise
 
+    @property
+    def waiting(self) -> int:
+        """How much waits."""
+        return sum(map(len, self._waiting.values()))
+
     def _wake(self) -> None:
         """Give what is free to those that wait, one for each token at a time."""
         for holder in tuple(self._waiting):

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agent_core.conversation import messages_of, notes_of, take_in
+from agent_core.conversation import client_tools, messages_of, notes_of, steps_of, take_in
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
 from agent_core.loop import run_turn
@@ -20,18 +20,20 @@ from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, Toolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
-from chat.turns import Turn, Turns
+from chat.turns import Turn, Turns, TurnWork
 from contracts.chat import (
     AGENTS,
     ChatRequest,
     ConversationSummary,
     Exchange,
+    TurnError,
     TurnEvent,
     TurnRecord,
     TurnState,
 )
 from contracts.errors import NoModel
 from contracts.rpc import Actor
+from contracts.trace import span
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.prompts import context_of, system_of
@@ -41,8 +43,9 @@ from hub_agent.calls.audit import AuditTrail, Origin
 from hub_agent.calls.confirmations import cannot_confirm
 from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
-from hub_agent.chat.history import Histories, Reader
+from hub_agent.chat.history import Histories, History, Reader
 from hub_agent.chat.record import ConversationRecord
+from hub_agent.chat.traces import Traces
 from hub_agent.live.live import Live
 from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
@@ -64,6 +67,7 @@ class Assistant:
     registry: Registry
     manager: DeviceManager
     record: ConversationRecord
+    traces: Traces
     histories: Histories
     running: Turns
     questions: Questions
@@ -90,22 +94,29 @@ class Assistant:
         self.quotas.sentences.spend(caller.claims, person=person)
         device = caller.device
         if device is None and request.device is not None:
-            device = self.registry.directory.resolve(request.device).id
+            device = self.registry.directory.seen_by(caller.user.id).resolve(request.device).id
         agent = self.agents.find(request.agent)
         user = caller.user
         await self.registry.search.catch_up()
         matched = None
-        if agent.acts_on_sentences:
+        if agent.acts_on_sentences and not request.steps:
             language = self.prompter.household(user).language
-            meant = self.registry.search.match(request.message, language=language, current=device)
+            meant = self.registry.search.match(
+                request.message, language=language, current=device, user=user.id
+            )
             matched = allowed_sentence(meant, agent.allow)
+        missing = None
         if matched is None:
-            if not self.agents.gateway(agent).models.usable:
+            if self.agents.gateway(agent).models.usable:
+                self.quotas.messages.spend(caller.claims, person=person)
+            elif caller.device is None:
+                missing = self._no_model(user, agent)
+            else:
+                # It may answer this turn itself, and hands it in.
                 raise self._no_model(user, agent)
-            self.quotas.messages.spend(caller.claims, person=person)
         if caller.device is not None:
             # The record of a device's conversations is here; its own instructions are for its own model.
-            request = request.model_copy(update={"history": (), "notes": ""})
+            request = request.model_copy(update={"history": (), "notes": "", "tools": (), "steps": ()})
         if not person:
             request = request.model_copy(update={"can_confirm": False})
         conversation = request.conversation and await self._recorded_as(request.conversation, caller)
@@ -120,9 +131,19 @@ class Assistant:
             is_person=person,
         )
         if matched is not None:
-            work = partial(self._run_sentence, caller, agent, matched)
-            return await self.running.open(turn, work, slots=self.quotas.sentence_turns)
-        return await self.running.open(turn, partial(self._run_model, caller, agent))
+            work: TurnWork = partial(self._run_sentence, caller, agent, matched)
+            await self.running.open(turn, work, slots=self.quotas.sentence_turns)
+        else:
+            work = partial(self._run_model, caller, agent) if missing is None else partial(_fail, missing)
+            await self.running.open(turn, work)
+        if request.replaces is not None:
+            # What programs that were replaced had read is in their variables.
+            self._forget_variables(user.id, turn.conversation)
+        if missing is not None:
+            turn.release()
+            await turn.ended.wait()
+            raise missing
+        return turn
 
     async def cancel(self, turn: str, caller: Bearer) -> TurnState:
         """See `chat.service.ChatService`."""
@@ -180,8 +201,17 @@ class Assistant:
         user, name = caller.user.id, await self._recorded_as(conversation, caller)
         await self.record.delete(user, name, through=key_of(caller))
         self.running.cancel_where(lambda turn: (turn.user, turn.conversation) == (user, name))
+        self._forget_variables(user, name)
+
+    async def forget_person(self, user: str) -> None:
+        """Delete all that was said with a person who was removed."""
+        self.running.cancel_where(lambda turn: turn.user == user)
+        for conversation in await self.record.forget_person(user):
+            self._forget_variables(user, conversation)
+
+    def _forget_variables(self, user: str, conversation: str) -> None:
         for agent in (ASSISTANT, *self.agents.all()):
-            self.sandbox.forget(user, _place(name, agent))
+            self.sandbox.forget(user, _place(conversation, agent))
 
     async def _recorded_as(self, conversation: str, caller: Bearer) -> str:
         key = key_of(caller)
@@ -189,9 +219,9 @@ class Assistant:
             return conversation
         return await self.record.recorded_as(caller.user.id, conversation, through=key)
 
-    def catalogue(self, device: str | None) -> DirectoryCatalogue:
-        """Return the skills as they are seen from a device."""
-        return self.registry.search.catalogue(device)
+    def catalogue(self, user: User, device: str | None) -> DirectoryCatalogue:
+        """Return the skills as a person sees them from a device."""
+        return DirectoryCatalogue(self.registry.search, device, user=user.id)
 
     def _run_sentence(
         self, asker: Bearer, agent: Agent, matched: SentenceCall | SentenceChoice, turn: Turn
@@ -201,13 +231,24 @@ class Assistant:
         return run_sentence(
             matched,
             turn=turn.id,
-            catalogue=self.catalogue(turn.device),
+            catalogue=self.catalogue(asker.user, turn.device),
             caller=caller,
             consent=turn.consent,
             device=turn.device,
         )
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+        with span("hub", "prompt"):
+            reader, read, run = await self._prepared(asker, agent, turn)
+        async with aclosing(run) as events:
+            async for event in events:
+                yield event
+        self.histories.keep_up(reader, read, self.agents.gateway(agent))
+
+    async def _prepared(
+        self, asker: Bearer, agent: Agent, turn: Turn
+    ) -> tuple[Reader, History, AsyncGenerator[TurnEvent, None]]:
+        """Return the conversation as it is read, who reads it, and the run of the agent."""
         reader = Reader(turn.user, turn.conversation, turn.through, _names(agent))
         read = await self.histories.read(reader)
         history: Sequence[Exchange] = read.turns or turn.request.history
@@ -215,6 +256,7 @@ class Assistant:
         turn.consent = self._consent(turn, caller)
         summary = read.beginning.summary
         take_in(turn.consent, history, reader=None, notes=turn.request.notes, summary=summary)
+        turn.consent.untrusted |= bool(turn.request.steps)
         # "And in the hall?" is about what the message before was about.
         said = (*(exchange.question for exchange in history[-1:]), turn.request.message)
         asked = Asked(asker.user, said, turn.device, notes_of(turn.request))
@@ -223,14 +265,18 @@ class Assistant:
         request = ModelTurn(
             turn=turn.id,
             message=turn.request.message,
-            system=joined(system_of(agent, self.prompter, asker.user)),
+            system=joined(system_of(agent, self.prompter, asker.user, skills=not turn.request.tools)),
             history=messages_of(history, reader=None),
             beginning=read.beginning,
             context=context_block(context.sections),
             device=turn.device,
+            client_tools=client_tools(turn.request),
+            steps=steps_of(turn.request),
         )
         gateway = self.agents.gateway(agent)
-        toolset, native = await self._toolsets(agent, asker.user, turn, caller, gateway.models, said)
+        toolset, native = None, None
+        if not turn.request.tools:
+            toolset, native = await self._toolsets(agent, asker.user, turn, caller, gateway.models, said)
         events = run_turn(
             request,
             gateway=gateway,
@@ -238,10 +284,7 @@ class Assistant:
             native=native,
             limits=self.settings.turns.limits,
         )
-        async with aclosing(events):
-            async for event in events:
-                yield event
-        self.histories.keep_up(reader, read, gateway)
+        return reader, read, events
 
     async def _toolsets(
         self,
@@ -253,7 +296,7 @@ class Assistant:
         said: tuple[str, ...],
     ) -> tuple[Toolset | None, NativeMode | None]:
         """Return the tools of an agent for a turn, and those for models with ``tools = "native"``."""
-        catalogue = AllowedCatalogue(self.registry.search, turn.device, allow=agent.allow)
+        catalogue = AllowedCatalogue(self.registry.search, turn.device, user=user.id, allow=agent.allow)
         toolset: Toolset | None = None
         native: NativeMode | None = None
         if agent.allow != ():
@@ -308,9 +351,14 @@ class Assistant:
             return NoModel(f"the agent {agent.name} has no model: {said}", hint=models.hint)
         models = self.gateway.models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self.registry.search.examples(self.prompter.household(user).language)
+        examples = self.registry.search.examples(self.prompter.household(user).language, user.id)
         works = f"These sentences work without one: {'; '.join(examples)}." if examples else ""
         return NoModel(f"{said}", hint=" ".join(filter(None, (works, models.hint))))
+
+
+async def _fail(error: NoModel, turn: Turn) -> AsyncGenerator[TurnEvent, None]:
+    """Do the work of a turn that no model can do: what was asked is kept with the reason."""
+    yield TurnError(code="no_model", message=error.message, hint=error.hint)
 
 
 def key_of(caller: Bearer) -> str | None:

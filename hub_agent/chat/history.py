@@ -77,7 +77,8 @@ class Reader:
     def turns(self) -> tuple[Any, ...]:
         """Return the condition for the turns that it reads."""
         own = turns_of(self.user, self.conversation, self._view)
-        return (*own, col(TurnRow.agent).in_(self.agents), col(TurnRow.state) != "running")
+        current = (col(TurnRow.state) != "running", col(TurnRow.replaced_by).is_(None))
+        return (*own, col(TurnRow.agent).in_(self.agents), *current)
 
 
 @dataclass(frozen=True)
@@ -215,8 +216,8 @@ class Histories:
 
         def store(session: Session) -> None:
             row = session.get(TurnRow, (reader.user, last.turn))
-            # Not of a conversation that was deleted meanwhile.
-            if row is not None and row.conversation == reader.conversation:
+            # Not of a conversation that was deleted meanwhile, and not of what was replaced.
+            if row is not None and row.conversation == reader.conversation and row.replaced_by is None:
                 session.merge(summary)
 
         await self._store.write(store)
@@ -229,7 +230,8 @@ _SEARCH: Final = text(
         coalesce(snippet(turn_words, 1, '', '', '…', 60), ''), turn.untrusted OR turn.origin != 'person'
     FROM turn_words JOIN turn ON turn.rowid = turn_words.rowid
     WHERE turn_words MATCH :words AND turn.user = :user AND turn.conversation IS NOT NULL
-        AND turn.state != 'running' AND (:through IS NULL OR turn.through = :through)
+        AND turn.state != 'running' AND turn.replaced_by IS NULL
+        AND (:through IS NULL OR turn.through = :through)
         AND (:device IS NULL OR (turn.device = :device AND turn.through IS NOT NULL))
     ORDER BY rank LIMIT :limit
     """

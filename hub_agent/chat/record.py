@@ -21,11 +21,12 @@ from sqlalchemy import ColumnElement, and_, func, or_
 from sqlmodel import Session, col, delete, select, update
 
 from chat.turns import Turn, came_before, cancelled_before
-from contracts.chat import ConversationSummary, TurnRecord, TurnState, moment_after
-from contracts.errors import Forbidden, NotFound, TooManyRequests
+from contracts.chat import ConversationSummary, TurnOutcome, TurnRecord, TurnState, moment_after
+from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent.calls.rate import DailyVolume
-from hub_agent.tables import ConversationRow, SummaryRow, TurnRow
+from hub_agent.chat.traces import trace_row, traces_of
+from hub_agent.tables import ConversationRow, SummaryRow, TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, now
 
@@ -69,7 +70,7 @@ class ConversationRecord:
             session.exec(
                 update(TurnRow)
                 .where(col(TurnRow.instance) == self._instance, col(TurnRow.state) == "running")
-                .values(state="cancelled", ended_at=now())
+                .values(state="cancelled", outcome="interrupted", ended_at=now())
             )
 
         await self._store.write(work)
@@ -97,6 +98,8 @@ class ConversationRecord:
                 if through is not None and not _may_join(session, turn.user, name, through):
                     raise _unknown(turn.conversation)
                 self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
+                if turn.request.replaces is not None:
+                    _replace(session, turn, turn.request.replaces)
                 row = TurnRow(
                     user=turn.user,
                     turn=turn.id,
@@ -121,12 +124,15 @@ class ConversationRecord:
 
         def work(session: Session) -> None:
             row = session.get(TurnRow, (turn.user, turn.id))
-            assert row is not None, "a turn is recorded when it begins"
+            if row is None:
+                return  # its person was removed meanwhile
             row.state, row.ended_at = turn.state, now()
+            row.outcome, row.problem, row.reason = turn.outcome, turn.problem, turn.reason
             # None where the conversation was deleted meanwhile.
             if row.conversation is not None:
                 self._volume.charge(_key(turn), _size(turn.answer, *turn.did))
                 _take_answer(row, turn, origin="person")
+                session.merge(trace_row(turn, row.ended_at))
 
         await self._store.write(work)
 
@@ -138,7 +144,9 @@ class ConversationRecord:
             if known is None:
                 if not self._cancels.take(through or user):
                     raise TooManyRequests(
-                        "too many turns are cancelled that never came", hint="Send the message first."
+                        "too many turns are cancelled that never came",
+                        hint="Send the message first.",
+                        retry_after_s=10,
                     )
                 self._volume.spend(through or user, rows=1, size=0)
                 tombstone = TurnRow(
@@ -244,6 +252,23 @@ class ConversationRecord:
 
         return await self._store.read(work)
 
+    async def from_on(self, user: str, turn: str) -> list[TurnRecord]:
+        """Return a turn and those after it in its conversation, without those that were replaced.
+
+        Raises:
+            NotFound: If the user has no such turn.
+        """
+
+        def work(session: Session) -> list[TurnRecord]:
+            first = session.get(TurnRow, (user, turn))
+            if first is None or first.conversation is None:
+                raise NotFound(f"there is no turn {turn!r} here", hint="'strawberry turns' lists them.")
+            after = (*turns_of(user, first.conversation), col(TurnRow.at) >= first.at)
+            query = select(TurnRow).where(*after, col(TurnRow.replaced_by).is_(None))
+            return [record_of(row) for row in session.exec(query.order_by(col(TurnRow.at))).all()]
+
+        return await self._store.read(work)
+
     async def title(self, user: str, conversation: str) -> str | None:
         """Return the title that a person gave a conversation."""
         return await self._store.read(lambda session: _title(session, user, conversation))
@@ -283,11 +308,14 @@ class ConversationRecord:
 
         def work(session: Session) -> None:
             _require_own(session, user, conversation, through, what="deletes")
+            session.exec(delete(TraceRow).where(*traces_of(user, conversation)))
             # What is left of each turn is a tombstone: a repeated push must not bring it back.
             session.exec(
                 update(TurnRow)
                 .where(*turns_of(user, conversation))
-                .values(conversation=None, question="", answer=None, did=[], device=None, at=now())
+                .values(
+                    conversation=None, question="", answer=None, did=[], device=None, problem="", at=now()
+                )
             )
             for kind in (ConversationRow, SummaryRow):
                 session.exec(
@@ -295,6 +323,18 @@ class ConversationRecord:
                 )
 
         await self._store.write(work)
+
+    async def forget_person(self, user: str) -> list[str]:
+        """Delete all conversations of a person who was removed; return their ids."""
+
+        def work(session: Session) -> list[str]:
+            found = select(TurnRow.conversation).where(TurnRow.user == user).distinct()
+            conversations = [name for name in session.exec(found) if name is not None]
+            for kind in (TurnRow, TraceRow, ConversationRow, SummaryRow):
+                session.exec(delete(kind).where(col(kind.user) == user))
+            return conversations
+
+        return await self._store.write(work)
 
     async def take(self, user: str, device: str, through: str, pushed: Iterable[TurnRecord]) -> list[str]:
         """Record turns that a device answered without the hub. Taking the same turns again has no effect.
@@ -347,6 +387,9 @@ def _take(session: Session, user: str, device: str, through: str, turn: TurnReco
             "did": list(turn.did),
             "untrusted": turn.untrusted,
             "state": "finished" if turn.state == "finished" else "cancelled",
+            "outcome": _outcome_of(turn),
+            "problem": turn.problem,
+            "reason": turn.reason,
             "at": at,
             "ended_at": max(at, min(turn.ended_at or at, present)),
         }
@@ -374,6 +417,15 @@ def _take_answer(row: TurnRow, turn: Turn | TurnRecord, *, origin: str) -> None:
     is_longer = turn.mode is None and row.mode is None and len(turn.answer or "") > len(row.answer or "")
     if is_longer or _RANK[turn.mode] > _RANK[row.mode]:
         row.answer, row.mode, row.origin = turn.answer, turn.mode, origin
+        if turn.mode is not None:
+            row.outcome, row.problem, row.reason = "answered", "", ""
+
+
+def _outcome_of(turn: TurnRecord) -> TurnOutcome:
+    """Return how a turn ended that a device hands in; older ones do not say it."""
+    if turn.mode is not None:
+        return "answered"
+    return turn.outcome or ("failed" if turn.state == "finished" else "stopped")
 
 
 def _next_moment(session: Session, user: str, conversation: str) -> datetime:
@@ -381,6 +433,23 @@ def _next_moment(session: Session, user: str, conversation: str) -> datetime:
         TurnRow.user == user, TurnRow.conversation == conversation
     )
     return moment_after(now(), session.exec(latest).one())
+
+
+def _replace(session: Session, turn: Turn, replaced: str) -> None:
+    """Put a turn in the place of another one of its conversation, and of all that came after that one."""
+    if turn.through is not None:
+        raise Forbidden("a device replaces nothing that was said", hint="Use your own token, at the hub.")
+    first = session.get(TurnRow, (turn.user, replaced))
+    if first is None or first.conversation != turn.conversation or first.replaced_by is not None:
+        raise NotFound(f"there is no turn {replaced!r} in this conversation, or it was replaced before")
+    after = (*turns_of(turn.user, turn.conversation), col(TurnRow.at) >= first.at)
+    if session.exec(select(TurnRow.turn).where(*after, TurnRow.state == "running")).first() is not None:
+        raise Conflict("an answer is on its way there", hint="Stop it first.")
+    session.exec(
+        update(TurnRow).where(*after, col(TurnRow.replaced_by).is_(None)).values(replaced_by=turn.id)
+    )
+    of_this = (col(SummaryRow.user) == turn.user, col(SummaryRow.conversation) == turn.conversation)
+    session.exec(delete(SummaryRow).where(*of_this, col(SummaryRow.at) >= first.at))
 
 
 def _key(turn: Turn) -> str:
@@ -452,7 +521,7 @@ def _first_question(session: Session, user: str, conversation: str) -> str:
     query = (
         select(TurnRow.question)
         .where(TurnRow.user == user, TurnRow.conversation == conversation)
-        .order_by(col(TurnRow.at), col(TurnRow.turn))
+        .order_by(col(TurnRow.replaced_by).is_not(None), col(TurnRow.at), col(TurnRow.turn))
     )
     return session.exec(query.limit(1)).one()
 

@@ -1,7 +1,9 @@
 """The hub's HTTP application: all routes, and the guard in front of them."""
 
+import asyncio
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import cache
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,13 +18,27 @@ from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
 from contracts.wire import Json
 from hub_agent.agents.http import agent_routes
+from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import Assistant
+from hub_agent.home_assistant.outward import Outward
+from hub_agent.home_assistant.outward.http import home_assistant_routes
+from hub_agent.http.audit import audit_routes
+from hub_agent.http.chat_socket import ChatSockets
+from hub_agent.http.ollama import KeyInPath, OllamaRoutes
+from hub_agent.http.openapi import openapi_document
+from hub_agent.http.pages import Pages
+from hub_agent.http.sentences import sentence_route
 from hub_agent.http.skills import DirectCalls
-from hub_agent.http.turns import push_route
+from hub_agent.http.turns import turn_routes
 from hub_agent.live.live import Live
 from hub_agent.live.topics.http import PublishBody
+from hub_agent.mcp.clients import McpClients
+from hub_agent.mcp.http import Mcp
 from hub_agent.prompt.http import prompt_route
+from hub_agent.seeing.http import MetricsRoute
 from hub_agent.settings import HttpSettings
+from hub_agent.system.http import SystemRoutes
+from hub_agent.system.models import ModelRoutes
 from hub_registry.access.bearer import Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes
@@ -36,7 +52,14 @@ class Services:
         remover: The registry's service.
         health: Gives what ``/api/health`` shows to anybody.
         live: The live home.
+        outward: What of this home is in Home Assistant.
         connections: The clients that wait.
+        tasks: Owns what outlives a request.
+        pages: What answers where there is no route.
+        system: The routes of the installation; None where the hub does not know its own.
+        mcp: The endpoint of the Model Context Protocol.
+        mcp_servers: The servers of it that the hub uses.
+        metrics: The numbers of this hub.
     """
 
     assistant: Assistant
@@ -44,7 +67,14 @@ class Services:
     remover: Remover
     health: Callable[[], dict[str, Json]]
     live: Live
+    outward: Outward
     connections: Connections
+    tasks: asyncio.TaskGroup
+    pages: Pages
+    system: SystemRoutes | None
+    mcp: Mcp
+    mcp_servers: McpClients
+    metrics: MetricsRoute
 
 
 def make_app(services: Services) -> Starlette:
@@ -55,39 +85,60 @@ def make_app(services: Services) -> Starlette:
     async def health(_: Request) -> Response:
         return answer(services.health())
 
-    async def models(request: Request) -> Response:
-        await may_chat(request)
-        gateway = assistant.gateway
-        return answer({"models": gateway.states(), "problems": list(gateway.models.problems)})
+    async def openapi(request: Request) -> Response:
+        await services.gate.bearer(request)
+        return answer(await asyncio.to_thread(document))
+
+    @cache
+    def document() -> dict[str, Json]:
+        return openapi_document(app.routes, version=str(services.health()["version"]))
 
     async def service() -> Assistant:
         return assistant
 
     direct = DirectCalls(assistant, gate=services.gate, connections=services.connections)
-    registry = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
+    members = make_registry_routes(assistant.registry, gate=services.gate, remover=services.remover)
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
-    push = push_route(assistant.record, authenticate=may_chat)
+    registry, log = assistant.registry, AuditLog(assistant.registry.store, assistant.trail)
+    turns = turn_routes(assistant.record, assistant.traces, log, registry.directory, services.gate)
     live = services.live.routes(
         services.gate, connections=services.connections, may_confirm=assistant.may_confirm
     )
-    return Starlette(
+    models = ModelRoutes(
+        assistant.settings.home, assistant.gateway, services.gate, connections=services.connections
+    )
+    app = Starlette(
         # The direct calls come first: they are the ones whose time counts.
         routes=[
             *direct.routes(),
             direct.route("/api/bus/publish", "BusSkill.publish", PublishBody),
             *chat.routes(),
-            push,
+            ChatSockets(
+                assistant, services.gate, connections=services.connections, tasks=services.tasks
+            ).route(),
+            *OllamaRoutes(assistant, services.gate, services.connections).routes(),
+            sentence_route(assistant, services.gate),
+            *turns,
             prompt_route(
                 assistant.prompter, assistant.agents, services.gate, problems=services.live.problems
             ),
             *agent_routes(assistant.agents, services.gate, may_confirm=assistant.may_confirm),
-            *registry,
+            *members,
             *live,
-            Route("/api/models", models),
+            *home_assistant_routes(services.outward, assistant.registry.directory, services.gate),
+            *models.routes(),
+            *services.mcp_servers.routes(services.gate),
+            *services.metrics.routes(),
+            *audit_routes(log, registry, services.gate, connections=services.connections),
+            *(services.system.routes() if services.system is not None else ()),
             Route("/api/health", health),
+            Route("/api/openapi.json", openapi),
         ],
         exception_handlers=HANDLERS,
     )
+    app.router.routes.append(services.mcp.route(app))
+    services.pages.enter(app)
+    return app
 
 
 def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Container[str]] = tuple) -> ASGIApp:
@@ -96,4 +147,5 @@ def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Contain
     Args:
         names: See `Guard`.
     """
-    return Guard(app, max_body_bytes=settings.max_body_bytes, base_path=settings.base_path, names=names)
+    guard = Guard(app, max_body_bytes=settings.max_body_bytes, base_path=settings.base_path, names=names)
+    return KeyInPath(guard, base_path=settings.base_path)

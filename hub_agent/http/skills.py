@@ -14,7 +14,7 @@ from agent_core.search.catalogue import Target
 from agent_core.search.targets import find_target
 from agent_core.sentences.responses import response_text
 from agent_core.skills.arguments import arguments_digest, check_arguments
-from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls
+from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import answer, read
@@ -38,7 +38,7 @@ _EXEC: Final = "exec"
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class CallBody(_Body):
@@ -122,7 +122,8 @@ class DirectCalls:
 
     async def _answer(self, request: Request, bearer: Bearer, body: CallBody) -> Response:
         manager, quotas = self._assistant.manager, self._assistant.quotas
-        target = find_target(self._assistant.registry.directory, body.device, body.skill, body.method)
+        directory = self._assistant.registry.directory.seen_by(bearer.user.id)
+        target = find_target(directory, body.device, body.skill, body.method)
         arguments = check_arguments(target.method, body.args, body.kwargs)
         confirmed = body.confirmation is not None
         if body.confirmation is not None:
@@ -145,9 +146,8 @@ class DirectCalls:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION:
                 raise
             if not self._assistant.may_confirm(bearer):
-                raise CallError(
-                    error.code, error.message, hint=WHERE_TO_CONFIRM, device=error.device
-                ) from None
+                hint = error.hint or WHERE_TO_CONFIRM
+                raise CallError(error.code, error.message, hint=hint, device=error.device) from None
             confirmation = self._confirmations.issue(_act(bearer, target, arguments))
             return _asks(request.url.path, error, target, arguments, confirmation)
         return farewell(client)
@@ -157,11 +157,11 @@ class DirectCalls:
         body, assistant = await read(request, ExecBody), self._assistant
         device = bearer.device
         if device is None and body.device is not None:
-            device = assistant.registry.directory.resolve(body.device).id
+            device = assistant.registry.directory.seen_by(bearer.user.id).resolve(body.device).id
         origin = partial(Origin.of, bearer.claims)
         caller = ActingCaller(assistant.manager, _actor(bearer, device), origin)
         calls = SkillCalls(
-            assistant.catalogue(device),
+            assistant.catalogue(bearer.user, device),
             caller=caller,
             consent=Consent(None, on_refused=caller.note_refused),
             context=TurnContext(uuid7(), _unwatched, _unpaused),
@@ -201,7 +201,7 @@ def _asks(
             "device": target.device,
             "device_name": target.device_name,
             "method": f"{target.skill}.{target.method.name}",
-            "arguments": arguments,
+            "arguments": all_shown(arguments, error),
         },
     )
 

@@ -15,6 +15,8 @@ from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.chat.history import Histories
+from hub_agent.home_assistant.inward import Inward, open_inward
+from hub_agent.home_assistant.inward.topics import StateTopics
 from hub_agent.live.captures import Captures, CaptureSkill, open_captures
 from hub_agent.live.captures.http import capture_routes
 from hub_agent.live.events import Events
@@ -24,14 +26,16 @@ from hub_agent.live.memory.http import memory_routes
 from hub_agent.live.memory.memory import Memory, open_memory
 from hub_agent.live.memory.skill import MemorySkill
 from hub_agent.live.nodes import Nodes, node_events, node_routes
-from hub_agent.live.topics import Decoding, Feed, LastHeard, open_feed
+from hub_agent.live.notifications import Notifications, open_notifications
+from hub_agent.live.topics import Decoding, Feed, LastHeard, LinkName, TopicLink, open_feed
 from hub_agent.live.topics.http import topic_routes
 from hub_agent.live.topics.skill import BusSkill
 from hub_agent.live.topics.values import BusValues
-from hub_agent.live.watchers.http import watcher_routes
+from hub_agent.live.watchers.http import timer_routes, watcher_routes
+from hub_agent.live.watchers.opening import open_watchers
 from hub_agent.live.watchers.skill import WatcherSkill
 from hub_agent.live.watchers.timers import Timers, open_timers
-from hub_agent.live.watchers.watchers import Watchers, open_watchers
+from hub_agent.live.watchers.watchers import Watchers
 from hub_agent.live.world import World, open_world
 from hub_agent.live.world.http import world_routes
 from hub_agent.live.world.section import world_section
@@ -58,6 +62,8 @@ class Live:
     memory: Memory
     histories: Histories
     nodes: Nodes
+    home_assistant: Inward
+    notifications: Notifications
 
     def skills(self) -> list[HubSkill]:
         """Make the hub's own skills."""
@@ -67,6 +73,7 @@ class Live:
             WatcherSkill(self.watchers, self.timers, household=self.household),
             WorldSkill(self.world),
             MemorySkill(self.memory, self.histories),
+            self.home_assistant.skill,
         ]
 
     def contributions(self) -> dict[str, Contribution]:
@@ -79,12 +86,25 @@ class Live:
         }
 
     async def _world_section(self, asked: Asked) -> PromptPart | None:
-        text = world_section(self.world, asked.said)
+        text = world_section(self.world, asked.user.id, asked.said)
         return PromptPart(text) if text is not None else None
 
     def problems(self) -> list[FileProblem]:
         """Return what is wrong with files that people edit."""
         return [self.memory.problem] if self.memory.problem is not None else []
+
+    async def forget_person(self, user: str, heir: str) -> None:
+        """Delete what there is of a person who was removed; their captures stop, and go to an admin.
+
+        Args:
+            heir: Id of that admin.
+        """
+        await self.watchers.forget_person(user)
+        await self.timers.forget_person(user)
+        await self.captures.hand_over(user, heir)
+        await self.events.forget_person(user)
+        # Last, since people may have made the file one that cannot be changed.
+        await self.memory.forget_person(user)
 
     def routes(
         self, gate: Gate, *, connections: Connections, may_confirm: Callable[[Bearer], bool]
@@ -100,9 +120,11 @@ class Live:
             *topic_routes(self.values, gate, connections=connections),
             *capture_routes(self.captures, gate),
             *watcher_routes(self.watchers, gate, may_confirm=may_confirm),
-            *world_routes(self.world, gate),
+            *timer_routes(self.timers, gate),
+            *world_routes(self.world, gate, connections=connections),
             *memory_routes(self.memory, gate),
             *node_routes(self.nodes, gate, connections=connections),
+            *self.notifications.routes(gate),
         ]
 
 
@@ -130,7 +152,12 @@ async def open_live(
     async with AsyncExitStack() as stack:
         heard = LastHeard(registry.store, instance=settings.instance)
         decoding = _decoding(settings.protobuf)
-        feed = await stack.enter_async_context(open_feed(bus.link, home, heard, decoding=decoding))
+        states = StateTopics()
+        others: dict[LinkName, TopicLink] = {"home_assistant": states}
+        feed = await stack.enter_async_context(
+            open_feed(bus.link, home, heard, decoding=decoding, others=others)
+        )
+        stack.callback(registry.directory.on_sharing(feed.forget_rights))
         events = Events(registry.store, bus.link)
         presence = presence_events(events, registry.directory, bus.service, tasks=tasks)
         await stack.enter_async_context(presence)
@@ -159,10 +186,30 @@ async def open_live(
             open_timers(registry.store, events, instance=settings.instance, household=settings.household)
         )
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=home is not None))
+        home_assistant = await stack.enter_async_context(
+            open_inward(
+                settings.home_assistant_access,
+                states,
+                world=world,
+                feed=feed,
+                finder=registry.search,
+                directory=registry.directory,
+                tasks=tasks,
+            )
+        )
         memory = await stack.enter_async_context(
             open_memory(settings.directory, embeddings=settings.embeddings, tasks=tasks)
         )
         await stack.enter_async_context(node_events(events, registry.directory, feed, tasks=tasks))
+        notifications = await stack.enter_async_context(
+            open_notifications(
+                settings.notifications,
+                events,
+                home=settings.home,
+                home_assistant=home_assistant.client.call,
+                tasks=tasks,
+            )
+        )
         yield Live(
             feed=feed,
             values=values,
@@ -175,6 +222,8 @@ async def open_live(
             memory=memory,
             histories=histories,
             nodes=Nodes(registry.directory, manager, feed),
+            home_assistant=home_assistant,
+            notifications=notifications,
         )
 
 

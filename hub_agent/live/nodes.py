@@ -43,13 +43,13 @@ _LONGEST: Final = 300
 
 
 class _Logs(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     lines: Annotated[int, Field(ge=1, le=1_000)] = 50
 
 
 class _Which(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     device: Annotated[str | None, Field(max_length=64)] = None
 
@@ -68,7 +68,8 @@ class Nodes:
         Raises:
             CallError: If there is no such device.
         """
-        entries = [self.directory.resolve(device)] if device is not None else self.directory.entries()
+        directory = self.directory.seen_by(bearer.user.id)
+        entries = [directory.resolve(device)] if device is not None else directory.entries()
         having = [entry for entry in entries if _SKILL in entry.skills]
         asked = (self.call(bearer, entry.id, "list_nodes", {}) for entry in having)
         found: list[Json] = []
@@ -98,12 +99,13 @@ class Nodes:
             CallError: If there is no result.
             NotFound: If the device has no nodes.
         """
-        entry = self.directory.resolve(device)
+        directory = self.directory.seen_by(bearer.user.id)
+        entry = directory.resolve(device)
         if _SKILL not in entry.skills:
             raise NotFound(
                 f"{entry.display_name} has no nodes", hint="docs/live.md says how a device gets some."
             )
-        found: Found[Entry] = self.directory.find_on(entry, _SKILL, method)
+        found: Found[Entry] = directory.find_on(entry, _SKILL, method)
         target = on_device(found)
         checked = check_arguments(target.method, [], arguments)
         actor = Actor(user=bearer.user.id, device=bearer.device, read_only=bearer.user.read_only)

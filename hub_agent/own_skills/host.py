@@ -1,8 +1,8 @@
 """The host of the hub's own skills: offered in the directory, run in this process."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from agent_core.search.catalogue import Target
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
@@ -25,6 +25,11 @@ _CODES: Final = (
 )
 """What the errors of the services behind the skills are as errors of calls; others are ``skill_error``."""
 
+ForeignCall: TypeAlias = Callable[
+    [str, Mapping[str, Json], Callable[[Json], None] | None], Coroutine[Any, Any, Json]
+]
+"""Calls a method by name with its arguments, and takes what it reports on the way; raises ``CallError``."""
+
 
 class OwnSkills:
     """Offers the hub's own skills and runs them.
@@ -38,18 +43,41 @@ class OwnSkills:
         self._directory = directory
         self._accounts = accounts
         self._runner = SkillRunner([])
+        self._own: list[RegisteredSkill] = []
+        self._foreign: dict[str, tuple[RegisteredSkill, ForeignCall]] = {}
 
     @asynccontextmanager
     async def offering(self, skills: Iterable[HubSkill]) -> AsyncIterator[None]:
         """Offer these skills within the block."""
         async with SkillRunner(map(_loaded, skills)) as runner:
             self._runner = runner
-            registrations = [skill.registration for skill in runner.skills.values()]
-            self._directory.put_own(RegisteredSkill.of(each, "") for each in registrations)
+            self.refresh()
             try:
                 yield
             finally:
-                self._directory.put_own(())
+                self._own, self._foreign = [], {}
+                self._put()
+
+    def put_foreign(self, name: str, skill: RegisteredSkill | None, call: ForeignCall) -> None:
+        """Offer a skill that another program serves to the hub, or no longer.
+
+        Args:
+            name: Of its class, which is none of the hub's own.
+            call: Calls a method of it with checked arguments.
+        """
+        self._foreign.pop(name, None)
+        if skill is not None:
+            self._foreign[name] = skill, call
+        self._put()
+
+    def _put(self) -> None:
+        self._directory.put_own([*self._own, *(skill for skill, _ in self._foreign.values())])
+
+    def refresh(self) -> None:
+        """Offer those that are there now."""
+        there = [each for each in self._runner.skills.values() if getattr(each.instance, "is_offered", True)]
+        self._own = [RegisteredSkill.of(each.registration, "") for each in there]
+        self._put()
 
     async def call(
         self,
@@ -73,6 +101,8 @@ class OwnSkills:
             if on_progress is not None:
                 on_progress(value)
 
+        if (foreign := self._foreign.get(target.skill)) is not None:
+            return await foreign[1](target.method.name, arguments, on_progress)
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
         asked = ASKING.set(Asking(user, actor, origin, confirmed, untrusted, conversation))
@@ -82,7 +112,7 @@ class OwnSkills:
             )
         except CallError as error:
             code = next((code for kind, code in _CODES if isinstance(error.__cause__, kind)), error.code)
-            raise CallError(code, error.message, hint=error.hint, device=HUB_KEY) from None
+            raise CallError(code, error.message, hint=error.hint, device=HUB_KEY, shown=error.shown) from None
         finally:
             ASKING.reset(asked)
 

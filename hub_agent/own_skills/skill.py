@@ -1,5 +1,6 @@
 """The base class of the hub's own skills, and who calls them."""
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -7,6 +8,7 @@ from typing import ClassVar, Final
 from agent_core.skills.skill import Skill
 from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Actor
+from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_registry.access.accounts import User
 
@@ -31,14 +33,20 @@ class Asking:
     untrusted: bool = False
     conversation: str | None = None
 
-    def need_confirmation(self, message: str) -> None:
+    def need_confirmation(
+        self, message: str, *, hint: str = "", shown: Mapping[str, Json] | None = None
+    ) -> None:
         """Go on only with a person's confirmation of exactly this call; where one can be asked, it is.
+
+        Args:
+            hint: What is said where it is not confirmed.
+            shown: What the person is shown beside the arguments.
 
         Raises:
             CallError: ``needs_confirmation`` unless it was confirmed.
         """
         if not self.confirmed:
-            raise CallError(ErrorCode.NEEDS_CONFIRMATION, message)
+            raise CallError(ErrorCode.NEEDS_CONFIRMATION, message, hint=hint, shown=shown)
 
 
 ASKING: Final[ContextVar[Asking]] = ContextVar("asking")
@@ -54,6 +62,9 @@ class HubSkill(Skill):
 
     # The service behind a skill has bounds of its own; a slow call must not keep others waiting.
     concurrency: ClassVar[int] = 64
+
+    is_offered: bool = True
+    """Whether it is there now; `OwnSkills.refresh` looks again."""
 
     @property
     def asking(self) -> Asking:

@@ -31,7 +31,7 @@ _TOOLS: Final = tuple(map(_measured, TOOL_SPECS))
 
 
 class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     agent: str = AGENTS[0]
     message: Annotated[str, Field(max_length=4_000)] = ""
@@ -46,7 +46,8 @@ def prompt_route(
     Args:
         problems: Returns those of other files that prompts are made of.
     """
-    may_chat = gate.require("chat")
+    # What is remembered for the owner is in it.
+    may_chat = gate.require_user("chat")
 
     async def show(request: Request) -> Response:
         bearer, query = await may_chat(request), read_query(request, _Query)
@@ -56,7 +57,7 @@ def prompt_route(
         tools = list(_TOOLS) if query.mode == "code" and agent.allow != () else []
         if (own := await agents.tools(agent)) is not None:
             tools += map(_measured, own.specs)
-        asked = Asked(bearer.user, (query.message,), bearer.device)
+        asked = Asked(bearer.user, (query.message,))
         context = await context_of(agent, prompter, asked)
         soul = prompter.soul.problem
         return answer(

@@ -107,7 +107,8 @@ class Prompter:
             devices: Whether the devices are listed.
             home: Whether the parts of the live home contribute.
         """
-        entries = [entry for entry in self._directory.entries() if not entry.revoked]
+        own = self._directory.seen_by(asked.user.id)
+        entries = [entry for entry in own.entries() if not entry.revoked]
         here = next((entry for entry in entries if entry.id == asked.device), None)
         if devices and entries:
             words = naming_words(" ".join(asked.said))

@@ -1,18 +1,31 @@
 """The hub's own identity, and the people who use it."""
 
+import re
 import secrets
+import unicodedata
 from dataclasses import dataclass
 from typing import Final, cast
 
 from sqlmodel import Session, col, select
 
-from contracts.errors import Conflict, NotFound
+from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import device_key
+from hub_registry.access.token_rows import client_names
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import HubRow, Role, UserRow, now
 
 ADMIN_ID: Final = "admin"
-"""The first user, made at the first start, who approves devices and adds others."""
+"""The first user, made at the first start, for whom the command line of the hub's machine acts: always an
+admin, and never removed, so that a home is never without one."""
+_MAX_NAME: Final = 64
+_UNSEEN: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]")
+"""Letters and marks that are printable, and show nothing."""
+_TOGETHER: Final = frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})
+_LOOKS: Final = str.maketrans(
+    "АВЕЅІЈКМНОРСТУХЗаеѕіјкорсухһԁԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧαικνορυI10",
+    "ABESIJKMHOPCTYX3aesijkopcyxhdqwABEZHIKMNOPTYXaikvopullO",
+)
+"""After Unicode's technical standard 39, for the scripts of European keyboards."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,7 @@ class User:
     Attributes:
         language: BCP 47, or None where the household's applies.
         time_zone: IANA name, or None where the household's applies.
+        has_password: Whether they can log in.
     """
 
     id: str
@@ -29,6 +43,7 @@ class User:
     role: Role
     language: str | None = None
     time_zone: str | None = None
+    has_password: bool = False
 
     @property
     def read_only(self) -> bool:
@@ -36,12 +51,22 @@ class User:
         return self.role == "guest"
 
 
+@dataclass(frozen=True)
+class UserChange:
+    """What to change about a person; None leaves it as it is, an empty text clears it."""
+
+    display_name: str | None = None
+    role: Role | None = None
+    language: str | None = None
+    time_zone: str | None = None
+
+
 class Accounts:
-    """The users of one hub."""
+    """The people of one home."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Users are added and never changed, so one that was read once need not be read again.
+        # Every request asks for one. Changes pass through here, and the store does one thing at a time.
         self._known: dict[str, User] = {}
 
     async def hub_id(self) -> str:
@@ -56,69 +81,206 @@ class Accounts:
             if row is None:
                 row = UserRow(id=ADMIN_ID, display_name="Admin", role="admin", created_at=now())
                 session.add(row)
-            return _user(row)
+            return user_of(row)
 
         return await self._store.write(work)
 
     async def add(
         self, display_name: str, *, role: Role, language: str | None = None, time_zone: str | None = None
     ) -> User:
-        """Add a user.
+        """Add a person, who cannot log in yet.
 
         Raises:
+            InvalidMessage: If that is no name.
             Conflict: If the name is taken.
         """
 
         def work(session: Session) -> User:
-            rows = session.exec(select(UserRow)).all()
-            if any(row.display_name.casefold() == display_name.casefold() for row in rows):
-                raise Conflict(
-                    f"there is a user called {display_name!r} already", hint="Choose another name."
-                )
+            name = _free_name(session, display_name)
+            # Ids of people who were removed are never given out again; logins of the bus have theirs.
+            taken = set(session.exec(select(UserRow.id)).all()) | client_names(session)
             row = UserRow(
-                id=device_key(display_name, {row.id for row in rows}),
-                display_name=display_name,
+                id=device_key(name, taken, otherwise="person"),
+                display_name=name,
                 role=role,
-                language=language,
-                time_zone=time_zone,
+                language=language or None,
+                time_zone=time_zone or None,
                 created_at=now(),
             )
             session.add(row)
-            return _user(row)
+            return user_of(row)
 
         return await self._store.write(work)
 
+    async def change(self, user: str, change: UserChange) -> User:
+        """Change what is stored about a person.
+
+        Raises:
+            NotFound: If there is no such person.
+            InvalidMessage: If that is no name.
+            Conflict: If the name is taken, or the first admin would be one no longer.
+        """
+
+        def work(session: Session) -> User:
+            row = require_user(session, user)
+            if change.role is not None and change.role != row.role:
+                require_not_first(user)
+                row.role = change.role
+            if change.display_name is not None:
+                rename_row(session, row, change.display_name)
+            if change.language is not None:
+                row.language = change.language or None
+            if change.time_zone is not None:
+                row.time_zone = change.time_zone or None
+            return user_of(row)
+
+        return self.put(await self._store.write(work))
+
+    def put(self, user: User) -> User:
+        """Take over what was just stored about a person; return it."""
+        self._known[user.id] = user
+        return user
+
+    def drop(self, user: str) -> None:
+        """Take over that a person was removed."""
+        self._known.pop(user, None)
+
     async def users(self) -> list[User]:
-        """List all users, the oldest first."""
-
-        def work(session: Session) -> list[User]:
-            return [_user(row) for row in session.exec(select(UserRow).order_by(col(UserRow.created_at)))]
-
-        return await self._store.read(work)
+        """List all people, the oldest account first."""
+        return await self._store.read(lambda session: [user_of(row) for row in _present(session)])
 
     async def get(self, user: str) -> User:
-        """Return the user with this id.
+        """Return the person with this id.
 
         Raises:
             NotFound: If there is none.
         """
         known = self._known.get(user)
         if known is None:
-            known = await self._store.read(lambda session: _user(require_user(session, user)))
-            self._known[user] = known
+            known = self.put(await self._store.read(lambda session: user_of(require_user(session, user))))
         return known
+
+    async def find(self, name: str, *, or_removed: bool = False) -> User:
+        """Return the person with this id or name.
+
+        Args:
+            or_removed: Find somebody who was removed by their id, too.
+
+        Raises:
+            NotFound: If there is none.
+        """
+
+        def work(session: Session) -> User:
+            row = find_row(session, name) or (session.get(UserRow, name) if or_removed else None)
+            if row is None:
+                raise _nobody(name)
+            return user_of(row)
+
+        return await self._store.read(work)
+
+
+def find_row(session: Session, name: str) -> UserRow | None:
+    """Return the row of the person with this id or name, None where there is none."""
+    wanted = _folded(name)
+    rows = _present(session)
+    named = (row for row in rows if _folded(row.display_name) == wanted)
+    return next(named, None) or next((row for row in rows if row.id == wanted), None)
 
 
 def require_user(session: Session, user: str) -> UserRow:
-    """Return the row of a user.
+    """Return the row of a person.
 
     Raises:
-        NotFound: If there is none.
+        NotFound: If there is none, or the person was removed.
     """
     row = session.get(UserRow, user)
-    if row is None:
-        raise NotFound(f"there is no user {user!r}")
+    if row is None or row.removed_at is not None:
+        raise _nobody(user)
     return row
+
+
+def require_not_first(user: str) -> None:
+    """Require that a person is not the first admin.
+
+    Raises:
+        Conflict: If they are.
+    """
+    if user == ADMIN_ID:
+        raise Conflict(
+            "the first admin stays an admin: the command line of the hub's machine acts for them",
+            hint="Make somebody else an admin as well, or rename this one.",
+        )
+
+
+def user_of(row: UserRow) -> User:
+    """Return the person that a row is about."""
+    return User(
+        id=row.id,
+        display_name=row.display_name,
+        role=cast("Role", row.role),
+        language=row.language,
+        time_zone=row.time_zone,
+        has_password=row.password is not None,
+    )
+
+
+def rename_row(session: Session, row: UserRow, name: str) -> None:
+    """Call a person something else.
+
+    Raises:
+        InvalidMessage: If that is no name.
+        Conflict: If the name is taken.
+    """
+    row.display_name = _free_name(session, name, but=row.id)
+
+
+def _free_name(session: Session, name: str, *, but: str = "") -> str:
+    name = unicodedata.normalize("NFC", name.strip())
+    if not name or len(name) > _MAX_NAME or not name.isprintable() or _UNSEEN.search(name) or _is_mixed(name):
+        raise InvalidMessage(
+            f"a person cannot be called {name[:20]!r}",
+            hint=f"A name is one line of up to {_MAX_NAME} letters, all of one script.",
+        )
+    # Nor may a name be the id of another: both log in. Of two that look alike, people take one for the other.
+    for row in _present(session):
+        others = (row.display_name, row.id)
+        if row.id != but and any(
+            same(name) == same(each) for same in (_folded, _skeleton) for each in others
+        ):
+            raise Conflict(f"there is a user called {name!r} already", hint="Choose another name.")
+    return name
+
+
+def _folded(name: str) -> str:
+    """Return a name as it is typed at a login, whatever the keyboard."""
+    return unicodedata.normalize("NFKC", name.strip()).casefold()
+
+
+def _skeleton(name: str) -> str:
+    """Return what a name looks like: letters of other scripts as the Latin ones that they resemble."""
+    return unicodedata.normalize("NFKC", name).translate(_LOOKS).casefold()
+
+
+def _is_mixed(name: str) -> bool:
+    """Whether a name has letters of scripts that are not written together."""
+    letters = (each for each in unicodedata.normalize("NFKC", name) if each.isalpha())
+    scripts = {unicodedata.name(letter, "OTHER").split()[0] for letter in letters if _is_plain(letter)}
+    return len(scripts) > 1 and not scripts <= _TOGETHER
+
+
+def _is_plain(letter: str) -> bool:
+    return unicodedata.category(letter) != "Lm"  # modifiers are of several scripts
+
+
+def _present(session: Session) -> list[UserRow]:
+    wanted = select(UserRow).where(col(UserRow.removed_at).is_(None)).order_by(col(UserRow.created_at))
+    return list(session.exec(wanted))
+
+
+def _nobody(name: str) -> NotFound:
+    return NotFound(
+        f"there is no user {name[:_MAX_NAME]!r}", hint="'strawberry users list' shows all of them."
+    )
 
 
 def _hub_id(session: Session) -> str:
@@ -127,7 +289,3 @@ def _hub_id(session: Session) -> str:
         row = HubRow(id=f"hub-{secrets.token_hex(8)}", created_at=now())
         session.add(row)
     return row.id
-
-
-def _user(row: UserRow) -> User:
-    return User(row.id, row.display_name, cast("Role", row.role), row.language, row.time_zone)

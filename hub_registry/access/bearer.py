@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.requests import Request
 
+from chat.http.guard import is_own_page
 from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, Unauthorized
 from hub_registry.access.accounts import Accounts, User
@@ -19,6 +20,10 @@ from identity.proofs import ProofCheck
 _PROOF: Final = (
     "Send 'Authorization: DPoP TOKEN' and a proof in the header 'DPoP'; docs/protocol.md says how."
 )
+
+SESSION_COOKIE: Final = "strawberry_session"
+"""Holds the token of a browser's session."""
+_HARMLESS: Final = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,22 @@ class Bearer:
         """Id of the device that asks, where a device does."""
         return self.claims.sub if self.claims.kind == "device" else None
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether an admin manages the home with it: sees what is other people's, too."""
+        claims = self.claims
+        return claims.kind == "user" and self.user.role == "admin" and "admin" in claims.scopes
 
-class Refusals(Protocol):
-    """Records what is refused; see `hub_agent.calls.audit.AuditTrail.refusals`."""
 
-    def __call__(self, claims: Claims, *, method: str) -> AbstractContextManager[None]:
+class Trail(Protocol):
+    """Records what is refused, and what changes about people and tokens; see `hub_agent.calls.audit`."""
+
+    def refusals(self, claims: Claims, *, method: str) -> AbstractContextManager[None]:
         """Return a context that records it when what is in it is forbidden."""
+        ...
+
+    def act(self, act: str, *, user: str, claims: Claims | None, address: str, outcome: str) -> None:
+        """Record an act of a person."""
         ...
 
 
@@ -50,15 +65,13 @@ class Gate:
     """Authenticates HTTP requests by their token.
 
     Args:
-        refusals: Records requests without the right to make them.
+        trail: Records requests without the right to make them, and what `note` is given.
     """
 
-    def __init__(
-        self, authority: TokenAuthority, accounts: Accounts, *, refusals: Refusals | None = None
-    ) -> None:
+    def __init__(self, authority: TokenAuthority, accounts: Accounts, *, trail: Trail | None = None) -> None:
         self._authority = authority
         self._accounts = accounts
-        self._refusals = refusals
+        self._trail = trail
         self._proofs = ProofCheck()
 
     async def bearer(self, request: Request) -> Bearer:
@@ -66,9 +79,9 @@ class Gate:
 
         Raises:
             Unauthorized: If there is no valid token.
+            Forbidden: If it is that of a session, and another page than the hub's may have made the request.
         """
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        scheme, token = scheme.lower(), token.strip()
+        scheme, token = _credentials(request)
         if scheme not in ("bearer", "dpop") or not token:
             raise Unauthorized("the request carries no token", hint="Send 'Authorization: Bearer TOKEN'.")
         claims = self._authority.check(token)
@@ -139,10 +152,53 @@ class Gate:
             _require_scope(bearer, "admin")
         return bearer
 
+    def note(self, act: str, by: Bearer | User, *, address: str = "", outcome: str = "result") -> None:
+        """Record in the audit what somebody did about people, tokens or what a device may.
+
+        Args:
+            act: A verb, and whom or what it is about. Nothing secret: it is shown and exported.
+            address: Where the request came from.
+        """
+        claims, user = (by.claims, by.user) if isinstance(by, Bearer) else (None, by)
+        if self._trail is not None:
+            self._trail.act(act, user=user.id, claims=claims, address=address, outcome=outcome)
+
+    async def require_password(self, request: Request) -> Bearer:
+        """Like `require_admin`, in a session with a password that was typed in the last minutes.
+
+        Raises:
+            PasswordNeeded: If it was not.
+        """
+        bearer = await self.require_admin(request)
+        with self._recording(request, bearer):
+            await self._authority.require_password(bearer.claims)
+        return bearer
+
     def _recording(self, request: Request, bearer: Bearer) -> AbstractContextManager[None]:
-        if self._refusals is None:
+        if self._trail is None:
             return nullcontext()
-        return self._refusals(bearer.claims, method=f"{request.method} {quote(request.scope['path'])[:100]}")
+        return self._trail.refusals(
+            bearer.claims, method=f"{request.method} {quote(request.scope['path'])[:100]}"
+        )
+
+
+def _credentials(request: Request) -> tuple[str, str]:
+    """Return the scheme and the token of a request; that of a session comes in its cookie."""
+    cookie = request.cookies.get(SESSION_COOKIE)
+    if "authorization" in request.headers or not cookie:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower(), token.strip()
+    # A browser sends the cookie along with whatever any page asks for. Pages of other ports of this machine
+    # are of the same site, so that SameSite does not keep them off.
+    fetched = request.headers.get("sec-fetch-site", "same-origin")
+    origin, url = request.headers.get("origin", ""), request.url
+    is_ours = is_own_page(origin, url.scheme, url.netloc) or (not origin and request.method in _HARMLESS)
+    if not is_ours or fetched not in ("same-origin", "none"):
+        raise Forbidden(
+            "the session is not for pages of another origin",
+            hint="Programs send a token; see 'strawberry tokens add'.",
+        )
+    return "bearer", cookie
 
 
 def _proof(request: Request) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlmodel import Session, col, delete
 
-from contracts.claims import DEVICE_SCOPES
 from contracts.errors import TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
 from hub_registry.access.token_rows import revoke_rows
@@ -121,7 +120,9 @@ class Enrolment:
             # 192 bits cannot be guessed. A right token is never refused for the wrong ones of its neighbours.
             if not self._failures.take(source):
                 raise TooManyRequests(
-                    "too many wrong enrolment tokens", hint="Wait a minute and try again."
+                    "too many wrong enrolment tokens",
+                    hint="Wait a minute and try again.",
+                    retry_after_s=60,
                 ) from None
             raise
 
@@ -141,7 +142,7 @@ class Enrolment:
                 kind="device",
                 subject=device.id,
                 owner=device.owner,
-                scopes=DEVICE_SCOPES,
+                scopes=("register", *device.scopes),
                 lifetime_s=self._device_token_s,
                 key=key,
             )

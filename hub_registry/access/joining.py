@@ -5,6 +5,7 @@ Requests are kept in memory only: a restart of the hub voids all codes, and a de
 
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Final, Literal
 from contracts.errors import Conflict, InvalidMessage, NotFound, TooManyRequests
 from contracts.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.rates import Clock, SourceLimit
+from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Change, Device, Devices
@@ -21,9 +23,8 @@ from hub_registry.settings import JoiningBounds
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
-_LETTERS: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
-"""31 letters and digits of which no two look alike; eight of them are 40 bits."""
 _LENGTH: Final = 8
+"""Letters of a code: 40 bits."""
 _SECRET_BYTES: Final = 16
 _SOONER: Final = 0.5
 """Part of the interval after which the next question is let pass: networks bunch messages."""
@@ -123,7 +124,9 @@ class Joining:
             Conflict: If a device has joined with that key already.
         """
         if self._asks.exceeded(source):
-            raise TooManyRequests("too many devices want to join", hint="Wait a minute and try again.")
+            raise TooManyRequests(
+                "too many devices want to join", hint="Wait a minute and try again.", retry_after_s=60
+            )
         self._asks.count(source)
         name = request.name.strip()
         if not name or not name.isprintable():
@@ -167,12 +170,19 @@ class Joining:
         if found is None:
             # Only wrong secrets are limited: 128 bits cannot be guessed, and a flood must not delay others.
             if self._wrong_secrets.exceeded(source):
-                raise TooManyRequests("too many wrong secrets", hint="Wait a minute and try again.")
+                raise TooManyRequests(
+                    "too many wrong secrets", hint="Wait a minute and try again.", retry_after_s=60
+                )
             self._wrong_secrets.count(source)
             raise NotFound("no device is waiting with this secret", hint="Ask to join again.")
         present = self._clock()
         if present - found.asked < self._bounds.interval_s * _SOONER:
-            raise TooManyRequests("polled too soon", hint=f"Ask every {self._bounds.interval_s:g} seconds.")
+            interval_s = self._bounds.interval_s
+            raise TooManyRequests(
+                "polled too soon",
+                hint=f"Ask every {interval_s:g} seconds.",
+                retry_after_s=math.ceil(interval_s),
+            )
         found.asked = present
         if found.joined is not None:
             if self._authority.is_revoked(found.joined.jti):
@@ -258,7 +268,9 @@ class Joining:
 
     def _find(self, code: str, *, by: str) -> _Request:
         if self._wrong_codes.exceeded(by):
-            raise TooManyRequests("too many wrong codes", hint="Wait a minute and try again.")
+            raise TooManyRequests(
+                "too many wrong codes", hint="Wait a minute and try again.", retry_after_s=60
+            )
         self._forget_expired()
         given, found = _plain(code).encode(), None
         for request in self._requests:
@@ -286,7 +298,7 @@ class Joining:
 
     def _new_code(self) -> str:
         while True:
-            code = "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+            code = "".join(secrets.choice(LETTERS) for _ in range(_LENGTH))
             if all(each.code != code for each in self._requests):
                 return code
 

@@ -1,6 +1,6 @@
 """Tokens as the database keeps them: everything that was signed, and never the token itself."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement
@@ -11,7 +11,7 @@ from contracts.errors import Unauthorized
 from hub_registry.storage.tables import TokenRow, now
 
 
-def row_of(claims: Claims, *, name: str, replaces: str | None) -> TokenRow:
+def row_of(claims: Claims, *, name: str, replaces: str | None, is_session: bool = False) -> TokenRow:
     """Make the row of a new token."""
     return TokenRow(
         jti=claims.jti,
@@ -22,9 +22,10 @@ def row_of(claims: Claims, *, name: str, replaces: str | None) -> TokenRow:
         audience=claims.aud,
         scope=claims.scope,
         issued_at=datetime.fromtimestamp(claims.iat, UTC),
-        expires_at=datetime.fromtimestamp(claims.exp, UTC),
+        expires_at=claims.expires_at,
         replaces=replaces,
         key_id=claims.cnf.jkt if claims.cnf else None,
+        is_session=is_session,
     )
 
 
@@ -62,6 +63,12 @@ def revoke_rows(session: Session, kind: PrincipalKind, subject: str) -> list[Tok
         )
     )
     return _revoked(rows)
+
+
+def revoke_owned(session: Session, owner: str, which: Callable[[TokenRow], bool]) -> list[TokenRow]:
+    """Mark good tokens of a person as revoked, and give those rows."""
+    rows = session.exec(select(TokenRow).where(TokenRow.owner == owner, col(TokenRow.revoked_at).is_(None)))
+    return _revoked(row for row in rows if which(row))
 
 
 def revoke_with_renewals(session: Session, jtis: Iterable[str]) -> list[TokenRow]:

@@ -12,35 +12,41 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from pydantic import SecretStr
+from sqlalchemy import text
 from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind, Scope
-from contracts.errors import NotFound, StrawberryError, Unauthorized
+from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
 from contracts.presence import Revocation
 from hub_registry.access.token_rows import (
     claims_of,
     end_replaced,
+    revoke_owned,
     revoke_rows,
     revoke_with_renewals,
     row_of,
     unexpired,
 )
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import TokenRow, now
+from hub_registry.storage.tables import DeviceRow, TokenRow, now
 from identity import tokens
 from identity.keys import KeyPair, PublicKey
 
 _log = logging.getLogger(__name__)
 
 OnRevoked = Callable[[Revocation], Awaitable[None]]
-"""Called with every revocation: the HTTP side closes streams."""
+"""Called with every revocation, and with the tokens of a device whose rights change: streams are closed."""
 
 _VERIFIED: Final = 1_000
 """Tokens whose signature is checked once only; more than the devices and programs of a home."""
 _REMEMBERED: Final = timedelta(days=30)
 """How long a token that has expired is still listed."""
+_RIGHTS: Final = select(DeviceRow.id, DeviceRow.owner, DeviceRow.scope)
+"""Of each device, what its tokens are good for now."""
+_FRESH_S: Final = 5 * 60.0
+"""How long a session may do what hands the home over to somebody, after its person typed the password."""
 _ON_BUS: Final = ("device", "client")
 """Who logs in on the bus, each with one token at a time. A user's tokens are for HTTP."""
 
@@ -73,6 +79,7 @@ class TokenRequest:
         owner: Id of the user it belongs to.
         key: The key the bearer has bound (devices).
         name: What a person calls it.
+        is_session: Whether it is the session of a browser in which a person logged in.
     """
 
     kind: PrincipalKind
@@ -82,6 +89,7 @@ class TokenRequest:
     lifetime_s: int
     key: PublicKey | None = None
     name: str = ""
+    is_session: bool = False
 
 
 class TokenAuthority:
@@ -101,8 +109,11 @@ class TokenAuthority:
         self._store = store
         self._revoked: dict[str, int] = {}
         self._unused: dict[str, str | None] = {}
+        self._issued: set[str] = set()
+        self._devices: dict[str, tuple[str, str]] = {}
         self._verified: dict[bytes, Claims] = {}
         self._on_bus: dict[tuple[str, str], Claims] = {}
+        self._confirmed: dict[str, float] = {}
         self._broker_logins: BusLogins | None = None
         self._listeners: list[OnRevoked] = []
 
@@ -111,9 +122,13 @@ class TokenAuthority:
 
         May be done again at any time, with `acts` held.
         """
-        rows = await self._store.read(unexpired)
+        rows, devices = await self._store.read(
+            lambda session: (unexpired(session), session.exec(_RIGHTS).all())
+        )
         good = [row for row in rows if row.revoked_at is None]
+        self._issued = {row.jti for row in rows}
         self._revoked = {row.jti: int(row.expires_at.timestamp()) for row in rows if row.revoked_at}
+        self._devices = {id_: (owner, f"register {scope}".strip()) for id_, owner, scope in devices}
         self._unused = {row.jti: row.replaces for row in good if row.used_at is None and _counts_use(row)}
         on_bus = [row for row in good if row.kind in _ON_BUS and (row.replaces is None or row.used_at)]
         self._on_bus = {(row.kind, row.subject): claims_of(row, hub_id=self.hub_id) for row in on_bus}
@@ -156,7 +171,7 @@ class TokenAuthority:
             audience="mqtt" if request.kind == "client" else "http",
             key=request.key,
         )
-        return claims, row_of(claims, name=request.name, replaces=None)
+        return claims, row_of(claims, name=request.name, replaces=None, is_session=request.is_session)
 
     @asynccontextmanager
     async def admitting(self, claims: Claims) -> AsyncIterator[None]:
@@ -179,13 +194,15 @@ class TokenAuthority:
 
     def hand_out(self, claims: Claims, row: TokenRow) -> str:
         """Sign a token whose row has been stored."""
+        self._issued.add(claims.jti)
         if _counts_use(row):
             self._unused[claims.jti] = row.replaces
         return tokens.issue(self.key, claims)
 
     def bus_token(self, token: str) -> str:
         """Sign the token with which a device logs in on the bus, as the other of the pair with this one."""
-        return tokens.issue(self.key, _for_bus(self.check(token)))
+        # As it was signed: a broker that keeps passwords gets the same from the row.
+        return tokens.issue(self.key, _for_bus(self._as_signed(token)))
 
     async def renew(self, claims: Claims, *, lifetime_s: int) -> str:
         """Issue a token like this one. The old one stays good until the new one was used once.
@@ -221,6 +238,9 @@ class TokenAuthority:
         Raises:
             Unauthorized: With the reason.
         """
+        return self._at_present(self._as_signed(token))
+
+    def _as_signed(self, token: str) -> Claims:
         # By its hash: how long a look-up takes says nothing of the token then.
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._verified.get(digest)
@@ -232,6 +252,13 @@ class TokenAuthority:
         self._refuse_revoked(claims)
         return claims
 
+    def _at_present(self, claims: Claims) -> Claims:
+        """Return the claims that count: a device may have been given to somebody else, or other scopes."""
+        present = self._devices.get(claims.sub) if claims.kind == "device" else None
+        if present is None or present == (claims.own, claims.scope):
+            return claims
+        return claims.model_copy(update={"own": present[0], "scope": present[1]})
+
     async def authenticate(self, token: str) -> Claims:
         """Check a token that came over HTTP; the first use of a renewed one revokes its predecessor.
 
@@ -239,10 +266,29 @@ class TokenAuthority:
             Unauthorized: With the reason.
         """
         claims = self.check(token)
+        if claims.jti not in self._issued:
+            await self._look_for(claims)
         if claims.jti in self._unused:
             async with self.acts:
                 await self._first_use(claims)
         return claims
+
+    async def _look_for(self, claims: Claims) -> None:
+        """Refuse a token that the database does not know.
+
+        After a restore that is one of the time since the backup, and it may have been revoked since.
+        """
+        row = await self._store.read(lambda session: session.get(TokenRow, claims.jti))
+        if row is None:
+            raise Unauthorized(
+                "this hub does not know the token: it is not in the backup that was restored",
+                hint="Ask the hub's admin for a new one.",
+            )
+        # Another process of this hub has issued it.
+        self._issued.add(claims.jti)
+        if row.revoked_at is not None:
+            self._revoked[claims.jti] = claims.exp
+            self._refuse_revoked(claims)
 
     async def _first_use(self, claims: Claims) -> None:
         if claims.jti not in self._unused:
@@ -277,7 +323,7 @@ class TokenAuthority:
     def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
         """Return the claims of the token with which a device or client may log in, if there is one."""
         claims = self._on_bus.get((kind, subject))
-        return claims if claims is not None and claims.exp > time.time() else None
+        return self._at_present(claims) if claims is not None and claims.exp > time.time() else None
 
     def awaits_first_use(self, device: str) -> bool:
         """Whether the token that is good on the bus for a device has never been used over HTTP."""
@@ -288,6 +334,45 @@ class TokenAuthority:
         """List the tokens that were issued, the newest first; everything but the tokens themselves."""
         newest = select(TokenRow).order_by(col(TokenRow.issued_at).desc())
         return await self._store.read(lambda session: session.exec(newest).all())
+
+    async def good_of(self, user: str) -> Sequence[TokenRow]:
+        """List the good tokens of a person's programs and sessions, the newest first."""
+        wanted = select(TokenRow).where(
+            TokenRow.kind == "user",
+            TokenRow.owner == user,
+            col(TokenRow.revoked_at).is_(None),
+            col(TokenRow.expires_at) > now(),
+        )
+        # Many may be of one second; SQLite counts its rows.
+        newest = wanted.order_by(col(TokenRow.issued_at).desc(), text("rowid DESC"))
+        return await self._store.read(lambda session: session.exec(newest).all())
+
+    async def get(self, jti: str) -> TokenRow:
+        """Return what was issued as the token with this id.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = await self._store.read(lambda session: session.get(TokenRow, jti))
+        if row is None:
+            raise no_token()
+        return row
+
+    def confirm(self, jti: str) -> None:
+        """Note that the person of a session has typed their password just now."""
+        present = time.monotonic()
+        self._confirmed = {each: at for each, at in self._confirmed.items() if present - at < _FRESH_S}
+        self._confirmed[jti] = present
+
+    async def require_password(self, claims: Claims) -> None:
+        """Require of a session that its person has typed their password in the last minutes.
+
+        Raises:
+            PasswordNeeded: If they have not: the browser may be one that was left open.
+        """
+        is_fresh = time.monotonic() - self._confirmed.get(claims.jti, -_FRESH_S) < _FRESH_S
+        if not is_fresh and (await self.get(claims.jti)).is_session:
+            raise PasswordNeeded("this needs your password again", hint="POST /api/session/confirm")
 
     async def revoke(self, jtis: Iterable[str]) -> None:
         """Revoke single tokens and what renews them: they are refused, and who uses one is disconnected.
@@ -301,16 +386,31 @@ class TokenAuthority:
 
         def work(session: Session) -> list[TokenRow]:
             if any(session.get(TokenRow, jti) is None for jti in wanted):
-                raise NotFound("there is no such token", hint="'strawberry tokens list' lists them.")
+                raise no_token()
             return revoke_with_renewals(session, wanted)
 
         async with self.acts:
             await self._end(await self._store.write(work))
 
+    async def follow_device(self, device: str) -> None:
+        """Let the tokens of a device open what it may now, for its present owner; what they began ends."""
+        good = select(TokenRow.jti).where(
+            TokenRow.kind == "device", TokenRow.subject == device, col(TokenRow.revoked_at).is_(None)
+        )
+        async with self.acts:
+            await self.load()
+            jtis = await self._store.read(lambda session: session.exec(good).all())
+            await self._tell(Revocation(tokens=list(jtis), before=now()))
+
     async def revoke_subject(self, kind: PrincipalKind, subject: str) -> None:
         """Revoke every token of a device, user or client; see `revoke`."""
         async with self.acts:
             await self._end(await self._store.write(lambda session: revoke_rows(session, kind, subject)))
+
+    async def revoke_owned(self, owner: str, which: Callable[[TokenRow], bool]) -> None:
+        """Revoke some of the tokens of a person, of their devices and of their logins; see `revoke`."""
+        async with self.acts:
+            await self._end(await self._store.write(lambda session: revoke_owned(session, owner, which)))
 
     async def _end(self, rows: Sequence[TokenRow]) -> None:
         await self.announce(rows)
@@ -360,7 +460,9 @@ class TokenAuthority:
         self._revoked.update(revoked)
         for jti in revoked:
             self._unused.pop(jti, None)
-        revocation = Revocation(tokens=list(revoked), before=now())
+        await self._tell(Revocation(tokens=list(revoked), before=now()))
+
+    async def _tell(self, revocation: Revocation) -> None:
         for listener in tuple(self._listeners):
             await listener(revocation)
 
@@ -382,6 +484,11 @@ class TokenAuthority:
     def _refuse_revoked(self, claims: Claims) -> None:
         if claims.jti in self._revoked:
             raise Unauthorized("the token has been revoked", hint="Ask the hub's admin for a new one.")
+
+
+def no_token() -> NotFound:
+    """Return the error for an id that is of no token, or of one that is not the asker's."""
+    return NotFound("there is no such token", hint="'strawberry tokens list' lists them.")
 
 
 def _for_bus(claims: Claims) -> Claims:

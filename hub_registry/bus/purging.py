@@ -131,8 +131,11 @@ class _RetainedTopics:
     A broker answers subscriptions in their order. So when a topic has come that is known to be retained, and
     was subscribed to last, all others have come before. The hub's own status is such a topic.
 
+    Others may subscribe to the same filters on the link, as watchers and captures do: the broker is asked
+    again.
+
     Args:
-        presence: Of the hub; nothing else subscribes to its status by this very name.
+        presence: Of the hub.
     """
 
     def __init__(self, link: Link, presence: HubPresence) -> None:
@@ -142,10 +145,6 @@ class _RetainedTopics:
 
     async def gather(self, *filters: str) -> set[str]:
         """List the retained topics that match; the hub's own status is not among them.
-
-        Args:
-            filters: None of which is subscribed to on the link by this very name: a broker sends what it
-                retains once for each subscription.
 
         Raises:
             Disconnected: If the connection is lost, or the broker does not send all of them in time.
@@ -171,7 +170,7 @@ class _RetainedTopics:
             stack.callback(self._link.on_disconnected(lose))
             await stack.enter_async_context(self._marked())
             for filter_ in filters:
-                stack.push_async_callback(await self._link.subscribe(filter_, collect))
+                stack.push_async_callback(await self._link.subscribe(filter_, collect, again=True))
             try:
                 async with asyncio.timeout(_LOOK_S):
                     while not done.is_set():
@@ -184,7 +183,7 @@ class _RetainedTopics:
         return found
 
     async def _ask_for_marker(self, finish: Callable[[Message], None], done: asyncio.Event) -> None:
-        stop = await self._link.subscribe(self._presence.topic, finish)
+        stop = await self._link.subscribe(self._presence.topic, finish, again=True)
         try:
             async with asyncio.timeout(_ASK_S):
                 await done.wait()

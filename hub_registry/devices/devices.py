@@ -1,11 +1,13 @@
 """The devices of the home, as the database holds them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 from sqlmodel import Session, col, delete, select
 
+from contracts.claims import DEVICE_SCOPES, SCOPES, DeviceScope
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.joining import DeviceProfile
 from contracts.names import device_key
@@ -37,6 +39,8 @@ class Device:
         revoked: Whether its tokens and signatures no longer count.
         may_confirm: Whether a person at it confirms calls; None where the owner has not decided, which is no.
         trusted: Whether what it declares needs no approval.
+        shared: Whether it is for all people of the home; otherwise only its owner sees and calls it.
+        scopes: What its tokens open besides ``register``.
     """
 
     id: str
@@ -52,6 +56,8 @@ class Device:
     created_at: datetime
     may_confirm: bool | None = None
     trusted: bool = False
+    shared: bool = False
+    scopes: tuple[DeviceScope, ...] = DEVICE_SCOPES
 
     @property
     def profile(self) -> DeviceProfile:
@@ -76,6 +82,9 @@ class Change:
     floor: str | None = None
     may_confirm: bool | None = None
     trusted: bool | None = None
+    owner: str | None = None
+    shared: bool | None = None
+    scopes: Collection[DeviceScope] | None = None
 
 
 class Devices:
@@ -94,6 +103,7 @@ class Devices:
         floor: str | None = None,
         may_confirm: bool = False,
         trusted: bool = False,
+        shared: bool = False,
     ) -> Device:
         """Add a device that may then enrol.
 
@@ -119,6 +129,7 @@ class Devices:
                 floor=floor or None,
                 may_confirm=may_confirm,
                 trusted=trusted,
+                shared=shared,
                 created_at=now(),
             )
             session.add(row)
@@ -131,7 +142,7 @@ class Devices:
 
         Raises:
             Conflict: If another device has that name already.
-            NotFound: If there is no such device.
+            NotFound: If there is no such device, or no such owner.
         """
 
         def work(session: Session) -> Device:
@@ -150,6 +161,12 @@ class Devices:
                 row.may_confirm = change.may_confirm
             if change.trusted is not None:
                 row.trusted = change.trusted
+            if change.shared is not None:
+                row.shared = change.shared
+            if change.scopes is not None:
+                row.scope = " ".join(each for each in SCOPES if each in change.scopes)
+            if change.owner is not None:
+                row.owner = require_user(session, change.owner).id
             session.add(row)
             return device_of(row)
 
@@ -237,6 +254,8 @@ def device_of(row: DeviceRow) -> Device:
         created_at=row.created_at,
         may_confirm=row.may_confirm,
         trusted=row.trusted,
+        shared=row.shared,
+        scopes=tuple(cast("list[DeviceScope]", row.scope.split())),
     )
 
 

@@ -4,8 +4,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
+from contracts.presence import Heartbeat
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence
@@ -15,6 +17,9 @@ from identity.keys import PublicKey
 
 _PROBLEMS = 20
 _LONGEST_PROBLEM = 500
+_LOAD_EVERY_S = 30.0
+_LOADS = 120
+"""An hour of load for a plot, in 20 kB of a device."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,29 @@ class Problem:
     message: str
 
 
+class Load(NamedTuple):
+    """What a device said of its load.
+
+    Attributes:
+        at: Unix seconds.
+        load: Load average divided by the number of processors.
+        memory_mb: Resident memory of the spoke in MiB.
+    """
+
+    at: float
+    load: float | None
+    memory_mb: float | None
+
+
 @dataclass(eq=False)
 class Entry:
     """What the hub knows of one device at this moment; see ``DeviceEntry``.
 
     Attributes:
         last_heartbeat: The last live sign of life, None before the first.
+        version: Of its software; empty before its first status.
+        heartbeat: What it last said of itself.
+        loads: The last hour, oldest first.
         listed: The skills of its last manifest with their digests, None before one was heard.
         registered: Its skills as it signed them.
         skills: What counts of them; see `hub_registry.devices.review`.
@@ -40,11 +62,20 @@ class Entry:
     device: Device
     presence: Presence
     last_heartbeat: datetime | None = None
+    version: str = ""
+    heartbeat: Heartbeat | None = None
+    loads: deque[Load] = field(default_factory=lambda: deque(maxlen=_LOADS))
     listed: Mapping[str, str] | None = None
     registered: dict[str, RegisteredSkill] = field(default_factory=dict)
     skills: dict[str, RegisteredSkill] = field(default_factory=dict)
     withheld: dict[str, tuple[Item, ...]] = field(default_factory=dict)
     problems: deque[Problem] = field(default_factory=lambda: deque(maxlen=_PROBLEMS))
+
+    def hear(self, heartbeat: Heartbeat, at: datetime) -> None:
+        """Take in what the device says of itself."""
+        self.heartbeat = heartbeat
+        if not self.loads or at.timestamp() - self.loads[-1].at >= _LOAD_EVERY_S:
+            self.loads.append(Load(at.timestamp(), heartbeat.load, heartbeat.memory_mb))
 
     @property
     def id(self) -> str:
@@ -70,6 +101,11 @@ class Entry:
     def places(self) -> tuple[str, ...]:
         """Area and floor, where they are known."""
         return tuple(place for place in (self.device.area, self.device.floor) if place)
+
+    @property
+    def audience(self) -> str | None:
+        """Its owner, who alone sees and calls it, None where it is shared."""
+        return None if self.device.shared else self.device.owner
 
     @property
     def revoked(self) -> bool:
@@ -124,6 +160,7 @@ class Directory(SkillDirectory[Entry]):
             entry.device = device
             self.review(entry)
         self._by_key[device.key] = entry
+        self._forget_views()
         self.changed(device.id)
         return entry
 
@@ -136,6 +173,7 @@ class Directory(SkillDirectory[Entry]):
         """Remove a device."""
         entry = self._entries.pop(device, None)
         self.approvals.forget(device)
+        self._forget_views()
         if entry is not None:
             self._forget_key(entry)
             self.changed(device)

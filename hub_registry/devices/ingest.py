@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 _LARGE: Final = 16 * 1024
 """Bytes of a registration that is read in a thread; a smaller one takes less than a millisecond."""
 
+_LONGEST_VERSION: Final = 64
+
 _SLICE_S: Final = 0.02
 """How long reading may keep the event loop at a stretch."""
 
@@ -225,9 +227,10 @@ class Ingest:
 
     def _heartbeat(self, entry: Entry, sender: _Sender, message: Message, _: dict[str, str]) -> None:
         _spend(sender.heartbeats, "heartbeats")
-        topics.HEARTBEAT.parse(message.payload)
+        heartbeat = topics.HEARTBEAT.parse(message.payload)
         if not message.retain and entry.presence.connected:
             self._alive(entry)
+            entry.hear(heartbeat, now())
 
     def _alive(self, entry: Entry) -> None:
         entry.last_heartbeat = now()
@@ -248,6 +251,7 @@ class Ingest:
         else:
             self._journal.high_water(entry.id, sender.key.kid, presence.high)
             if status.state == "online":
+                entry.version = status.version[:_LONGEST_VERSION]
                 self._manifest(entry, sender, dict(status.skills))
                 if not message.retain:
                     self._on_manifest(entry.id, status.skills)

@@ -33,15 +33,12 @@ it, and an ``approved`` one comes before both.
 """
 
 SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "CalculatorSkill": ("f4e9e4c0c1302089e0a4af880f0140765b60f098e92b56008e66bf6ac5cc6b41",),
-    "TimeSkill": ("0eb91ef0b01ed236c56625de8c657a2519800e3063195e4c121db7b00d60a994",),
-    "LampSkill": ("b8efd2e90b25cf4739a762e843f5ab0e41eb7d321d382b9f4617cb2bebe62d99",),
-    "MediaSkill": ("a8e90fa295ad04a00a3b45df81e48ba6309496cef96a5b00b613ede8f95d77f6",),
-    "NotesSkill": ("e93d6e5386af024bb4f3584545a926afd2640d1ddfa703290b96fb869c4b6903",),
-    "SystemSkill": (
-        "cc264d4ec7111d8c09e6fdd47bea41a3087b6e56c3c5b77876d49b0fa8561878",
-        "8b6ff1f23015bbb1ff88c13cc24fee5c396ea098acc112bbca806c312b07185f",
-    ),
+    "CalculatorSkill": ("8e115b962b826344868c1fbad630b5a4eff5f09edfae9ff0639a47cc919df1bb",),
+    "TimeSkill": ("16bda6ccffc228385d1035a78fe60e57ef063c5e0b11a760d97a461ebe334dae",),
+    "LampSkill": ("590c3853f9017973b364045ef1e42a136f281413c9e545256a507637f69a69b1",),
+    "MediaSkill": ("4352dbc838cf7457b7ab87d0eaf84fa706bd692cdf837b15f162cab8ef62a838",),
+    "NotesSkill": ("d64c48cb64e8e525984e960af544ca4e520c3cfbf3eac77670a5528aad7bbf77",),
+    "SystemSkill": ("2da4f2019ea8cef882dd643d15a5e677e5d732b4de4132806bac530e58b1ad79",),
 }
 """Digests of the samples that come with Strawberry, by skill, those of earlier releases included.
 
@@ -218,7 +215,8 @@ def without_documentation(method: Method) -> tuple[dict[str, object], str]:
 
 def definition_digest(skill: RegisteredSkill) -> str:
     """Return the SHA-256 of all that a registration declares, without what a signature adds."""
-    return _sha256(skill.registration.model_dump(mode="json"))
+    # Without defaults: a field that a later release adds does not make all that was approved unknown.
+    return _sha256(skill.registration.model_dump(mode="json", exclude_defaults=True))
 
 
 def digest_of(items: Iterable[Item]) -> str:

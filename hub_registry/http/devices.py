@@ -7,16 +7,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, answer_each, read
+from agent_core.search.directory import SkillDirectory
+from chat.http.requests import answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
+from contracts.claims import DeviceScope
+from contracts.errors import Forbidden
 from contracts.wire import Timestamp, rfc3339
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.devices import Change, Device
-from hub_registry.devices.directory import Entry
+from hub_registry.devices.directory import Entry, Load
 from hub_registry.devices.review import Kind, digest_of
 from hub_registry.http.parts import Body, Lifetime, Remover
 from hub_registry.registry import Registry
 
+_OF_OWNER: Final = frozenset({"shared", "scopes"})
+"""What people who are no admins change about devices of their own."""
 _RUN: Final = ("strawberry", "spoke", "run")
 
 
@@ -29,6 +34,7 @@ class DeviceBody(Body):
     floor: str | None = None
     confirm: bool = False
     trusted: bool = False
+    shared: bool = False
     lifetime_s: Lifetime | None = None
 
 
@@ -41,16 +47,28 @@ class ChangeBody(Body):
     floor: str | None = None
     confirm: bool | None = None
     trusted: bool | None = None
+    owner: str | None = None
+    shared: bool | None = None
+    scopes: list[DeviceScope] | None = None
 
 
 class DeviceAnswer(Body):
-    """A device as its owner sees it.
+    """A device as people see it.
 
     Attributes:
+        shared: Whether it is for all people of the home; otherwise only its owner sees and calls it.
+        scopes: What its token opens: to chat as its owner, to call skills of other devices directly.
         confirm: Whether a person at it confirms calls; null if the owner has not decided, which is no.
         awaited: Skills that the device says it has, and that have not come or were refused.
         trusted: Whether what it declares needs no approval.
         to_review: How much waits for approval.
+        problems: What of it was refused, for its owner and admins.
+        version: Of its software, as long as it was heard since the hub started; empty before.
+        mode: ``hub`` while its agent is the hub's, ``alone`` otherwise; null before its first heartbeat.
+        load: One-minute load average divided by the number of processors.
+        memory_mb: Resident memory of the spoke in MiB.
+        uptime_s: Since the spoke started.
+        loads: Where it was asked for, the last hour: Unix seconds, load, memory.
     """
 
     id: str
@@ -60,6 +78,8 @@ class DeviceAnswer(Body):
     area: str | None
     floor: str | None
     owner: str
+    shared: bool
+    scopes: tuple[DeviceScope, ...]
     state: str
     confirm: bool | None
     last_seen: Timestamp | None
@@ -68,6 +88,18 @@ class DeviceAnswer(Body):
     trusted: bool
     to_review: int
     problems: list[dict[str, str]]
+    version: str
+    mode: str | None
+    load: float | None
+    memory_mb: float | None
+    uptime_s: float | None
+    loads: list[Load] | None
+
+
+class _Shown(Body):
+    """Query parameters: whether the load of the last hour is wanted."""
+
+    loads: bool = False
 
 
 class ItemAnswer(Body):
@@ -140,19 +172,29 @@ class PurgeAnswer(Body):
 
 def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
     """Make the routes."""
+    may_look = gate.require_user("chat", "call", "admin")
 
-    def find(request: Request) -> Entry:
+    def known_to(bearer: Bearer) -> SkillDirectory[Entry]:
+        return registry.directory if bearer.is_admin else registry.directory.seen_by(bearer.user.id)
+
+    def find(request: Request, directory: SkillDirectory[Entry] = registry.directory) -> Entry:
         name = request.path_params["name"]
         # An id comes first: it is what programs use, and no other device can have it as its key.
-        return registry.directory.get(name) or registry.directory.resolve(name)
+        return directory.get(name) or directory.resolve(name)
 
     async def list_devices(request: Request) -> Response:
-        await gate.require_admin(request)
-        return await answer_each(_device(entry) for entry in registry.directory.entries())
+        bearer, loads = await may_look(request), read_query(request, _Shown).loads
+        return await answer_each(_device(entry, bearer, loads=loads) for entry in known_to(bearer).entries())
+
+    async def show_device(request: Request) -> Response:
+        bearer = await may_look(request)
+        return answer(_device(find(request, known_to(bearer)), bearer, loads=True))
 
     async def add_device(request: Request) -> Response:
         bearer = await gate.require_admin(request)
         body = await read(request, DeviceBody)
+        if body.confirm:
+            await registry.authority.require_password(bearer.claims)
         device = await registry.add_device(
             body.name,
             owner=bearer.user.id,
@@ -161,6 +203,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             floor=body.floor,
             may_confirm=body.confirm,
             trusted=body.trusted,
+            shared=body.shared,
         )
         return await _invitation(device, body.lifetime_s, request)
 
@@ -171,7 +214,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
 
     async def _invitation(device: Device, lifetime_s: int | None, request: Request) -> Response:
         invitation = await registry.invite(device.id, lifetime_s=lifetime_s)
-        url, key = _address(request, registry.settings.url), registry.key.kid
+        url, key = address_for_others(request, registry.settings.url), registry.key.kid
         return answer(
             InvitationAnswer(
                 id=device.id,
@@ -185,8 +228,16 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         )
 
     async def change_device(request: Request) -> Response:
-        await gate.require_admin(request)
-        entry, body = find(request), await read(request, ChangeBody)
+        bearer = await may_look(request)
+        entry, body = find(request, known_to(bearer)), await read(request, ChangeBody)
+        is_own = entry.device.owner == bearer.user.id and not bearer.user.read_only
+        if not (is_own and body.model_fields_set <= _OF_OWNER and "confirm" in bearer.claims.scopes):
+            await gate.require_admin(request)
+        if lacking := [scope for scope in body.scopes or () if scope not in bearer.claims.scopes]:
+            raise Forbidden(f"a device gets no more than the token that asks, which lacks {lacking[0]!r}")
+        if body.confirm or body.owner is not None:
+            await registry.authority.require_password(bearer.claims)
+        owner = None if body.owner is None else (await registry.accounts.find(body.owner)).id
         await registry.change_device(
             entry.id,
             Change(
@@ -196,9 +247,14 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
                 floor=body.floor,
                 may_confirm=body.confirm,
                 trusted=body.trusted,
+                owner=owner,
+                shared=body.shared,
+                scopes=body.scopes,
             ),
         )
-        return answer(_device(entry))
+        if body.scopes is not None:
+            gate.note(f"set_scopes {entry.id} ({', '.join(entry.device.scopes)})", bearer)
+        return answer(_device(entry, bearer))
 
     async def list_reviews(request: Request) -> Response:
         await gate.require_admin(request)
@@ -215,10 +271,10 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         return answer(_review(entry))
 
     async def revoke_device(request: Request) -> Response:
-        await gate.require_admin(request)
+        bearer = await gate.require_admin(request)
         entry = find(request)
         await remover.revoke_device(entry.id)
-        return answer(_device(entry))
+        return answer(_device(entry, bearer))
 
     async def remove_device(request: Request) -> Response:
         await gate.require_admin(request)
@@ -239,14 +295,15 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         Route(f"{device}/review", decide, methods=["POST"]),
         Route(f"{device}/invitations", invite, methods=["POST"]),
         Route(f"{device}/revoke", revoke_device, methods=["POST"]),
+        Route(device, show_device),
         Route(device, change_device, methods=["PATCH"]),
         Route(device, remove_device, methods=["DELETE"]),
         Route("/api/purge", purge, methods=["POST"]),
     ]
 
 
-def _address(request: Request, for_others: str | None) -> str:
-    """Return where a device finds the hub: where the request came in, unless only this machine does there."""
+def address_for_others(request: Request, for_others: str | None) -> str:
+    """Return where others find the hub: where the request came in, unless only this machine does there."""
     if for_others is not None and is_loopback(request.url.hostname):
         return for_others
     return str(request.base_url).rstrip("/")
@@ -267,8 +324,9 @@ def _review(entry: Entry) -> ReviewAnswer:
     )
 
 
-def _device(entry: Entry) -> DeviceAnswer:
-    device = entry.device
+def _device(entry: Entry, bearer: Bearer, *, loads: bool = False) -> DeviceAnswer:
+    device, heartbeat = entry.device, entry.heartbeat
+    problems = entry.problems if bearer.is_admin or device.owner == bearer.user.id else ()
     waiting = "revoked" if device.revoked else "invited" if device.public_key is None else None
     return DeviceAnswer(
         id=device.id,
@@ -278,6 +336,8 @@ def _device(entry: Entry) -> DeviceAnswer:
         area=device.area,
         floor=device.floor,
         owner=device.owner,
+        shared=device.shared,
+        scopes=device.scopes,
         state=waiting or ("online" if entry.connected else "offline"),
         confirm=device.may_confirm,
         last_seen=entry.last_heartbeat,
@@ -285,5 +345,11 @@ def _device(entry: Entry) -> DeviceAnswer:
         awaited=sorted(set(entry.listed or ()) - set(entry.skills)),
         trusted=device.trusted,
         to_review=entry.to_review,
-        problems=[{"at": rfc3339(problem.at), "message": problem.message} for problem in entry.problems],
+        problems=[{"at": rfc3339(problem.at), "message": problem.message} for problem in problems],
+        version=entry.version,
+        mode=heartbeat.mode if heartbeat else None,
+        load=heartbeat.load if heartbeat else None,
+        memory_mb=heartbeat.memory_mb if heartbeat else None,
+        uptime_s=heartbeat.uptime_s if heartbeat else None,
+        loads=list(entry.loads) if loads else None,
     )

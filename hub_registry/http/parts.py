@@ -16,7 +16,7 @@ Lifetime = Annotated[int, Field(gt=0, le=365 * _DAY_S)]
 class Body(BaseModel):
     """The body of a request or an answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Remover(Protocol):

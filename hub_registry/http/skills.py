@@ -104,10 +104,11 @@ class ProviderAnswer(Body):
 
 
 class _Search(Body):
-    """Query parameters of a search."""
+    """Query parameters of a search; ``device`` is the current one, which the token of a device implies."""
 
     q: Annotated[str, Field(max_length=1_000)] = ""
     limit: Annotated[int, Field(gt=0, le=1_000)] = 20
+    device: Annotated[str | None, Field(max_length=64)] = None
 
 
 class _Describe(Body):
@@ -121,10 +122,10 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     may_look = gate.require("chat", "call")
 
     async def list_skills(request: Request) -> Response:
-        await may_look(request)
+        user = (await may_look(request)).user.id
         results: list[bytes] = []
         room = _ALL_BYTES
-        async with aclosing(registry.search.listing()) as listing:
+        async with aclosing(registry.search.listing(user)) as listing:
             async for found in listing:
                 results.append(to_json(ResultBody.of(found)))
                 room -= len(results[-1])
@@ -132,19 +133,23 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
                     break
         # Thousands of methods would block everything else if they became JSON at once.
         more = SearchBody.of(
-            SearchPage((), max(0, registry.search.total - len(results))), registry.search.silent()
+            SearchPage((), max(0, registry.search.total(user) - len(results))), registry.search.silent(user)
         )
         body = to_json(more).replace(b'"results":[]', b'"results":[%s]' % b",".join(results), 1)
         return Response(body, media_type="application/json")
 
     async def search_skills(request: Request) -> Response:
         bearer, query = await may_look(request), read_query(request, _Search)
-        found = await registry.search.find(query.q, current=bearer.device, limit=query.limit)
-        return answer(SearchBody.of(found, registry.search.silent()))
+        user = bearer.user.id
+        directory = registry.directory.seen_by(user)
+        current = bearer.device or (query.device and directory.resolve(query.device).id)
+        found = await registry.search.find(query.q, current=current, user=user, limit=query.limit)
+        return answer(SearchBody.of(found, registry.search.silent(user)))
 
     async def describe_skill(request: Request) -> Response:
         bearer, path = await may_look(request), read_query(request, _Describe).path
-        text = targets.describe(registry.directory, path, current=bearer.device)
+        directory = registry.directory.seen_by(bearer.user.id)
+        text = targets.describe(directory, path, current=bearer.device)
         return answer({"path": path, "text": text})
 
     async def list_providers(request: Request) -> Response:

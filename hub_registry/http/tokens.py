@@ -7,20 +7,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, answer_each, read
+from chat.http.requests import answer, answer_each, read, read_query
 from contracts.claims import SCOPES, Scope
-from contracts.errors import Forbidden, TooManyRequests
+from contracts.errors import Conflict, Forbidden, TooManyRequests
 from contracts.joining import DeviceTokens
 from contracts.rates import TokenBuckets
 from contracts.wire import Timestamp
-from hub_registry.access.bearer import Gate
-from hub_registry.access.tokens import TokenRequest
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.tokens import TokenRequest, no_token
 from hub_registry.http.parts import Body, Lifetime
 from hub_registry.registry import Registry
-from hub_registry.storage.tables import TokenRow
+from hub_registry.storage.tables import TokenRow, now
 
 _RENEWALS: Final = 12
 """Renewals of a device in a day. One a year is enough; each is a row for a year."""
+
+
+_MOST: Final = 100
+"""Good tokens of one person's programs: quotas and streams count by token, so there is a bound to them."""
+_ISSUES: Final = 200
+"""Tokens that one person makes at once, and in a day."""
 
 
 class TokenBody(Body):
@@ -31,8 +37,25 @@ class TokenBody(Body):
     lifetime_s: Lifetime | None = None
 
 
+class TokensQuery(Body):
+    """Which tokens are listed.
+
+    Attributes:
+        all: Those of devices and of all people, too.
+        valid: Only those that are neither revoked nor expired.
+    """
+
+    all: bool = False
+    valid: bool = False
+
+
 class TokenSummary(Body):
-    """A token that was issued, as an admin sees it."""
+    """A token that was issued.
+
+    Attributes:
+        session: Whether it is the session of a browser.
+        current: Whether it is the one that asks.
+    """
 
     jti: str
     kind: str
@@ -43,11 +66,14 @@ class TokenSummary(Body):
     issued_at: Timestamp
     expires_at: Timestamp
     revoked_at: Timestamp | None
+    session: bool
+    current: bool
 
     @classmethod
-    def of(cls, token: TokenRow) -> "TokenSummary":
-        """Make it of a token."""
-        return cls(**{name: getattr(token, name) for name in cls.model_fields})
+    def of(cls, token: TokenRow, bearer: Bearer) -> "TokenSummary":
+        """Make it of a token, for the bearer of one."""
+        shown = {"session": token.is_session, "current": token.jti == bearer.claims.jti}
+        return cls.model_validate({**token.model_dump(include=set(cls.model_fields)), **shown})
 
 
 class TokenAnswer(Body):
@@ -60,15 +86,38 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     authority, lifetimes = registry.authority, registry.settings.lifetimes
     may_register = gate.require("register")
+    in_person = gate.require_user("confirm", "admin")
+    issues = TokenBuckets(burst=_ISSUES, per_second=_ISSUES / (24 * 60 * 60))
     renewals = TokenBuckets(burst=_RENEWALS, per_second=_RENEWALS / (24 * 60 * 60))
 
     async def list_tokens(request: Request) -> Response:
-        await gate.require_admin(request)
-        return await answer_each([TokenSummary.of(token) for token in await authority.list()])
+        query = read_query(request, TokensQuery)
+        bearer = await (gate.require_admin if query.all else in_person)(request)
+        rows = [row for row in await authority.list() if query.all or _is_of(row, bearer)]
+        if query.valid:
+            rows = [row for row in rows if row.revoked_at is None and row.expires_at > now()]
+        return await answer_each(TokenSummary.of(row, bearer) for row in rows)
 
     async def add_token(request: Request) -> Response:
-        bearer = await gate.require_admin(request)
+        bearer = await in_person(request)
         body = await read(request, TokenBody)
+        if lacking := [scope for scope in body.scopes if scope not in bearer.claims.scopes]:
+            raise Forbidden(
+                f"a token opens no more than the one it is made with, which lacks {lacking[0]!r}",
+                hint="Leave it out, or ask an admin.",
+            )
+        if "admin" in body.scopes:
+            await authority.require_password(bearer.claims)
+        good = [row for row in await authority.good_of(bearer.user.id) if not row.is_session]
+        if body.name in (row.name for row in good):
+            raise Conflict(
+                f"you have a token named {body.name!r} already",
+                hint="Choose another name, or revoke that one first.",
+            )
+        if len(good) >= _MOST:
+            raise Conflict(f"you have {_MOST} tokens already", hint="'strawberry tokens revoke' ends one.")
+        if not issues.take(bearer.user.id):
+            raise TooManyRequests("you have made too many tokens today", hint="Use one of them.")
         token = await authority.issue(
             TokenRequest(
                 kind="user",
@@ -79,6 +128,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
                 name=body.name,
             )
         )
+        gate.note(f"make_token {body.name} ({', '.join(body.scopes)})", bearer)
         return answer(TokenAnswer(token=token))
 
     async def renew_token(request: Request) -> Response:
@@ -92,8 +142,12 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return answer(DeviceTokens(token=token, bus_token=authority.bus_token(token)))
 
     async def revoke_token(request: Request) -> Response:
-        await gate.require_admin(request)
-        await authority.revoke([request.path_params["jti"]])
+        bearer = await in_person(request)
+        row = await authority.get(request.path_params["jti"])
+        if not (bearer.is_admin or _is_of(row, bearer)):
+            raise no_token()
+        await authority.revoke([row.jti])
+        gate.note(f"revoke_token {row.name or row.subject}", bearer)
         return Response(status_code=204)
 
     return [
@@ -102,3 +156,8 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         Route("/api/tokens/renew", renew_token, methods=["POST"]),
         Route("/api/tokens/{jti}", revoke_token, methods=["DELETE"]),
     ]
+
+
+def _is_of(row: TokenRow, bearer: Bearer) -> bool:
+    """Whether a token acts for this person, without being of a device or a login of the bus."""
+    return row.kind == "user" and row.owner == bearer.user.id

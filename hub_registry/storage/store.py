@@ -16,11 +16,13 @@ from contracts.errors import ConfigError, StorageError
 from hub_registry.storage.migrations.versions import v0001_initial as initial
 from hub_registry.storage.migrations.versions import v0002_device_trust as second
 from hub_registry.storage.migrations.versions import v0003_live as third
+from hub_registry.storage.migrations.versions import v0004_people as fourth
+from hub_registry.storage.migrations.versions import v0005_clients as fifth
 from identity.files import make_private_directory
 
 T = TypeVar("T")
 
-HEAD: Final = "0003"
+HEAD: Final = "0005"
 """The newest revision. Known here so that Alembic (0.3 s) is imported only to run a migration."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION_TABLE: Final = "alembic_version"
@@ -165,7 +167,7 @@ def _revision(connection: Connection) -> str | None:
 
 def _create(connection: Connection) -> None:
     initial.schema.create_all(connection)
-    for statement in (*second.STATEMENTS, *third.STATEMENTS):
+    for statement in (each for later in (second, third, fourth, fifth) for each in later.STATEMENTS):
         connection.exec_driver_sql(statement)
     # As Alembic makes it.
     connection.exec_driver_sql(

@@ -40,6 +40,9 @@ class Moment(TypeDecorator[datetime]):
 class Table(SQLModel, registry=registry()):
     """Base of all tables of the hub's database."""
 
+    # Rows are never validated: their schemas need not be built at each start.
+    model_config = {"defer_build": True}
+
 
 class HubRow(Table, table=True):
     """The identity of this hub: one row."""
@@ -51,7 +54,11 @@ class HubRow(Table, table=True):
 
 
 class UserRow(Table, table=True):
-    """A person. ``language`` and ``time_zone`` are None where the household's apply."""
+    """A person. ``language`` and ``time_zone`` are None where the household's apply.
+
+    ``password`` is its argon2 hash, None until the person has chosen one. The row of a person who was removed
+    stays, so that the id is never given out again and the audit can name them.
+    """
 
     __tablename__ = "user"
 
@@ -61,6 +68,18 @@ class UserRow(Table, table=True):
     language: str | None = None
     time_zone: str | None = None
     created_at: datetime = Field(sa_type=Moment)
+    password: str | None = Field(default=None, repr=False)
+    removed_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class PasswordCodeRow(Table, table=True):
+    """The right of a person to choose a password once; of the code only its SHA-256 is kept."""
+
+    __tablename__ = "password_code"
+
+    user: str = Field(primary_key=True, foreign_key="user.id")
+    digest: str
+    expires_at: datetime = Field(sa_type=Moment)
 
 
 class DeviceRow(Table, table=True):
@@ -68,7 +87,8 @@ class DeviceRow(Table, table=True):
 
     ``epoch``, ``connection`` and ``seq`` are the highest of any status accepted from its present key;
     ``ended`` says that this connection has said ``offline``, which is final. ``may_confirm`` is None until
-    the owner has decided. What a ``trusted`` device declares needs no approval.
+    the owner has decided. What a ``trusted`` device declares needs no approval. A ``shared`` one is for all
+    people of the home. ``scope`` is what its tokens open besides ``register``, whatever they say.
     """
 
     __tablename__ = "device"
@@ -90,6 +110,8 @@ class DeviceRow(Table, table=True):
     last_seen: datetime | None = Field(default=None, sa_type=Moment)
     revoked_at: datetime | None = Field(default=None, sa_type=Moment)
     trusted: bool = False
+    shared: bool = False
+    scope: str = Field(default="chat", sa_column_kwargs={"server_default": "chat"})
     created_at: datetime = Field(sa_type=Moment)
 
 
@@ -105,10 +127,12 @@ class RetiredDeviceRow(Table, table=True):
 class TokenRow(Table, table=True):
     """A token that was issued; the token itself is nowhere stored, but can be signed again from this.
 
+    Of a device, ``owner`` and ``scope`` are as signed; what counts is what the device's row says now.
+
     ``audience`` is ``strawberry`` for tokens of the first revision; of a device's two, which differ in
     nothing else, it is that of the one for HTTP. ``key_id`` is the thumbprint of the key that its bearer
     has bound. ``used_at`` is when a device's was first used over HTTP. ``replaces`` is the token that this
-    one renews, which is revoked then.
+    one renews, which is revoked then. ``is_session`` marks that of a browser in which a person logged in.
     """
 
     __tablename__ = "token"
@@ -126,6 +150,7 @@ class TokenRow(Table, table=True):
     revoked_at: datetime | None = Field(default=None, sa_type=Moment)
     replaces: str | None = None
     key_id: str | None = None
+    is_session: bool = False
 
 
 class EnrolmentRow(Table, table=True):
@@ -172,7 +197,8 @@ class AuditRow(Table, table=True):
     """One call or refused attempt, with the hash of its arguments and never the arguments themselves.
 
     ``token`` is the ``jti`` of the token it was made with, ``through`` the device whose token that is, and
-    ``confirmed_by`` the ``jti`` of the token with which a person confirmed it.
+    ``confirmed_by`` the ``jti`` of the token with which a person confirmed it. ``read_only`` is a flag of the
+    method.
     """
 
     __tablename__ = "audit"
@@ -191,3 +217,4 @@ class AuditRow(Table, table=True):
     token_name: str = Field(default="", sa_column_kwargs={"server_default": ""})
     through: str | None = None
     confirmed_by: str | None = None
+    read_only: bool = False

@@ -31,7 +31,7 @@ from contracts.chat import (
     TurnRecord,
     TurnState,
 )
-from contracts.errors import InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
+from contracts.errors import Forbidden, InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
 from contracts.rpc import Actor
 from contracts.wire import Json
@@ -94,7 +94,10 @@ class Agent:
 
         Raises:
             InvalidMessage: If another device is named as the current one.
+            Forbidden: If it replaces an earlier turn: the record is at the hub.
         """
+        if request.replaces is not None:
+            raise Forbidden("a device replaces nothing that was said", hint="Use your own token, at the hub.")
         device = self._skills.own.id
         if request.device not in (None, device):
             raise InvalidMessage(
@@ -253,7 +256,7 @@ class Agent:
             await self._answer_here(turn, emit, reason=str(doubt), can_act=False)
 
     async def _answer_here(self, turn: Turn, emit: Emit, *, reason: str, can_act: bool) -> None:
-        """Let this device's own model answer."""
+        """Answer with this device's own model."""
         if not self._settings.models.usable:
             emit(self._no_model(reason) if can_act else _UNKNOWN)
             return
@@ -261,13 +264,12 @@ class Agent:
 
         if self._local is None:
             self._local = LocalAgent(self._skills, settings=self._settings, tasks=self._tasks)
-        history: Sequence[Exchange] = await self._record.turns(
-            turn.conversation, limit=self._chat.exchanges, ended=True
-        )
+        recorded = await self._record.turns(turn.conversation, limit=self._chat.exchanges, ended=True)
         # The cache has no more of a conversation than that.
-        beginning = Beginning(more=len(history) >= self._chat.exchanges)
-        # What was said to another agent of the same conversation is not for this model.
-        history = [each for each in history if each.agent in ("", *AGENTS)] or turn.request.history
+        beginning = Beginning(more=len(recorded) >= self._chat.exchanges)
+        # What was replaced, or said to another agent of the same conversation, is not for this model.
+        own = [each for each in recorded if each.agent in ("", *AGENTS) and each.replaced_by is None]
+        history: Sequence[Exchange] = own or turn.request.history
         turn.consent = Consent(self._confirmer(turn))
         take_in(turn.consent, history, reader=turn.device, notes=turn.request.notes)
         # What the hub's skills brought in, this device cannot know before it has the hub's own entry: nor

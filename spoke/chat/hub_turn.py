@@ -27,6 +27,7 @@ from contracts.errors import (
     StrawberryError,
     Unsure,
 )
+from contracts.problems import ProblemDetails
 from contracts.wire import Json
 from spoke.chat.hub_health import HubHealth
 from spoke.membership.hub_connection import HubConnection
@@ -321,6 +322,5 @@ def _headers(turn: Turn) -> dict[str, str]:
 
 def _refusal(status: int, body: Json) -> tuple[str, str]:
     """Return message and hint of a refusal."""
-    error = body.get("error") if isinstance(body, dict) else None
-    told = error if isinstance(error, dict) else {}
-    return str(told.get("message") or f"it answered with status {status}"), str(told.get("hint") or "")
+    problem = ProblemDetails.read(body)
+    return (problem.message, problem.hint) if problem else (f"it answered with status {status}", "")

@@ -28,6 +28,7 @@ class OwnDevice:
     id: str
     profile: DeviceProfile
     skills: Mapping[str, RegisteredSkill]
+    audience: str | None = None
     connected: bool = True
     revoked: bool = False
     unavailable: str | None = None
@@ -92,7 +93,7 @@ class OwnSkills(DirectoryCatalogue):
         profile: Callable[[], DeviceProfile | None],
     ) -> None:
         self._directory = OwnDirectory()
-        super().__init__(SkillFinder(self._directory), device)
+        super().__init__(SkillFinder(self._directory), device, user=None)
         self._profile = profile
         skills = {
             each.skill: RegisteredSkill(each, "", {method.name: method for method in each.methods})

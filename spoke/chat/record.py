@@ -64,7 +64,8 @@ class SpokeRecord:
         def work(connection: sqlite3.Connection) -> None:
             rows = connection.execute("SELECT number, body FROM turn WHERE state = 'running'").fetchall()
             for number, body in rows:
-                ended = TurnRecord.model_validate_json(body).model_copy(update={"state": "cancelled"})
+                update = {"state": "cancelled", "outcome": "interrupted"}
+                ended = TurnRecord.model_validate_json(body).model_copy(update=update)
                 connection.execute(
                     "UPDATE turn SET state = 'cancelled', body = ? WHERE number = ?",
                     (ended.model_dump_json(), number),
@@ -115,6 +116,9 @@ class SpokeRecord:
                         "did": tuple(turn.did),
                         "untrusted": turn.untrusted,
                         "state": turn.state,
+                        "outcome": turn.outcome,
+                        "problem": turn.problem,
+                        "reason": turn.reason,
                         "ended_at": max(begun.at, self._now()),
                     }
                 )

@@ -167,7 +167,7 @@ class Sync:
         return title if isinstance(title, str) else None
 
     async def rename(self, conversation: str, title: str | None) -> None:
-        """Give a conversation a title at the hub; see `delete` for the errors."""
+        """Set the title of a conversation at the hub; see `delete` for the errors."""
         await self._change("PATCH", conversation, {"title": title})
 
     async def delete(self, conversation: str) -> None:

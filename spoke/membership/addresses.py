@@ -10,12 +10,12 @@ _PLAIN: Final = ("http", "mqtt")
 
 
 def is_readable(url: str) -> bool:
-    """Whether a connection there is unencrypted and leaves this machine."""
+    """Return whether a connection there is unencrypted and leaves this machine."""
     return urlsplit(url).scheme in _PLAIN and not is_loopback(host_of(url))
 
 
 def has_tls(urls: Iterable[str]) -> bool:
-    """Whether any of these broker addresses uses TLS."""
+    """Return whether any of these broker addresses uses TLS."""
     return any(urlsplit(url).scheme == "mqtts" for url in urls)
 
 

@@ -200,7 +200,7 @@ class Enrolment(DeviceBus):
         return self.model_copy(update=changes)
 
     def was_invited_by(self, token: SecretStr) -> bool:
-        """Whether this is the token used to join, or the device token itself."""
+        """Return whether this is the token used to join, or the device token itself."""
         return token in self.bearers or fingerprint(token) == self.invitation
 
 

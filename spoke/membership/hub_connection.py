@@ -132,7 +132,7 @@ class HubConnection:
         return answer
 
     async def check_hub(self, key_id: str) -> None:
-        """Have the server prove that it is the hub whose key has this id, before it is sent anything.
+        """Check that the server proves to be the hub whose key has this id, before anything is sent to it.
 
         Raises:
             HubUntrusted: If it does not.

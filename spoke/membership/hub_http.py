@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError, HubRefused, HubUnreachable, HubUntrusted
+from contracts.problems import ProblemDetails
 from contracts.wire import Json
 from identity.certificates import client_context
 from identity.keys import KeyPair
@@ -55,16 +56,14 @@ class HubAnswer:
     @property
     def code(self) -> str:
         """Code of an error answer; may be empty."""
-        error = self.body.get("error") if isinstance(self.body, dict) else None
-        return str(error.get("code") or "") if isinstance(error, dict) else ""
+        problem = ProblemDetails.read(self.body)
+        return problem.code if problem is not None else ""
 
     @property
     def error(self) -> tuple[str, str]:
         """Message and hint of an error answer; the message may be empty."""
-        error = self.body.get("error") if isinstance(self.body, dict) else None
-        if not isinstance(error, dict):
-            return "", ""
-        return str(error.get("message") or ""), str(error.get("hint") or "")
+        problem = ProblemDetails.read(self.body)
+        return (problem.message, problem.hint) if problem is not None else ("", "")
 
 
 class HubHttp:

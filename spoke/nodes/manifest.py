@@ -53,7 +53,7 @@ class Manifest(_Part):
     Attributes:
         command: Run in the folder of the node: a list of words, or one line; no shell is in between.
         build: Makes the program ready, where it has to be.
-        env: Variables of the environment, added to those of the spoke.
+        env: Variables of the environment, added to the few that every program needs, such as ``PATH``.
         restart: Whether it is started again when it ends: always, after an exit code other than 0, or never.
         protected: Whether only somebody at this machine may stop it.
         stop_s: Seconds that it gets to end when it is stopped.

@@ -24,6 +24,15 @@ _TIED: Final = (
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
 """Has Linux send SIGTERM when the parent ends (``PR_SET_PDEATHSIG``), and becomes the program."""
+_INHERITED: Final = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+        *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
+        # Programs of Windows do not start without these.
+        *("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
+    )
+)
+"""Variables of the spoke that its nodes get. Any other may be a token or a key."""
 _KILLED_S: Final = 5.0
 """How long the system may take to end what was killed."""
 _POLL_S: Final = 0.02
@@ -84,7 +93,7 @@ async def started(
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=folder,
-        env={**os.environ, **env, _MARK: mark},
+        env={**_inherited(), **env, _MARK: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -97,6 +106,15 @@ async def started(
         await asyncio.shield(end_marked(mark, stop_s=stop_s))
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _KILLED_S)
+
+
+def _inherited() -> dict[str, str]:
+    """Return the variables that a program gets from the spoke: none that may hold a token or a key."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.upper() in _INHERITED or name.startswith("LC_")
+    }
 
 
 def _require(program: str, folder: Path) -> None:

@@ -56,11 +56,11 @@ class OwnStatus:
         return self._remembered(self._message("offline"))
 
     def is_echo(self, payload: bytes) -> bool:
-        """Whether this is the first echo of a published status; a second one is a replay."""
+        """Return whether this is the first echo of a published status; a second one is a replay."""
         return self._said.pop(payload, False)
 
     def is_later(self, payload: bytes) -> bool:
-        """Whether a status has this device's signature and is newer than all that it published.
+        """Return whether a status has this device's signature and is newer than all that it published.
 
         Another process then has its key.
         """

@@ -1,8 +1,9 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -454,3 +455,22 @@ async def test_other_models_are_asked_after_a_reload_and_a_begun_answer_is_compl
         assert text(await ask(gateway)) == "New."
         assert text([begun, *[event async for event in answer]]) == "one two three"
         assert [state["name"] for state in gateway.states()] == [new.name]
+
+
+async def test_models_are_changed_while_a_request_that_was_left_goes_on(serve: Serve) -> None:
+    server = serve([Says(text="Hello."), Says(text="Hello."), Says(text="Hello."), Hangs(text="one")])
+    entry = ModelEntry(name="house", provider="openai", model="m", base_url=server.base_url)
+    async with LiveGateway(choose((entry,), {}, home=Path())) as gateway:
+        for _ in range(3):
+            await ask(gateway)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await ask(gateway)
+        # So that a loop that waits for it goes on, too, and late.
+        released = threading.Timer(8, server.closing.set)
+        released.start()
+        gateway.reload(Models(), kind="direct")
+        await asyncio.sleep(0.5)
+        assert released.is_alive()
+        server.closing.set()
+        released.cancel()

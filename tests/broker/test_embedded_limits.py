@@ -260,6 +260,7 @@ async def test_connections_of_one_login_share_what_may_wait_for_them(
     assert "it does not read: over 100000 bytes wait for it" in caplog.text
 
 
+@pytest.mark.slow  # rates are per second
 async def test_a_login_that_floods_the_broker_with_packets_is_read_slowly_and_others_go_on(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,7 @@ from bus.rpc.failover import Served
 from contracts import topics
 from contracts.errors import CallError, ErrorCode
 from contracts.rpc import Accepted, Call
+from contracts.trace import Trace, within
 from identity.keys import KeyPair
 from tests.bus.conftest import OpenHouse
 from tests.bus.rpc_world import PATIENT, QUICK, House, request, settle
@@ -39,6 +40,21 @@ async def test_a_device_that_does_not_answer_is_passed_over(house: House, read_o
     async with house.spoke("lamp_pi"):
         served = await call_after_a_ghost(house, request("where", read_only=read_only))
         assert served.device == "lamp_pi"
+
+
+async def test_a_trace_shows_each_device_that_was_asked(house: House) -> None:
+    trace = Trace()
+    async with house.spoke("lamp_pi"):
+        with within((trace, None)):
+            await call_after_a_ghost(house, request("where", read_only=False))
+    spans = trace.spans()
+    assert [(each.device, each.name.split()[-1], each.outcome) for each in spans] == [
+        ("ghost", "reserve", "failed"),
+        ("lamp_pi", "reserve", "ok"),
+        ("lamp_pi", "start", "ok"),
+    ]
+    assert "did not accept" in spans[0].detail["error"]
+    assert 0 <= spans[2].detail["ran_ms"] <= spans[2].ms + 1
 
 
 @pytest.mark.parametrize("read_only", [True, False])

@@ -219,7 +219,7 @@ class Load:
             return NO_ANSWER, f"cut off after {len(answer)} bytes"
         if head.split(b" ", 2)[1] == b"200":
             return "result", str(document["result"])
-        return document["error"]["code"], document["error"]["message"]
+        return document["code"], document["detail"]
 
 
 def read_journals(homes: Iterable[Path]) -> Counter[str]:

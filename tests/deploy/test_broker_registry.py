@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
-from deploy.home.broker_registry import OurBroker, announced, find_ours, keep_provisioned
+from deploy.home.brokers.registry import OurBroker, announced, find_ours, keep_provisioned
 from deploy.home.directory import Home
 from identity.files import is_held, only_one
 

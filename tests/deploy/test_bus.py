@@ -7,8 +7,8 @@ import pytest
 from bus.ports import listen
 from contracts.errors import ConfigError
 from contracts.joining import Login
-from deploy.home.broker_registry import OurBroker, announced, keep_provisioned
-from deploy.home.bus import choose_bus, choose_home_link
+from deploy.home.brokers.bus import choose_bus, choose_home_link
+from deploy.home.brokers.registry import OurBroker, announced, keep_provisioned
 from deploy.home.directory import Home
 from identity.certificates import own_names
 from identity.files import only_one

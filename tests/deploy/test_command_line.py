@@ -47,6 +47,7 @@ def test_every_command_explains_itself() -> None:
     parsers = [make_parser()]
     for parser in parsers:
         assert parser.format_help().startswith("usage: strawberry")
+        assert "None" not in parser.format_help()
         below = (each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction))
         parsers += [command for choices in below for command in choices.values()]
     assert len(parsers) > 40
@@ -63,6 +64,11 @@ def test_what_goes_for_every_command_may_stand_before_and_behind_it(environment:
     ("words", "said"),
     [
         (["devces"], "strawberry: unknown command 'devces'; did you mean 'devices'?"),
+        (["mcp", "serv"], "strawberry mcp: unknown action 'serv'; did you mean 'serve'?"),
+        (
+            ["users", "role", "ann", "gest"],
+            "strawberry users role: unknown role 'gest'; did you mean 'guest'?",
+        ),
         (["devices", "lst"], "strawberry devices: unknown action 'lst'; did you mean 'list'?"),
         (["chat", "--devce", "pc"], "strawberry chat: unknown option '--devce'; did you mean '--device'?"),
         (

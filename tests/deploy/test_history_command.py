@@ -25,7 +25,13 @@ EXCHANGES = (
         "device": "pi",
     },
     {"question": "Still?", "answer": "It is st", "at": "2026-01-01T21:02:00.000Z", "mode": None},
-    {"question": "Hello?", "answer": None, "at": "2026-01-01T21:03:00.000Z", "mode": None},
+    {
+        "question": "Hello?",
+        "answer": None,
+        "at": "2026-01-01T21:03:00.000Z",
+        "mode": None,
+        "problem": "no model is configured",
+    },
     {"question": "Yes?", "answer": "I", "at": "2026-01-01T21:04:00.000Z", "mode": None, "state": "cancelled"},
 )
 KNOWN = (
@@ -47,6 +53,7 @@ It is st
 
 2026-01-02 02:33  (no answer)
 > Hello?
+no model is configured
 
 2026-01-02 02:34  (stopped)
 > Yes?
@@ -81,7 +88,7 @@ class Hub:
             case "/c1":
                 return 200, {"id": "c1", "exchanges": EXCHANGES[-limit:]}
             case _:
-                return 404, {"error": {"code": "not_found", "message": "there is none", "hint": "Look."}}
+                return 404, {"code": "not_found", "detail": "there is none", "hint": "Look."}
 
 
 @pytest.fixture

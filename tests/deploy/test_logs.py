@@ -1,3 +1,4 @@
+import json
 import logging
 import secrets
 import sys
@@ -5,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.logs.logs import _PACKAGES, RedactingFormatter, redact
+from contracts.correlation import correlated
+from deploy.logs.logs import _PACKAGES, JsonFormatter, RedactingFormatter, redact
+from hub_registry.access.codes import new_code
 from identity.keys import KeyPair
 from identity.tokens import issue, make_claims
 
@@ -16,7 +19,10 @@ JWT = issue(
 ENROLMENT = f"{secrets.token_hex(6)}.{secrets.token_urlsafe(24)}"
 
 
-@pytest.mark.parametrize("secret", [JWT, ENROLMENT], ids=["token", "enrolment"])
+CODE = new_code()
+
+
+@pytest.mark.parametrize("secret", [JWT, ENROLMENT, CODE], ids=["token", "enrolment", "code"])
 def test_a_secret_is_taken_out_wherever_it_stands(secret: str) -> None:
     for text in (
         f"password={secret}",
@@ -26,7 +32,7 @@ def test_a_secret_is_taken_out_wherever_it_stands(secret: str) -> None:
         f"a\\n{secret}",
     ):
         assert secret not in redact(text)
-        assert secret[-20:] not in redact(text)
+        assert secret[-19:] not in redact(text)
 
 
 def test_arguments_and_tracebacks_are_cleaned_too() -> None:
@@ -74,3 +80,20 @@ def test_every_package_of_ours_is_logged() -> None:
         "contracts",
     }
     assert set(_PACKAGES) == packages
+
+
+def test_a_line_of_json_has_the_ids_of_its_work_and_no_secret() -> None:
+    with correlated(request="r1", turn="t1"), correlated(call="c1"):
+        try:
+            raise ValueError(f"refused {JWT}")
+        except ValueError:
+            record = logging.getLogger("x").makeRecord(
+                "x", logging.WARNING, "f", 1, "token %s\nof \u001b[2K", (ENROLMENT,), sys.exc_info()
+            )
+        line = JsonFormatter().format(record)
+    assert "\n" not in line
+    read = json.loads(line)
+    assert (read["request"], read["turn"], read["call"], read["level"]) == ("r1", "t1", "c1", "warning")
+    assert "ValueError: refused [secret]" in read["exception"]
+    assert ENROLMENT not in line
+    assert "call" not in json.loads(JsonFormatter().format(record))

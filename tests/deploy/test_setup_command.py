@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr
 
 from agent_core.models.entries import ModelEntry, read_entries, read_keys
-from contracts.errors import ConfigError
+from agent_core.models.writing import unused_name, write_entry, write_key
+from contracts.errors import ConfigError, InvalidMessage
 from deploy.home.directory import Home
-from deploy.settings.setup import unused_name, write_entry, write_key
 from tests.deploy.strawberry import environment_of, run
 from tests.forkserver import COMMAND
 from tests.model_server import Fails, Says, ScriptedModel, calls
@@ -283,7 +283,7 @@ def test_who_answers_nothing_changes_nothing(tmp_path: Path) -> None:
 def test_what_stands_in_the_settings_stays(tmp_path: Path) -> None:
     home = Home(tmp_path)
     (tmp_path / "strawberry.toml").write_text(SETTINGS)
-    write_entry(home, ModelEntry(name="third", provider="anthropic", model="m"))
+    write_entry(home.directory, ModelEntry(name="third", provider="anthropic", model="m"))
     text = (tmp_path / "strawberry.toml").read_text()
     assert text.startswith(SETTINGS)
     assert [entry.name for entry in read_entries(tmp_path)] == ["far", "near", "third"]
@@ -292,7 +292,7 @@ def test_what_stands_in_the_settings_stays(tmp_path: Path) -> None:
 def test_an_entry_of_the_same_name_is_replaced_where_it_stands(tmp_path: Path) -> None:
     home = Home(tmp_path)
     (tmp_path / "strawberry.toml").write_text(SETTINGS)
-    write_entry(home, ModelEntry(name="far", provider="anthropic", model="new"))
+    write_entry(home.directory, ModelEntry(name="far", provider="anthropic", model="new"))
     far, near = read_entries(tmp_path)
     assert (far.provider, far.model, far.api_key_env, near.name) == ("anthropic", "new", None, "near")
     text = (tmp_path / "strawberry.toml").read_text()
@@ -303,22 +303,22 @@ def test_an_entry_of_the_same_name_is_replaced_where_it_stands(tmp_path: Path) -
 @pytest.mark.parametrize("before", ["", "models = []\n", "[household]\nlanguage = 'de'\n"])
 def test_the_first_entry_may_come_into_any_file(tmp_path: Path, before: str) -> None:
     (tmp_path / "strawberry.toml").write_text(before)
-    write_entry(Home(tmp_path), ModelEntry(name="house", provider="ollama", model="m"))
+    write_entry(tmp_path, ModelEntry(name="house", provider="ollama", model="m"))
     assert [entry.name for entry in read_entries(tmp_path)] == ["house"]
 
 
 def test_a_file_that_is_wrong_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "strawberry.toml").write_text("[[models]]\nname =")
     with pytest.raises(ConfigError, match="not TOML"):
-        write_entry(Home(tmp_path), ModelEntry(name="house", provider="ollama", model="m"))
+        write_entry(tmp_path, ModelEntry(name="house", provider="ollama", model="m"))
     assert (tmp_path / "strawberry.toml").read_text() == "[[models]]\nname ="
 
 
 @pytest.mark.parametrize("key", [KEY, "with space", "hash # in it", 'quote"d', "=", "'"])
 def test_a_key_is_read_as_it_was_written(tmp_path: Path, key: str) -> None:
     (tmp_path / ".env").write_text("# ours\nA=1\nexport B='2'\n")
-    write_key(Home(tmp_path), "B", SecretStr(key))
-    write_key(Home(tmp_path), "C", SecretStr(key))
+    write_key(tmp_path, "B", SecretStr(key))
+    write_key(tmp_path, "C", SecretStr(key))
     assert read_keys(tmp_path, {}) == {"A": "1", "B": key, "C": key}
     assert (tmp_path / ".env").read_text().startswith("# ours\nA=1\n")
     assert mode(tmp_path / ".env") == 0o600
@@ -326,14 +326,14 @@ def test_a_key_is_read_as_it_was_written(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "nul\0"])
 def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ConfigError, match="not a key"):
-        write_key(Home(tmp_path), "B", SecretStr(key))
+    with pytest.raises(InvalidMessage, match="not a key"):
+        write_key(tmp_path, "B", SecretStr(key))
     assert not (tmp_path / ".env").exists()
 
 
 def test_names_are_made_from_the_model_and_never_twice(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert unused_name(home, "library/qwen3:4b") == "qwen3-4b"
-    write_entry(home, ModelEntry(name="qwen3-4b", provider="ollama", model="qwen3:4b"))
-    assert unused_name(home, "qwen3:4b") == "qwen3-4b-2"
-    assert unused_name(home, "::") == "model"
+    assert unused_name(home.directory, "library/qwen3:4b") == "qwen3-4b"
+    write_entry(home.directory, ModelEntry(name="qwen3-4b", provider="ollama", model="qwen3:4b"))
+    assert unused_name(home.directory, "qwen3:4b") == "qwen3-4b-2"
+    assert unused_name(home.directory, "::") == "model"

@@ -40,6 +40,8 @@ def hub() -> Iterator[str]:
                             "last_seen": EVIL,
                             "awaited": [],
                             "to_review": 0,
+                            "owner": "admin",
+                            "shared": False,
                             "problems": [{"message": EVIL}],
                         }
                     ],
@@ -63,7 +65,7 @@ def hub() -> Iterator[str]:
                     }
                 ],
             )
-            refused = (403, {"error": {"code": "forbidden", "message": EVIL, "hint": EVIL}})
+            refused = (403, {"code": "forbidden", "detail": EVIL, "hint": EVIL})
             status, answer = answers.get(self.path.partition("?")[0], refused)
             content = json.dumps(answer).encode()
             self.send_response(status)

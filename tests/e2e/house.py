@@ -20,7 +20,7 @@ import psutil
 
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, find_nearest
-from deploy.home.broker_registry import running_broker
+from deploy.home.brokers.registry import running_broker
 from deploy.home.directory import Home
 from tests.forkserver import COMMAND
 from tests.ports import free_port

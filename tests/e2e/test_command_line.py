@@ -160,13 +160,14 @@ def test_up_reports_its_states_as_lines_of_json(up: House) -> None:
         assert house.processes["up"].wait(timeout=PATIENCE_S) == 0
         states = [json.loads(line) for line in house.log("up").splitlines() if line.startswith("{")]
     assert [each["state"] for each in states] == [
-        *("starting", "broker", "hub", "models", "spoke", "ready", "stopping")
+        *("starting", "broker", "hub", "models", "setup", "spoke", "ready", "stopping")
     ]
     by_name = {each["state"]: each for each in states}
     assert by_name["ready"]["hub"] == by_name["hub"]["url"] == house.url
     assert by_name["ready"]["broker"] == by_name["broker"]["url"]
     assert by_name["spoke"]["presence"] == "online"
     assert "LampSkill" in by_name["spoke"]["skills"]
+    assert by_name["setup"]["link"] == f"{house.url}/setup#{by_name['setup']['code']}"
 
 
 @pytest.mark.slow
@@ -296,6 +297,7 @@ def test_a_program_gets_only_the_scopes_it_was_given(house: House, journal: dict
     assert refused.returncode == 1
     assert "call" in refused.stderr
     assert house.cli("devices", "add", "Another", STRAWBERRY_TOKEN=token).returncode == 1
+    assert house.cli("devices", "list", STRAWBERRY_TOKEN=token).returncode == 0
 
     from_stdin = ("skills", "list", "--token-file", "-")
     assert house.cli(*from_stdin, given=f"{token}\n").returncode == 0
@@ -305,6 +307,23 @@ def test_a_program_gets_only_the_scopes_it_was_given(house: House, journal: dict
     assert revoked.stdout == "The token node-red is revoked.\n", revoked.stderr
     assert "node-red" not in {each["name"] for each in house.json("tokens", "list")}
     assert house.cli(*from_stdin, given=f"{token}\n").returncode == 1
+
+
+def test_people_are_added_changed_and_removed(house: House) -> None:
+    added = house.json("users", "add", "Ann", "--role", "guest")
+    assert added["link"] == f"{house.url}/setup#{added['code']}"
+    assert added["code"] not in house.cli("users", "code", "Ann").stdout
+    assert house.cli("users", "rename", "Ann", "Ann Lee").stdout == "Ann is now Ann Lee.\n"
+    assert house.json("users", "role", "ann", "member")["role"] == "member"
+    for words in (("users", "remove", "Bob"), ("audit", "--user", "Bob")):
+        assert house.cli(*words).stderr.startswith("strawberry: there is no user 'Bob'"), words
+    assert "add_user ann (guest)" in house.cli("audit", "--user", "admin").stdout
+    unasked = house.cli("users", "remove", "ann")
+    assert (unasked.returncode, "Add --yes." in unasked.stderr) == (1, True)
+    assert house.cli("users", "remove", "admin", "--yes").returncode == 1
+    assert [user["name"] for user in house.json("users", "list")] == ["Admin", "Ann Lee"]
+    assert house.cli("users", "remove", "Ann Lee", "--yes").stdout == "Ann Lee is removed.\n"
+    assert [user["name"] for user in house.json("users", "list")] == ["Admin"]
 
 
 def test_a_device_gets_an_area_and_aliases_and_answers_to_them(house: House, journal: dict[str, str]) -> None:

@@ -31,6 +31,9 @@ def test_a_request_runs_real_skill_code_on_a_spoke(
     assert [event["path"] for event in answer["events"] if event["kind"] == "skill"][:1] == [
         "devices.bedroom_pc.JournalSkill.write"
     ]
+    (turn,) = house.json("turns", "--outcome", "answered", "--since", "1h")
+    assert (turn["question"], turn["model"]) == ("write hello", "house")
+    assert "JournalSkill.write call" in house.cli("turns", turn["turn"]).stdout
     for name in ("hub", pc.id):
         assert "MQTT 3.1.1" in house.log(name), f"{name} found out by itself what our broker speaks"
     if sys.platform == "linux":

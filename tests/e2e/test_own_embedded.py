@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.home.broker_process import load_identity
-from deploy.home.broker_registry import running_broker
+from deploy.home.brokers.processes import load_identity
+from deploy.home.brokers.registry import running_broker
 from deploy.home.directory import Home
 from identity import tokens
 from tests.broker.embedded_world import Client

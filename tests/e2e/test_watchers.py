@@ -108,8 +108,12 @@ def test_a_watcher_is_made_in_words_tried_run_dry_and_acts_once(disk: Disk, mode
     assert fired["values"]["disk"] == 96
     assert fired["decision"]["action"]["path"] == STOP
 
-    captured = disk.house.json("watchers", "test", "full", "--capture", capture["id"])
-    assert [each["values"]["disk"] for each in captured["would_have_fired"]] == [96]
+    # What a capture has heard is in its file within a second.
+    captured = wait_for(
+        lambda: disk.house.json("watchers", "test", "full", "--capture", capture["id"])["would_have_fired"],
+        what="the value in the file of the capture",
+    )
+    assert [each["values"]["disk"] for each in captured] == [96]
 
     disk.house.json("watchers", "approve", "full", "--yes", "--live")
     disk.fill(97)

@@ -1,8 +1,12 @@
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from deploy.home.directory import Home as Installation
+from deploy.home.maintenance import Maintenance
+from deploy.logs.logs import _PACKAGES
 from tests.hub_agent.home import Home, open_home
 from tests.model_server import ScriptedModel
 
@@ -13,6 +17,21 @@ def model() -> Iterator[ScriptedModel]:
     with ScriptedModel() as server:
         yield server
         assert server.refused == []
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Maintenance]:
+    """The installation around the hub in ``home``; it does not start again."""
+    (tmp_path / "home").mkdir(exist_ok=True)
+    root = logging.getLogger()
+    leveled: list[logging.Logger | logging.Handler] = [*map(logging.getLogger, _PACKAGES), *root.handlers]
+    levels = [(each, each.level) for each in leveled]
+    host = Maintenance(Installation(tmp_path / "home"), restart=None)
+    yield host
+    root.removeHandler(host.logs)
+    # Its log is for the life of a process; another test in this one captures what it asks for.
+    for each, level in levels:
+        each.setLevel(level)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from contracts.claims import SCOPES, Scope
 from contracts.rpc import Call
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
+from hub_agent.system.host import Host
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenRequest
 from hub_registry.storage.store import open_store
@@ -33,6 +34,7 @@ from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.proofs import Authorization, bus_password, proof_of
 from tests.requirements import require
+from tests.reused import put_database
 
 EPOCH = 1_000
 SHARED_PREFIX = "strawberry/"
@@ -96,12 +98,19 @@ class Home:
         )
 
     async def device(
-        self, name: str, *skills: Skill, scopes: tuple[Scope, ...] = (), trusted: bool = True
+        self,
+        name: str,
+        *skills: Skill,
+        scopes: tuple[Scope, ...] = (),
+        trusted: bool = True,
+        shared: bool = False,
     ) -> Device:
         """Let a device join over HTTP and come online with these skills."""
         key = KeyPair.generate()
         async with self.client() as client:
-            added = (await client.post("/api/devices", json={"name": name, "trusted": trusted})).json()
+            added = (
+                await client.post("/api/devices", json={"name": name, "trusted": trusted, "shared": shared})
+            ).json()
             body = {"token": added["token"], "public_key": key.public.jwk()}
             joined = (await client.post("/api/devices/enrol", json=body, auth=proof_of(key))).json()
         self.keys[key.kid] = key
@@ -130,6 +139,8 @@ class Home:
         entry = self.hub.registry.directory.get(device)
         assert entry is not None
         await eventually(lambda: entry.connected and set(entry.skills) == set(runner.skills))
+        # A sentence of a skill that is not indexed yet would be for the model.
+        await eventually(lambda: self.hub.registry.search.sync() is None)
         return Device(device, key, token, bus_token, spoke)
 
 
@@ -149,6 +160,7 @@ async def open_home(
     model_url: str | None = None,
     sandbox: Path | None = None,
     bus: Mapping[str, Any] = MappingProxyType({}),
+    host: Host | None = None,
     **settings: Any,
 ) -> AsyncIterator[Home]:
     """Run a home.
@@ -158,12 +170,14 @@ async def open_home(
         model_url: Base URL of a model server, if the home has one.
         sandbox: Where the sandbox is installed, if programs are to run.
         bus: Settings of the bus, beyond its kind.
+        host: The installation around the hub.
         settings: Of the hub, beyond where things are.
     """
     directory.mkdir(exist_ok=True)
     if sandbox is not None:
         (directory / "sandbox").symlink_to(sandbox, target_is_directory=True)
     key = KeyPair.load_or_create(directory / "hub" / "key.pem")
+    await put_database(directory / "hub" / "hub.db")
     async with open_store(directory / "hub" / "hub.db") as store:
         hub_id = await Accounts(store).hub_id()
     given: dict[str, Any] = {
@@ -177,7 +191,9 @@ async def open_home(
         url = await _enter_broker(stack, kind, directory / "broker", hub_id, key)
         prefix = SHARED_PREFIX if kind == "shared" else ""
         on_bus = BusSettings.model_validate({"url": url, "kind": kind, "topic_prefix": prefix, **bus})
-        hub = await stack.enter_async_context(open_hub(HubSettings(home=directory, bus=on_bus, **given)))
+        hub = await stack.enter_async_context(
+            open_hub(HubSettings(home=directory, bus=on_bus, **given), host=host)
+        )
         # A broker that is slow for a moment is found in the background.
         await within_patience(hub.link.wait_connected())
         devices = await stack.enter_async_context(AsyncExitStack())

@@ -64,7 +64,7 @@ class House:
             for name, flags in (("look", {"read_only": True}), ("unlock", {"confirm": True}))
         ]
         for key in ("hall", "kitchen"):
-            entry = self.directory.put(device(key.title(), key))
+            entry = self.directory.put(device(key.title(), key, owner=ANN.user))
             status = DeviceStatus(state="online", epoch=1, connection=1, seq=1)
             entry.presence.hear(status, retained=False, at=0)
             made = Registration(skill="DoorSkill", device_agnostic=True, methods=methods)

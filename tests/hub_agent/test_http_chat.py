@@ -70,8 +70,7 @@ async def test_without_a_model_the_hub_says_so_and_which_sentences_work(home: Ho
         assert error["type"] == "server_error"
         assert "turn on lamp" in error["hint"]
         assert (await client.post("/api/chat", json={"message": "write a poem"})).status_code == 503
-        # It ran nothing, so the turn is still good for whoever serves it.
-        assert (await client.post("/api/turns/t1/cancel")).json() == {"state": "not_started"}
+        assert (await client.post("/api/turns/t1/cancel")).json() == {"state": "finished"}
 
 
 async def test_the_model_finds_a_skill_and_the_answer_streams(thinking: Home, model: ScriptedModel) -> None:
@@ -207,7 +206,6 @@ async def test_a_client_without_conversation_brings_its_own_history(
         {"role": "assistant", "content": "Hello Ann."},
         *body["messages"],
     ]
-    body["tools"] = [{"type": "function", "function": {"name": "evil", "parameters": {"type": "object"}}}]
     async with thinking.client() as client:
         await stream(client, body)
     request = model.requests[0]
@@ -260,7 +258,7 @@ async def test_a_model_that_fails_ends_the_stream_with_an_honest_error(
         model.script = lambda _: Fails(status=401, message="who are you")
         answer = await client.post("/api/chat", json={"message": "hello"})
     assert answer.status_code == 503
-    assert "who are you" in answer.json()["error"]["message"]
+    assert "who are you" in answer.json()["detail"]
 
 
 async def test_a_turn_that_was_cancelled_before_it_came_is_refused(

@@ -64,7 +64,7 @@ async def test_conversations_are_listed_newest_first_and_each_is_read_in_order_o
 
 @pytest.mark.parametrize("path", ["/api/conversations/nothing", "/api/conversations/of_bob"])
 async def test_another_persons_conversation_is_as_unknown_as_one_that_is_not(home: Home, path: str) -> None:
-    await home.device("Bedroom PC", LampSkill())
+    await home.device("Bedroom PC", LampSkill(), shared=True)
     bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
     async with home.client(bob) as client:
         assert (await say(client, "turn on the lamp", "of_bob")).status_code == 200
@@ -72,8 +72,8 @@ async def test_another_persons_conversation_is_as_unknown_as_one_that_is_not(hom
     async with home.client() as client:
         assert await listed(client) == []
         answer = await client.get(path)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
-    assert "strawberry history" in answer.json()["error"]["hint"]
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert "strawberry history" in answer.json()["hint"]
 
 
 async def test_a_device_neither_joins_nor_reads_what_was_begun_elsewhere(home: Home) -> None:
@@ -133,9 +133,9 @@ async def test_what_a_device_handed_in_is_its_word_and_no_reason_to_destroy(
 async def test_a_limit_that_makes_no_sense_is_named(home: Home, path: str) -> None:
     async with home.client() as client:
         answer = await client.get(path)
-    error = answer.json()["error"]
+    error = answer.json()
     assert (answer.status_code, error["code"]) == (422, "invalid")
-    assert error["message"].startswith("limit: ")
+    assert error["detail"].startswith("limit: ")
 
 
 async def test_a_conversation_is_renamed_by_its_person_and_its_device(home: Home) -> None:
@@ -175,7 +175,7 @@ async def test_all_of_a_conversation_is_exported_however_long_it_is(
         assert answer.text.count("\n- `devices.bedroom_pc.LampSkill.turn_on") == 4
         assert (await client.get("/api/conversations/c2/export")).status_code == 404
         wrong = await client.get("/api/conversations/c1/export", params={"format": "pdf"})
-        assert wrong.json()["error"]["message"] == "format: json or markdown, not 'pdf'"
+        assert wrong.json()["detail"] == "format: json or markdown, not 'pdf'"
 
 
 async def test_variables_of_programs_end_with_their_conversation(

@@ -25,7 +25,7 @@ def call(device: str, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
 async def post(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[int, Any]:
     answer = await client.post("/api/skills/call", json=body)
     data = answer.json()
-    return answer.status_code, data.get("result", data.get("error"))
+    return answer.status_code, data.get("result", data)
 
 
 async def test_a_device_is_named_by_key_id_name_or_alias(home: Home) -> None:
@@ -60,11 +60,11 @@ async def test_a_mistake_is_told_with_the_nearest_names_and_runs_nothing(home: H
         ):
             status, error = await post(client, body)
             assert (status, error["code"]) == expected
-            assert named in f"{error['message']} {error['hint']}", error
+            assert named in f"{error['detail']} {error['hint']}", error
         wrong: Any
         for wrong in ({"device": "x"}, {**call("bedroom_pc", "LampSkill.turn_on"), "extra": 1}, [], "x"):
             answer = await client.post("/api/skills/call", json=wrong)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert lamp.level == 0
 
 
@@ -76,8 +76,8 @@ async def test_what_no_json_has_is_refused_before_it_reaches_anything(home: Home
         answer = await client.post(
             "/api/skills/call", content=body, headers={"Content-Type": "application/json"}
         )
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid"), answer.text
-    assert "not valid JSON" in answer.json()["error"]["message"]
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid"), answer.text
+    assert "not valid JSON" in answer.json()["detail"]
     assert lamp.level == 0
 
 
@@ -86,8 +86,8 @@ async def test_a_skill_that_fails_says_why_without_a_traceback(home: Home) -> No
     async with home.client() as client:
         status, error = await post(client, call("bedroom_pc", "LampSkill.fail"))
     assert (status, error["code"]) == (502, "skill_error")
-    assert "Bedroom PC" in error["message"]
-    assert "the bulb is broken" in error["message"]
+    assert "Bedroom PC" in error["detail"]
+    assert "the bulb is broken" in error["detail"]
     assert "Traceback" not in str(error)
 
 
@@ -101,7 +101,7 @@ async def test_an_offline_device_is_named_with_where_else_the_skill_is(home: Hom
     async with home.client() as client:
         status, error = await post(client, call("bedroom_pc", "LampSkill.turn_on"))
     assert (status, error["code"]) == (503, "offline")
-    assert "Bedroom PC" in error["message"]
+    assert "Bedroom PC" in error["detail"]
     assert "kitchen_pi" in error["hint"]
 
 
@@ -117,7 +117,7 @@ async def test_a_device_that_goes_away_in_mid_call_is_named_with_where_else_it_c
         await one.spoke.status("offline")
         status, error = await waiting
     assert (status, error["code"]) == (503, "offline")
-    assert "Bedroom PC" in error["message"]
+    assert "Bedroom PC" in error["detail"]
     assert "kitchen_pi" in error["hint"]
 
 
@@ -140,7 +140,7 @@ async def test_any_device_serves_a_call_to_the_hub(home: Home) -> None:
 
 async def test_a_confirm_method_runs_once_for_each_yes_to_exactly_this_call(home: Home) -> None:
     lock = LockSkill()
-    await home.device("Door Pi", lock)
+    await home.device("Door Pi", lock, shared=True)
     body = call("Door Pi", "LockSkill.unlock", door="front")
     other = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
     async with home.client() as client, home.client(other) as bob:
@@ -187,7 +187,7 @@ async def test_where_any_device_may_serve_the_most_careful_ones_word_holds(home:
 
 async def test_a_guest_may_look_and_not_act(home: Home) -> None:
     lamp = LampSkill()
-    await home.device("Bedroom PC", lamp)
+    await home.device("Bedroom PC", lamp, shared=True)
     guest = await home.hub.registry.accounts.add("Guest", role="guest")
     async with home.client(await home.token(guest)) as client:
         assert await post(client, call("bedroom_pc", "LampSkill.status")) == (200, 0)
@@ -202,7 +202,7 @@ async def test_a_device_calls_others_only_with_the_scope_and_confirms_nothing(ho
     async with home.client(pi.token) as client:
         status, error = await post(client, call("door_pi", "LockSkill.unlock"))
         assert (status, error["code"]) == (403, "forbidden")
-        assert "call" in error["message"]
+        assert "call" in error["detail"]
 
 
 async def test_a_device_cannot_confirm_what_its_owner_was_asked(home: Home) -> None:

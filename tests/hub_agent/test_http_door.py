@@ -15,6 +15,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from contracts.claims import SCOPES
+from contracts.problems import PROBLEM_JSON, ProblemDetails
+from deploy.home.maintenance import Maintenance
 from hub_agent import service
 from hub_agent.address import provide_token
 from hub_agent.http import app
@@ -43,7 +45,7 @@ PROTECTED: tuple[tuple[str, str, Any], ...] = (
 
 
 async def test_every_route_is_documented_and_asks_for_a_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: Maintenance
 ) -> None:
     document = (Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
     documented = {
@@ -57,7 +59,10 @@ async def test_every_route_is_documented_and_asks_for_a_token(
         return apps[-1]
 
     monkeypatch.setattr(service, "make_app", make_app)
-    async with open_home(tmp_path / "home") as home, httpx.AsyncClient(base_url=home.hub.url) as client:
+    async with (
+        open_home(tmp_path / "home", host=host) as home,
+        httpx.AsyncClient(base_url=home.hub.url) as client,
+    ):
         served = {
             (method, re.sub("{.*?}", "{}", route.path))
             for route in apps[0].routes
@@ -143,8 +148,9 @@ async def test_no_endpoint_takes_a_token_that_is_not_good(home: Home, kind: str)
             )
             assert answer.status_code == 401, (path, answer.text)
             assert answer.headers["www-authenticate"].startswith("Bearer")
-            error = answer.json()["error"]
-            assert error["code"] == "unauthorized"
+            problem = ProblemDetails.read(answer.json())
+            assert problem is not None
+            assert problem.code == "unauthorized"
             assert not token or token not in answer.text
     assert lamp.level == 0
 
@@ -171,7 +177,7 @@ async def test_a_token_opens_only_what_its_scopes_say(home: Home) -> None:
             ("/api/devices", {"name": "Evil"}),
         ):
             answer = await client.post(path, json=body)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden"), path
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
     async with home.client(calls) as client:
         for method, path, body in PROTECTED[:7]:
             assert (await client.request(method, path, json=body)).status_code == 403, path
@@ -192,13 +198,15 @@ async def test_health_needs_no_token_and_tells_nothing_private(home: Home) -> No
         answer = await client.get("/api/health")
         assert answer.json()["status"] == "ok"
         assert answer.json()["broker"] == {"kind": "embedded", "connected": True, "mqtt": "3.1.1"}
-        assert set(answer.json()) == {"status", "version", "instance", "broker", "home_broker", "model"}
+        assert answer.json()["home_assistant"] is None
+        shown = {"status", "version", "instance", "broker", "home_broker", "home_assistant", "model"}
+        assert set(answer.json()) == shown
         assert answer.headers["x-content-type-options"] == "nosniff"
         for path in ("/docs", "/redoc", "/openapi.json", "/nothing"):
             missing = await client.get(path)
-            assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+            assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
         wrong = await client.delete("/api/health")
-        assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+        assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
 
 
 @pytest.mark.parametrize(
@@ -252,8 +260,39 @@ async def test_a_body_that_is_too_large_is_refused_also_when_it_hides_its_size(h
         for body in (b"x" * 3_000_000, pieces()):
             headers = {"content-type": "application/json"}
             answer = await client.post("/api/chat", content=body, headers=headers)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+            assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
         assert (await client.get("/api/health")).status_code == 200
+
+
+async def test_an_error_has_the_form_of_the_api_that_was_asked(home: Home) -> None:
+    async with home.client() as client:
+        problem = await client.post("/api/chat", json={"mesage": "hello", "device": 1})
+        openai = await client.post("/v1/chat/completions", json={"mesages": []})
+        ollama = await client.get("/ollama/nothing")
+        elsewhere = await client.get("/api/conversations/v1/nothing")
+    assert problem.headers["content-type"] == PROBLEM_JSON
+    assert problem.json() == {
+        "type": "urn:strawberry:problem:invalid",
+        "title": "Invalid",
+        "status": 422,
+        "detail": "unknown field 'mesage'; did you mean 'message'?",
+        "code": "invalid",
+        "hint": "",
+        "errors": [
+            {"field": "message", "detail": "field 'message' is missing"},
+            {"field": "device", "detail": "device must be a valid string"},
+            {"field": "mesage", "detail": "unknown field 'mesage'; did you mean 'message'?"},
+        ],
+    }
+    error = openai.json()["error"]
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "invalid", None)
+    assert openai.headers["content-type"] == "application/json"
+    assert ollama.json() == {"error": "Not Found"}
+    assert elsewhere.json()["code"] == "not_found"
+    for answer in (problem, openai):
+        read = ProblemDetails.read(answer.json())
+        assert read is not None
+        assert read.code == "invalid"
 
 
 async def test_a_page_cannot_send_json_in_disguise(home: Home) -> None:

@@ -64,6 +64,17 @@ async def summarised(home: Home) -> None:
     await eventually(lambda: summaries(home))
 
 
+async def test_a_summary_of_what_was_replaced_is_no_longer_read(home: Home, model: ScriptedModel) -> None:
+    async with home.client() as client:
+        turn = (await say(client, "The gate code is 4711."))["turn"]
+        await say_much(client)
+        await summarised(home)
+        changed = {"message": "The gate code is 4712.", "conversation": "c1", "replaces": turn}
+        assert (await client.post("/api/chat", json=changed)).status_code == 200
+        assert await summaries(home) == []
+        assert len(model.requests[-1].said("user")) == 1
+
+
 async def test_what_was_said_first_is_known_from_a_summary(home: Home, model: ScriptedModel) -> None:
     async with home.client() as client:
         await say(client, "The gate code is 4711.")
@@ -170,6 +181,11 @@ async def test_what_was_said_is_found_by_whom_it_was_said(home: Home, model: Scr
     async with home.client() as client, home.client(bob) as other, home.client(device.token) as own:
         await say(client, "The code of the gate is 4711.", "c1")
         await say(own, "The code of the gate is unknown to me.", "c2")
+        for words in ("what did we talk about last week", "find what I said earlier about the gate"):
+            skills = (await client.get("/api/skills/search", params={"q": words, "limit": 3})).json()[
+                "results"
+            ]
+            assert any("search_conversations" in each["path"] for each in skills), "a model finds it"
         _, found = await post(client, search)
         assert {(each["conversation"], each["question"]) for each in found} == {
             ("c1", "The code of the gate is 4711."),

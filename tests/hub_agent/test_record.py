@@ -82,7 +82,9 @@ async def test_pushed_turns_are_recorded_once_with_the_device_that_pushed(record
     for _ in range(2):
         assert await push(record, turn) == ["a"]
     (recorded,) = await record.turns(ANN, C, limit=9)
-    assert recorded == turn.model_copy(update={"device": "kitchen", "ended_at": turn.at, "origin": "device"})
+    assert recorded == turn.model_copy(
+        update={"device": "kitchen", "ended_at": turn.at, "origin": "device", "outcome": "answered"}
+    )
 
 
 async def test_a_pushed_turn_stands_where_it_was_said(record: ConversationRecord) -> None:

@@ -24,7 +24,7 @@ class BellSkill(Skill):
 async def say(home: Home, message: str) -> str:
     async with home.client() as client:
         answer = (await client.post("/api/chat", json={"message": message})).json()
-    return str(answer.get("answer", answer.get("error", {}).get("code")))
+    return str(answer.get("answer", answer.get("code")))
 
 
 async def test_what_any_device_can_do_is_done_once_and_needs_no_choice(home: Home) -> None:
@@ -69,7 +69,7 @@ async def test_an_offline_device_is_told_of_and_not_forgotten(home: Home) -> Non
 
 async def test_each_user_is_understood_in_the_own_language(home: Home) -> None:
     lamp = LampSkill()
-    await home.device("Bedroom PC", lamp)
+    await home.device("Bedroom PC", lamp, shared=True)
     user = await home.hub.registry.accounts.add("Anna", role="member", language="de-AT")
     async with home.client(await home.token(user)) as client:
         answer = await client.post("/api/chat", json={"message": "Schalte das Licht ein"})

@@ -185,6 +185,8 @@ async def test_turns_of_one_conversation_run_one_after_another(turns: Turns) -> 
     work.go.set()
     for turn in (first, second, other):
         assert (await kinds(turn))[-1] == "final"
+    (waited,) = (span for turn in (first, second, other) for span in turn.trace.spans())
+    assert waited.name == "queue"
 
 
 async def test_a_user_has_so_many_open_turns_and_no_more(record: ConversationRecord) -> None:
@@ -210,6 +212,21 @@ async def test_a_revoked_token_ends_the_turns_that_it_began(turns: Turns) -> Non
     assert (await kinds(two))[-1] == "error"
     kept.go.set()
     assert (await kinds(one))[-1] == "final"
+
+
+async def test_a_turn_that_the_hub_ends_is_interrupted_and_another_one_stopped(
+    turns: Turns, record: ConversationRecord
+) -> None:
+    work = Work()
+    for id_ in "12":
+        turn = await turns.open(asks(id_, conversation=id_), work.run)
+        turn.release()
+    await eventually(lambda: len(work.begun) == 2)
+    await turns.cancel(ANN, "1")
+    turns.interrupt()
+    await turn.ended.wait()
+    outcomes = [(await record.turns(ANN, id_, limit=1))[0].outcome for id_ in "12"]
+    assert outcomes == ["stopped", "interrupted"]
 
 
 async def test_work_that_fails_is_an_error_event_and_the_next_turn_runs(

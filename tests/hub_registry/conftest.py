@@ -15,9 +15,11 @@ from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
-from tests.hub_registry.http_client import Client, speak_to
+from identity.passwords import HashCost
+from tests.hub_registry.http_client import Browser, Client, speak_to
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.mosquitto import Mosquitto
+from tests.reused import put_database
 
 
 @dataclass
@@ -58,6 +60,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(database: Path) -> AsyncIterator[Store]:
+    await put_database(database)
     async with open_store(database) as opened:
         yield opened
 
@@ -92,11 +95,19 @@ def registry_settings(request) -> dict[str, object]:
 
 @pytest.fixture
 async def client(tmp_path: Path, hub_key: KeyPair, registry_settings) -> AsyncIterator[Client]:
-    settings = RegistrySettings(
-        database=tmp_path / "hub" / "hub.db",
-        brokers=("mqtt://192.0.2.1:1883",),
-        enrolment_failures=3,
-        **registry_settings,
-    )
+    given = {
+        "database": tmp_path / "hub" / "hub.db",
+        "brokers": ("mqtt://192.0.2.1:1883",),
+        "enrolment_failures": 3,
+        # The tests that guess passwords would do little else than hash them.
+        "hash_cost": HashCost(memory_kib=8, rounds=1),
+    }
+    settings = RegistrySettings.model_validate(given | registry_settings)
+    await put_database(settings.database)
     async with open_registry(settings, key=hub_key) as registry, speak_to(registry) as client:
         yield client
+
+
+@pytest.fixture
+def browser(client: Client) -> Browser:
+    return Browser(client)

@@ -19,6 +19,9 @@ from hub_registry.registry import Registry
 from identity.keys import KeyPair
 from tests.proofs import Authorization
 
+ORIGIN = "http://hub.local:8321"
+PASSWORD = "correct horse battery"
+
 
 class Remover:
     """Removes from the registry alone; there is no bus here."""
@@ -43,7 +46,8 @@ class Remover:
 class Client:
     """Speaks to the API, as an admin if nothing else is said."""
 
-    def __init__(self, http: httpx.AsyncClient, registry: Registry) -> None:
+    def __init__(self, app: Starlette, http: httpx.AsyncClient, registry: Registry) -> None:
+        self.app = app
         self.http = http
         self.registry = registry
         self.keys: dict[str, KeyPair] = {}
@@ -71,6 +75,26 @@ class Client:
         return answer.json() if answer.content else None
 
 
+class Browser:
+    """A page of the hub's in a browser, which keeps the cookie."""
+
+    def __init__(self, client: Client) -> None:
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(client.app),
+            base_url=ORIGIN,
+            headers={"origin": ORIGIN, "user-agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"},
+        )
+
+    async def __call__(self, method: str, path: str, body=None, *, status: int = 200, **headers: str):
+        answer = await self.http.request(method, path, json=body, headers=headers)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
+    async def set_up(self, client: Client, user: str = "admin", **more: str) -> None:
+        code = (await client.registry.people.make_code(user)).code
+        await self("POST", "/api/setup", {"code": code, "password": PASSWORD, **more})
+
+
 def make_app(registry: Registry) -> Starlette:
     """Put together the registry's API alone."""
     gate = Gate(registry.authority, registry.accounts)
@@ -81,9 +105,10 @@ def make_app(registry: Registry) -> Starlette:
 @asynccontextmanager
 async def speak_to(registry: Registry) -> AsyncIterator[Client]:
     """Serve a registry over HTTP."""
-    transport = httpx.ASGITransport(app=make_app(registry))
-    async with httpx.AsyncClient(transport=transport, base_url="http://hub.local:8321") as http:
-        yield Client(http, registry)
+    app = make_app(registry)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+        yield Client(app, http, registry)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from identity import tokens
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests.hub_registry.spokes import FakeSpoke, eventually, join
+from tests.reused import put_database
 
 
 @dataclass
@@ -123,5 +124,6 @@ async def open_hub(
 ) -> AsyncIterator[Hub]:
     """Open a registry and run it on a broker that asks for no login."""
     given = RegistrySettings(database=directory / "hub.db", instance=instance, **settings)
+    await put_database(given.database)
     async with open_registry(given, key=key) as registry, serve(registry, url) as hub:
         yield hub

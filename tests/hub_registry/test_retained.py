@@ -224,6 +224,17 @@ async def test_a_purge_empties_all_that_was_ever_published_and_the_hub_stays_sil
             assert await retained(hub.outside) == set()
 
 
+async def test_a_purge_reaches_also_what_a_watcher_listens_to_by_the_same_filters(tmp_path, registry):
+    for kind in KINDS:
+        async with open_own(kind, tmp_path / kind, registry) as hub:
+            for filter_ in (*topics.BRANCHES, OWN):
+                await hub.link.subscribe(filter_, lambda _: None)
+            topic = topics.STATE.build(device="unknown", skill="X", property="y")
+            await hub.outside.publish(topic, b"{}", retain=True, confirmed=True)
+            assert await hub.service.purge() == Purged(2)
+            assert await retained(hub.outside) == set()
+
+
 async def test_neither_a_purge_nor_a_removal_touches_what_others_keep_on_a_branch_of_the_same_name(
     tmp_path, mosquitto, hub_key
 ):

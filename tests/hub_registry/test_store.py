@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text
 from sqlmodel import select
 
 import hub_agent.live.captures.tables
+import hub_agent.live.watchers.tables
 import hub_agent.tables  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
@@ -21,6 +22,7 @@ from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage import migrations
 from hub_registry.storage.migrations.versions import v0001_initial as initial
 from hub_registry.storage.migrations.versions import v0002_device_trust as second
+from hub_registry.storage.migrations.versions import v0003_live as third
 from hub_registry.storage.store import HEAD, open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
@@ -46,7 +48,7 @@ async def test_migrations_lead_from_an_empty_database_to_the_head(tmp_path: Path
         assert await Accounts(store).users() == []
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
 async def test_a_home_of_an_earlier_revision_is_migrated_when_it_is_opened(database: Path, revision: str):
     database.parent.mkdir()
     engine = create_engine(f"sqlite:///{database}")
@@ -65,10 +67,11 @@ async def test_a_home_of_an_earlier_revision_is_migrated_when_it_is_opened(datab
                 " VALUES ('ann', ?, '', ?, '[]', 0, 'finished', ?, '2026-01-01T00:00:00.000Z')",
                 (turn, f"{turn} when?", instance),
             )
-        if revision == "0002":
-            for statement in second.STATEMENTS:
-                connection.exec_driver_sql(statement)
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
+        for number, later in (("0002", second), ("0003", third)):
+            if number <= revision:
+                for statement in later.STATEMENTS:
+                    connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = ?", (revision,))
     engine.dispose()
     async with open_store(database) as store:
         assert [user.id for user in await Accounts(store).users()] == ["ann"]

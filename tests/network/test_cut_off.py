@@ -103,7 +103,7 @@ class Town:
                 return str(json.load(answer)["result"])
         except urllib.error.HTTPError as error:
             with error:
-                return str(json.load(error)["error"]["code"])
+                return str(json.load(error)["code"])
 
 
 @pytest.fixture(scope="module")

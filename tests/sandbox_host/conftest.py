@@ -30,5 +30,5 @@ def settings(sandbox_files: Path) -> PoolSettings:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def session(sandbox_files: Path) -> AsyncIterator[Session]:
     """One interpreter for the tests of a module that do not ask for a new one: starting it takes a second."""
-    async with open_pool(PoolSettings(sandbox_files, spares=1)) as pool:
+    async with open_pool(PoolSettings(sandbox_files, spares=0)) as pool:
         yield await pool.session("conversation")

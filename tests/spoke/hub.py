@@ -178,10 +178,9 @@ class StandInHub:
         try:
             answered = routes[path]()
         except KeyError:
-            return 404, {"error": {"code": "not_found", "message": "there is nothing here"}}
+            return 404, {"code": "not_found", "detail": "there is nothing here"}
         except Unauthorized as error:
-            told = {"code": "unauthorized", "message": error.message, "hint": error.hint}
-            return 401, {"error": told}
+            return 401, {"code": "unauthorized", "detail": error.message, "hint": error.hint}
         return 200, answered.model_dump(mode="json") if hasattr(answered, "model_dump") else answered
 
     def challenged(self, query: str, host: str) -> dict[str, Any]:
@@ -315,14 +314,14 @@ def serving(hub: StandInHub, *, port: int = 0) -> Iterator[StandInHub]:
                 return 503, None
             if hub.rushed:
                 hub.rushed -= 1
-                return 429, {"error": {"code": "too_many_requests", "message": "too often"}}
+                return 429, {"code": "too_many_requests", "detail": "too often"}
             bearer = self.headers.get("Authorization", "").removeprefix("DPoP ")
             if bearer:
                 try:
                     hub.require_proof(self.command, self.path, bearer, self.headers["DPoP"])
                 except Unauthorized as error:
                     code = "stale_proof" if isinstance(error, StaleProof) else "unauthorized"
-                    return 401, {"error": {"code": code, "message": error.message}}
+                    return 401, {"code": code, "detail": error.message}
             return hub.answer(self.path, body, bearer)
 
         def log_message(self, *_: Any) -> None:

@@ -1,6 +1,7 @@
 """Hubs that announce themselves, heard over the loopback interface with the real library."""
 
 import asyncio
+import os
 import socket
 from typing import Any
 
@@ -14,6 +15,12 @@ from contracts import addresses
 from spoke.membership.discovery import Suggestion, look_around
 
 LOOPBACK = ["127.0.0.1"]
+
+
+@pytest.fixture(autouse=True)
+def service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service of this process: a hub of another test may announce itself at the same time."""
+    monkeypatch.setattr(addresses, "DNS_SD_SERVICE", f"_strawb{os.getpid()}._tcp.local.")
 
 
 def announcement(name: str, *, address: str = "127.0.0.1", port: int = 8443, **told: Any) -> ServiceInfo:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contracts.errors import StrawberryError
+from contracts.problems import ProblemDetails
 from deploy.cli.chat.screen import PlainScreen, Screen, aside
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.asking import NobodyToAsk, agreed
@@ -108,10 +109,8 @@ class Conversation:
             headers["X-Strawberry-Confirm"] = "true"
         body = {"model": self.agent, "stream": True, "messages": [{"role": "user", "content": message}]}
         for chunk in self._client.stream("/v1/chat/completions", body, headers):
-            if "error" in chunk:
-                raise StrawberryError(
-                    str(chunk["error"].get("message")), hint=str(chunk["error"].get("hint") or "")
-                )
+            if (problem := ProblemDetails.read(chunk)) is not None:
+                raise StrawberryError(problem.message, hint=problem.hint)
             event = chunk.get("x_strawberry")
             if event is not None:
                 yield event

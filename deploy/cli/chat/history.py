@@ -121,15 +121,22 @@ def latest(client: HubClient) -> str:
 def as_text(kept: Iterable[dict[str, Any]]) -> str:
     """Return questions and answers for a person: local time, who answered, question, answer."""
     return "\n\n".join(
-        f"{_local(each['at'])}  {_mark(each)}\n> {each['question']}\n{each['answer'] or ''}".rstrip()
-        for each in kept
+        f"{_local(each['at'])}  {_mark(each)}\n> {each['question']}\n{_said(each)}".rstrip() for each in kept
     )
 
 
+def _said(exchange: dict[str, Any]) -> str:
+    return str(exchange["answer"] or exchange.get("problem") or "")
+
+
 def _mark(exchange: dict[str, Any]) -> str:
+    if exchange.get("replaced_by"):
+        return "(replaced)"
     # Only a complete answer has a mode.
     if exchange["mode"]:
         return f"({exchange['mode']})"
+    if exchange.get("outcome") == "interrupted":
+        return "(interrupted)"
     match exchange.get("state"):
         case "running":
             return "(not finished)"

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from contracts.errors import Forbidden, NotFound, StrawberryError, Unauthorized
+from contracts.problems import ProblemDetails
 from identity import challenges
 
 _CONNECT_TIMEOUT_S: Final = 10.0
@@ -25,11 +26,13 @@ class NeedsConfirmation(StrawberryError):
 
     Attributes:
         confirmation: Goes with the same call once the person has said yes.
+        arguments: What the person confirms, by name.
     """
 
-    def __init__(self, message: str, *, hint: str, confirmation: str) -> None:
+    def __init__(self, message: str, *, hint: str, confirmation: str, arguments: dict[str, Any]) -> None:
         super().__init__(message, hint=hint)
         self.confirmation = confirmation
+        self.arguments = arguments
 
 
 class HubClient:
@@ -46,7 +49,7 @@ class HubClient:
         self.url = url.rstrip("/")
         self.server = server
         self._name = f"the {server} at {self.url}"
-        self._token = token
+        self.token = token
         self._authorities = authorities
 
     @property
@@ -55,7 +58,7 @@ class HubClient:
         return str(self._of_token(1, "jti"))
 
     def answers_within(self, seconds: float) -> bool:
-        """Whether it answers in this time, and proves who it is."""
+        """Return whether it answers in this time, and proves who it is."""
         try:
             self._open(seconds).close()
         except StrawberryError:
@@ -134,7 +137,7 @@ class HubClient:
                 urlsplit(self.url).path + path,
                 None if body is None else json.dumps(body).encode(),
                 {
-                    "Authorization": f"Bearer {self._token}",
+                    "Authorization": f"Bearer {self.token}",
                     "Content-Type": "application/json",
                     **(headers or {}),
                 },
@@ -181,7 +184,7 @@ class HubClient:
         except ValueError:
             raise StrawberryError(f"{self._name} is not a Strawberry hub", hint=_NOT_A_HUB) from None
         if self.server == "spoke":
-            proved = challenges.proves_spoke(answer, token=self._token, challenge=challenge, host=host)
+            proved = challenges.proves_spoke(answer, token=self.token, challenge=challenge, host=host)
         else:
             # The token names the key that signed it, and so the hub that it is for.
             key_id = str(self._of_token(0, "kid"))
@@ -195,7 +198,7 @@ class HubClient:
     def _of_token(self, part: int, name: str) -> Any:
         """Return a member of the header (0) or the claims (1) of the token; empty where there is none."""
         try:
-            payload = self._token.split(".")[part]
+            payload = self.token.split(".")[part]
             return json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))[name]
         except (LookupError, ValueError, TypeError):
             return ""
@@ -205,10 +208,14 @@ class HubClient:
         host, at_most = parts.hostname or "", min(timeout, _CONNECT_TIMEOUT_S)
         if parts.scheme != "https":
             return http.client.HTTPConnection(host, parts.port, timeout=at_most)
+        return http.client.HTTPSConnection(host, parts.port, timeout=at_most, context=self.trust())
+
+    def trust(self) -> ssl.SSLContext:
+        """Return which certificates are trusted."""
         context = ssl.create_default_context()
         if self._authorities:
             context.load_verify_locations(cadata=self._authorities)
-        return http.client.HTTPSConnection(host, parts.port, timeout=at_most, context=context)
+        return context
 
     def _unreachable(self, error: OSError | http.client.HTTPException) -> StrawberryError:
         match error:
@@ -253,13 +260,16 @@ class HubClient:
 
 def _refusal(status: int, text: bytes) -> StrawberryError:
     try:
-        error = json.loads(text)["error"]
-        message, hint = str(error["message"]), str(error.get("hint") or "")
-        confirmation = error.get("confirmation")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        problem = ProblemDetails.read(json.loads(text))
+    except ValueError:
+        problem = None
+    if problem is None:
         return StrawberryError(f"the answer has status {status} and is not one of a hub", hint=_NOT_A_HUB)
-    if confirmation:
-        return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation))
+    message, hint = problem.message, problem.hint
+    if confirmation := problem.more.get("confirmation"):
+        given = problem.more.get("arguments")
+        arguments = given if isinstance(given, dict) else {}
+        return NeedsConfirmation(message, hint=hint, confirmation=str(confirmation), arguments=arguments)
     if status == http.HTTPStatus.UNAUTHORIZED:
         hint = hint or "Is STRAWBERRY_TOKEN a token of this hub? 'strawberry tokens add NAME' makes one."
     kinds: dict[int, type[StrawberryError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}

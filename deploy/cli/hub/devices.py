@@ -1,29 +1,34 @@
 """``strawberry devices``: list, add, change, revoke and remove devices."""
 
 import argparse
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
-from contracts.errors import ConfigError, NotFound
+from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import hub_of
+from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import moment
 
-_COLUMNS: Final = ("name", "key", "area", "state", "last_seen", "problems")
+_COLUMNS: Final = ("name", "key", "owner", "area", "state", "last_seen", "problems")
 _WAITING_COLUMNS: Final = ("code", "name", "source", "fingerprint", "expires_at")
+_SCOPES: Final = ("chat", "call")
 _ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"
 
 
 def list_devices(options: argparse.Namespace) -> None:
-    """Print all devices with state and problems, and those that wait to be approved."""
+    """Print the devices with state and problems, and to an admin those that wait to be approved."""
     client = hub_of(options)
-    waiting_ones = [{"id": None, "state": "waiting", **each} for each in client.request("GET", _JOINING)]
+    devices = client.request("GET", "/api/devices")
+    with suppress(Forbidden):
+        devices += [{"id": None, "state": "waiting", **each} for each in client.request("GET", _JOINING)]
     Output(options.json).rows(
-        [*client.request("GET", "/api/devices"), *waiting_ones],
+        devices,
         _COLUMNS,
-        empty="There is no device yet. 'strawberry devices add NAME' adds one.",
+        empty="There are no devices. Run 'strawberry devices add NAME' to add one.",
         shown=_shown,
     )
 
@@ -38,6 +43,7 @@ def _shown(device: dict[str, Any]) -> dict[str, Any]:
         problems.append(f"{device['to_review']} to review: strawberry devices review {device['key']}")
     return {
         **device,
+        "owner": f"{device['owner']}, shared" if device["shared"] else device["owner"],
         "area": ", ".join(filter(None, (device["area"], device["floor"]))),
         "last_seen": moment(device["last_seen"]),
         # The latest ones tell the most; --json has them all.
@@ -47,7 +53,12 @@ def _shown(device: dict[str, Any]) -> dict[str, Any]:
 
 def add(options: argparse.Namespace) -> None:
     """Make an enrolment token for a new device and print the command that uses it."""
-    body = {"name": options.name, "trusted": options.trust_skills, **_lifetime(options)}
+    body = {
+        "name": options.name,
+        "trusted": options.trust_skills,
+        "shared": options.shared,
+        **_lifetime(options),
+    }
     answer = hub_of(options).request("POST", "/api/devices", body)
     Output(options.json).result(answer, text=_invitation(options.name, answer))
 
@@ -75,7 +86,10 @@ def _invitation(name: str, answer: dict[str, Any]) -> str:
         f"  {answer['command']}",
     ]
     if not answer["reachable"]:
-        lines += ["", "That address works on this machine only: for others, start the hub with --lan."]
+        lines += [
+            "",
+            "This address works on this machine only. For other machines, start the hub with --lan.",
+        ]
     return "\n".join(lines)
 
 
@@ -97,11 +111,16 @@ def change(options: argparse.Namespace) -> None:
         "aliases": options.alias,
         "confirm": _ON.get(options.confirm),
         "trusted": _ON.get(options.trust_skills),
+        "owner": options.owner,
+        "shared": options.shared,
+        "scopes": None if options.scope is None else scopes_of(options.scope, _SCOPES),
     }
     body = {name: value for name, value in given.items() if value is not None}
     if not body:
         raise ConfigError(
-            "nothing to set", hint="Give --area, --floor, --alias, --confirm or --trust-skills."
+            "nothing to set",
+            hint="Give --area, --floor, --alias, --confirm, --trust-skills, --scope, --owner, --shared "
+            "or --not-shared.",
         )
     answer = hub_of(options).request("PATCH", _path(options.device), body)
     aliases = ", ".join(answer["aliases"]) or "none"
@@ -109,7 +128,9 @@ def change(options: argparse.Namespace) -> None:
         answer,
         text=f"{answer['name']}: area {answer['area'] or 'none'}, floor {answer['floor'] or 'none'}, "
         f"aliases {aliases}, confirms calls: {'yes' if answer['confirm'] else 'no'}, "
-        f"skills trusted: {'yes' if answer['trusted'] else 'no'}.",
+        f"skills trusted: {'yes' if answer['trusted'] else 'no'}, "
+        f"scope {','.join(answer['scopes']) or 'none'}, owner {answer['owner']}, "
+        f"{'shared' if answer['shared'] else 'not shared'}.",
     )
 
 
@@ -168,8 +189,9 @@ def approve(options: argparse.Namespace) -> int:
             return 1
     named = {} if options.name is None else {"name": options.name}
     approved = client.request("POST", f"{path}/approve", named)
-    if options.trust_skills:
-        client.request("PATCH", _path(approved["id"]), {"trusted": True})
+    wanted = {"trusted": options.trust_skills, "shared": options.shared}
+    if any(wanted.values()):
+        client.request("PATCH", _path(approved["id"]), wanted)
     text = f"{approved['name']} is approved. It joins by itself within seconds."
     if not options.trust_skills:
         text += f"\n'strawberry devices review {approved['key']}' then shows what its skills ask for."

@@ -9,7 +9,7 @@ from contracts.addresses import Endpoint, broker_endpoint, endpoint
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.tables import moment
-from deploy.home.broker_registry import running_broker
+from deploy.home.brokers.registry import running_broker
 from deploy.home.directory import Home
 
 _CLIENTS: Final = "/api/clients"

@@ -85,7 +85,7 @@ def call(options: argparse.Namespace) -> int:
         with waiting(options.method):
             answer = client.request("POST", "/api/skills/call", body)
     except NeedsConfirmation as wanted:
-        if not _confirmed(options):
+        if not _confirmed(options, wanted):
             note("Not confirmed; nothing was done.")
             return 1
         confirmed = {**body, "confirmation": wanted.confirmation}
@@ -95,13 +95,14 @@ def call(options: argparse.Namespace) -> int:
     return 0
 
 
-def _confirmed(options: argparse.Namespace) -> bool:
-    question = f"{options.device}: {options.method}({', '.join(options.arguments)})?"
+def _confirmed(options: argparse.Namespace, wanted: NeedsConfirmation) -> bool:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in wanted.arguments.items())
+    question = f"{options.device}: {options.method}({arguments})?"
     return agreed(question, otherwise="Nothing was done. Run it in a terminal.")
 
 
 def _arguments(words: list[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Take words apart: ``KEY=VALUE`` by name, anything else by position, in order."""
+    """Split words: ``KEY=VALUE`` by name, anything else by position, in order."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:

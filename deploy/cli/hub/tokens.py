@@ -1,41 +1,48 @@
 """``strawberry tokens``: make, list and revoke the tokens of programs."""
 
 import argparse
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from contracts.errors import ConfigError, NotFound
+from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
-_SCOPES: Final = ("chat", "call", "confirm", "admin")
+_SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
 _COLUMNS: Final = ("name", "scope", "issued", "expires", "id")
 _ALL_COLUMNS: Final = ("name", "kind", "scope", "issued", "expires", "revoked", "id")
 
 
 def add(options: argparse.Namespace) -> None:
     """Make a token with which a program acts as the user who asks."""
-    scopes = [scope for scope in options.scope.replace(" ", ",").split(",") if scope]
-    for scope in scopes:
-        if scope not in _SCOPES:
-            raise ConfigError(
-                f"unknown scope {scope!r}",
-                hint="Use one or more of chat, call, confirm and admin, for example chat,call.",
-            )
-    answer: dict[str, Any] = hub_of(options).request(
-        "POST", "/api/tokens", {"name": options.name, "scopes": scopes}
-    )
+    body = {"name": options.name, "scopes": scopes_of(options.scope, _SCOPES)}
+    answer: dict[str, Any] = hub_of(options).request("POST", "/api/tokens", body)
     Output(options.json).result(answer, text=answer["token"])
 
 
+def scopes_of(text: str, allowed: Sequence[str]) -> list[str]:
+    """Return the scopes that a text such as ``chat,call`` names.
+
+    Raises:
+        ConfigError: If one is none of those allowed.
+    """
+    scopes = [scope for scope in text.replace(" ", ",").split(",") if scope]
+    for scope in scopes:
+        if scope not in allowed:
+            hint = f"Use one or more of {', '.join(allowed)}, for example chat,call."
+            raise ConfigError(f"unknown scope {scope!r}", hint=hint)
+    return scopes
+
+
 def list_tokens(options: argparse.Namespace) -> None:
-    """Print the valid tokens of programs, or all tokens there ever were."""
-    known = _tokens(hub_of(options))
+    """Print one's own valid tokens, or all tokens there ever were."""
+    known = _tokens(hub_of(options), of_all=options.all)
     Output(options.json).rows(
-        known if options.all else [each for each in known if _is_of_a_program(each)],
+        known,
         _ALL_COLUMNS if options.all else _COLUMNS,
         empty="There is no token yet. 'strawberry tokens add NAME' makes one.",
         shown=_shown,
@@ -45,10 +52,7 @@ def list_tokens(options: argparse.Namespace) -> None:
 def revoke(options: argparse.Namespace) -> int:
     """Revoke a token by its name or id; programs that use it are refused at once."""
     client = hub_of(options)
-    known = _tokens(client)
-    found = [each for each in known if each["jti"] == options.token] or [
-        each for each in known if each["name"] == options.token and _is_of_a_program(each)
-    ]
+    found = _found(options.token, _tokens(client)) or _found(options.token, _others(client))
     match found:
         case [token]:
             if token["jti"] == client.token_id and not agreed(
@@ -71,15 +75,26 @@ def revoke(options: argparse.Namespace) -> int:
             )
 
 
-def _tokens(client: HubClient) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.request("GET", "/api/tokens")
+def _tokens(client: HubClient, *, of_all: bool = False) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.request("GET", f"/api/tokens?{'all' if of_all else 'valid'}=true")
     return found
 
 
-def _is_of_a_program(token: dict[str, Any]) -> bool:
-    """Whether it was made for a program and is valid; devices and broker logins are listed elsewhere."""
-    valid = token["revoked_at"] is None and datetime.fromisoformat(token["expires_at"]) > datetime.now(UTC)
-    return valid and token["kind"] == "user"
+def _others(client: HubClient) -> list[dict[str, Any]]:
+    try:
+        return _tokens(client, of_all=True)
+    except Forbidden:
+        return []  # only admins see and revoke them
+
+
+def _found(token: str, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in known if each["jti"] == token] or [
+        each for each in known if each["name"] == token and each["kind"] == "user" and _is_valid(each)
+    ]
+
+
+def _is_valid(token: dict[str, Any]) -> bool:
+    return token["revoked_at"] is None and datetime.fromisoformat(token["expires_at"]) > datetime.now(UTC)
 
 
 def _shown(token: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from contracts.errors import ConfigError, NotFound
 from deploy.cli.client import hub_of
@@ -63,9 +63,21 @@ def plot(options: argparse.Namespace) -> None:
     """Draw the numbers of a capture in the terminal, as a PNG, or print them as JSON."""
     # What reads captures is slow to import, and no other command needs it.
     from hub_agent.live.captures.formats import moment
-    from hub_agent.live.captures.reading import read_numbers
+    from hub_agent.live.captures.numbers import read_numbers
 
-    numbers = read_numbers(options.file, fields=tuple(options.field))
+    file, fields = Path(options.file), tuple(options.field)
+    try:
+        numbers = read_numbers(file, fields=fields)
+    except NotFound:
+        if len(file.parts) > 1 or file.suffix:
+            raise
+        path = (
+            f"/api/captures/{quote(options.file, safe='')}/numbers?{urlencode({'field': ','.join(fields)})}"
+        )
+        found = hub_of(options).request("GET", path)
+        numbers = {name: [(at, value) for at, value in line] for name, line in found["lines"].items()}
+        if found["cut"]:
+            note("Only its newest files are drawn.")
     if not numbers:
         wanted = f" in {', '.join(options.field)}" if options.field else ""
         raise NotFound(
@@ -96,6 +108,11 @@ def _drawn(lines: Lines) -> str:
     figure.color_mode = "names"
     figure.with_colors = sys.stdout.isatty()
     figure.x_label, figure.y_label = "time", "value"
+    moments = [at for line in lines.values() for at, _ in line]
+    if min(moments) == max(moments):
+        # One moment alone is no axis.
+        begin, end = _times([(moments[0] - 30, 0.0), (moments[0] + 30, 0.0)])
+        figure.set_x_limits(min_=begin, max_=end)
     for color, (name, line) in zip(_COLORS, lines.items(), strict=False):
         figure.plot(_times(line), [value for _, value in line], lc=color, label=visible(name))
     return str(figure.show(legend=True))

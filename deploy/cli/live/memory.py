@@ -5,15 +5,20 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from deploy.cli.client import hub_of
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.tables import moment
 
+FILE_NAME: Final = "MEMORY.md"
 _COLUMNS: Final = ("category", "text", "when", "from", "id")
 
 
 def list_entries(options: argparse.Namespace) -> None:
     """Print everything that you may see."""
-    _print(options, hub_of(options).request("GET", "/api/memory"), empty="Nothing is remembered yet.")
+    client = hub_of(options)
+    _print(options, client.request("GET", "/api/memory"), empty="Nothing is remembered yet.")
+    for problem in client.request("GET", "/api/prompt")["problems"]:
+        if FILE_NAME in problem:
+            note(f"The file is broken, and this is what it said before: {problem}")
 
 
 def search(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import shlex
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,6 +18,8 @@ _COLUMNS: Final = ("name", "state", "predicate", "fired", "last", "at")
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _DONE: Final = {"result": "done", "dry_run": "dry run"}
 """How an action that has no error is shown."""
+_EXACT_S: Final = 120.0
+"""Shorter times are told in seconds: their ends may be the same minute."""
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -85,12 +88,16 @@ def approve(options: argparse.Namespace) -> int:
     change = {
         name: value for name in ("predicate", "dry_run") if (value := getattr(options, name)) is not None
     }
+    if options.predicate:
+        # A mistake in it is told before the question.
+        change |= _post(client, options.name, "predicate", {"predicate": options.predicate})
     if not (options.yes or options.json):
-        note(_described({**watcher, **change}))
+        note(_described({**watcher, "truth": None, "reason": "", **change}))
         if not agreed("Approve it?", otherwise="Approve it with --yes."):
             note("Nothing was changed.")
             return 1
-    _say(options, _post(client, options.name, "approve", change))
+    given = {name: value for name, value in change.items() if name in ("predicate", "dry_run")}
+    _say(options, _post(client, options.name, "approve", given))
     return 0
 
 
@@ -116,7 +123,7 @@ def test(options: argparse.Namespace) -> None:
         f"{report['evaluated']} evaluations, {report['unknown']} of them unknown. {report['reason']}".rstrip()
     )
     for gap in report["gaps"]:
-        print(f"  nothing was recorded from {moment(gap['since'])} to {moment(gap['until']) or 'now'}")
+        print(f"  nothing was recorded {_span(gap['since'], gap['until'])}")
 
 
 def pause(options: argparse.Namespace) -> None:
@@ -168,10 +175,13 @@ def _say(options: argparse.Namespace, watcher: dict[str, Any]) -> None:
 
 def _topics(options: argparse.Namespace) -> dict[str, Any]:
     topics: dict[str, Any] = {}
-    for link, given in (("bus", options.topics), ("home", options.home_topics)):
-        for text in given:
+    given = {"bus": options.topics, "home": options.home_topics, "home_assistant": options.entities}
+    for link, texts in given.items():
+        for text in texts:
             match = _NAMED.fullmatch(text)
             topic = match[2] if match else text
+            if link == "home_assistant":
+                topic = topic.replace(".", "/", 1)
             name = match[1] if match else re.sub(r"\W+", "_", topic.rpartition("/")[2])
             if name in topics:
                 raise ConfigError(f"two topics are named {name}", hint="Name one: --topic NAME=TOPIC.")
@@ -223,6 +233,16 @@ def _seconds(text: str) -> float:
     from hub_agent.live.times import parse_duration
 
     return parse_duration(text)
+
+
+def _span(since: str, until: str | None) -> str:
+    if until is None:
+        return f"since {moment(since)}"
+    begin, end = (datetime.fromisoformat(each).astimezone() for each in (since, until))
+    seconds = (end - begin).total_seconds()
+    if seconds < _EXACT_S:
+        return f"for {seconds:.0f} s at {begin:%Y-%m-%d %H:%M:%S}"
+    return f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
 def _row(watcher: dict[str, Any]) -> dict[str, Any]:

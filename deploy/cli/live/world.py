@@ -26,7 +26,7 @@ def world(options: argparse.Namespace) -> None:
     if options.json:
         Output(as_json=True).result(found)
         return
-    Output(as_json=False).rows(found["things"], _COLUMNS, empty="There is nothing of that.", shown=_shown)
+    Output(as_json=False).rows(found["things"], _COLUMNS, empty="Nothing matches.", shown=_shown)
     if found["more"]:
         note(f"… and {found['more']} more. --area, --kind and --name find fewer, --limit shows more.")
     if found["left_out"]:

@@ -3,7 +3,7 @@
 import argparse
 from typing import NoReturn
 
-from deploy.cli.parser import broker, devices, home, live, models, servers, service, talk
+from deploy.cli.parser import broker, devices, home, live, models, servers, service, talk, users
 from deploy.cli.parser.shared import Parents
 from deploy.cli.parser.usage import USAGE_ERROR, Parser
 
@@ -31,6 +31,7 @@ def make_parser() -> argparse.ArgumentParser:
     broker.add(commands, parents)
     talk.add(commands, parents)
     devices.add(commands, parents)
+    users.add(commands, parents)
     live.add(commands, parents)
     models.add(commands, parents)
     home.add(commands, parents)

@@ -1,21 +1,17 @@
-"""``strawberry devices`` and ``tokens``: who may take part."""
+"""``strawberry devices``: which devices may take part."""
 
 import argparse
 
 from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
-from deploy.cli.parser.usage import Parser
 
 _DEVICE = "its name, key or id"
+_SHARED = "everybody at home sees and calls it, not only its owner"
 _TRUST = "approve what its skills declare, now and later: see 'devices review'"
 
 
 def add(commands: Commands, parents: Parents) -> None:
-    """Add both commands with their actions."""
-    _add_devices(commands, parents.client)
-    _add_tokens(commands, parents.client)
-
-
-def _add_devices(commands: Commands, client: Parser) -> None:
+    """Add the command with its actions."""
+    client = parents.client
     actions = add_actions(commands, "devices", help_="list, add, change, revoke and remove devices")
     each = actions.add_parser("list", parents=[client], help="list all devices, their state and problems")
     each.set_defaults(run="deploy.cli.hub.devices:list_devices")
@@ -28,6 +24,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
     )
     new.add_argument("name", metavar="NAME", help="display name, for example 'Bedroom PC'")
     new.add_argument("--trust-skills", action="store_true", help=_TRUST)
+    new.add_argument("--shared", action="store_true", help=_SHARED)
     _add_minutes(new)
     new.set_defaults(run="deploy.cli.hub.devices:add")
 
@@ -54,6 +51,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
     )
     approve.add_argument("--name", help="display name; default: the one that the device gave itself")
     approve.add_argument("--trust-skills", action="store_true", help=_TRUST)
+    approve.add_argument("--shared", action="store_true", help=_SHARED)
     approve.add_argument("--yes", action="store_true", help="do not ask")
     approve.set_defaults(run="deploy.cli.hub.devices:approve")
 
@@ -65,7 +63,7 @@ def _add_devices(commands: Commands, client: Parser) -> None:
     change = actions.add_parser(
         "set",
         parents=[client],
-        help="set area, floor and aliases of a device, and what you leave to it",
+        help="set area, floor, aliases and owner of a device, and what you leave to it",
         description="Sets what is given; the rest stays. An empty text ('') clears it.",
     )
     change.add_argument("device", metavar="DEVICE", help=_DEVICE)
@@ -84,6 +82,22 @@ def _add_devices(commands: Commands, client: Parser) -> None:
         "off for a new device",
     )
     change.add_argument("--trust-skills", choices=("on", "off"), help=_TRUST)
+    change.add_argument(
+        "--scope",
+        metavar="SCOPES",
+        help="what it may do on its own: chat as its owner, call skills of other devices, or both as "
+        "chat,call; '' for neither; default for a new device chat",
+    )
+    change.add_argument("--owner", metavar="USER", help="the person who owns it from now on, by name or id")
+    sharing = change.add_mutually_exclusive_group()
+    sharing.add_argument("--shared", action="store_const", const=True, help=_SHARED)
+    sharing.add_argument(
+        "--not-shared",
+        dest="shared",
+        action="store_const",
+        const=False,
+        help="only its owner sees and calls it",
+    )
     change.set_defaults(run="deploy.cli.hub.devices:change")
 
     review = actions.add_parser(
@@ -114,25 +128,6 @@ def _add_devices(commands: Commands, client: Parser) -> None:
     )
     remove.add_argument("device", metavar="DEVICE", help=_DEVICE)
     remove.set_defaults(run="deploy.cli.hub.devices:remove")
-
-
-def _add_tokens(commands: Commands, client: Parser) -> None:
-    actions = add_actions(commands, "tokens", help_="make, list and revoke tokens for programs")
-    new = actions.add_parser("add", parents=[client], help="make a token with which a program acts as you")
-    new.add_argument("name", metavar="NAME", help="what the token is for, for example node-red")
-    new.add_argument(
-        "--scope",
-        default="chat",
-        metavar="SCOPES",
-        help="what it allows: chat, call, confirm, admin, or several as chat,call; default %(default)s",
-    )
-    new.set_defaults(run="deploy.cli.hub.tokens:add")
-    each = actions.add_parser("list", parents=[client], help="list the tokens that are valid")
-    each.add_argument("--all", action="store_true", help="those of devices, and ended ones, too")
-    each.set_defaults(run="deploy.cli.hub.tokens:list_tokens")
-    revoke = actions.add_parser("revoke", parents=[client], help="revoke a token at once")
-    revoke.add_argument("token", metavar="TOKEN", help="its name, or its id as 'tokens list' shows it")
-    revoke.set_defaults(run="deploy.cli.hub.tokens:revoke")
 
 
 def _add_minutes(command: argparse.ArgumentParser) -> None:

@@ -1,10 +1,13 @@
-"""``strawberry certs``, ``purge`` and ``doctor``: maintenance."""
+"""``strawberry backup``, ``restore``, ``certs``, ``purge`` and ``doctor``: maintenance."""
+
+import argparse
 
 from deploy.cli.parser.shared import Commands, Parents
 
 
 def add(commands: Commands, parents: Parents) -> None:
     """Add these commands."""
+    _add_backup(commands, parents)
     certs = commands.add_parser(
         "certs",
         parents=[parents.common],
@@ -36,3 +39,51 @@ def add(commands: Commands, parents: Parents) -> None:
         "doctor", parents=[parents.client], help="check this installation and say how to fix it"
     )
     doctor.set_defaults(run="deploy.cli.home:doctor")
+
+
+def _add_backup(commands: Commands, parents: Parents) -> None:
+    backup = commands.add_parser(
+        "backup",
+        parents=[parents.common],
+        help="write all data of this home into one encrypted file",
+        description="Writes database, keys, certificates, settings, memory, agents and skills into one file, "
+        "encrypted with a passphrase. The hub may run. Any program for the age format opens it: "
+        "age -d FILE | tar xz",
+    )
+    backup.add_argument("file", metavar="FILE", help="the file to write, for example home.age")
+    backup.add_argument(
+        "--captures", action="store_true", help="also captures, and values recorded for watchers"
+    )
+    _add_passphrase(backup)
+    backup.set_defaults(run="deploy.cli.backup:backup")
+
+    restore = commands.add_parser(
+        "restore",
+        parents=[parents.common],
+        help="restore a backup while no hub runs here",
+        description="Checks all of a backup before it changes anything. Restoring ends all logins of people "
+        "and programs, except where the home that is replaced knows which of them are still valid.",
+    )
+    restore.add_argument("file", metavar="FILE", help="a file that 'strawberry backup' wrote")
+    restore.add_argument("--check", action="store_true", help="check it and show what it holds, no more")
+    restore.add_argument(
+        "--replace", action="store_true", help="replace what is in this home, and keep it in replaced/"
+    )
+    restore.add_argument(
+        "--revoke",
+        metavar="DEVICE",
+        action="append",
+        default=[],
+        help="revoke this device, which is valid in the backup; may be repeated",
+    )
+    restore.add_argument("--yes", action="store_true", help="do not ask")
+    _add_passphrase(restore)
+    restore.set_defaults(run="deploy.cli.backup:restore")
+
+
+def _add_passphrase(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--passphrase-file",
+        metavar="PATH",
+        help="file with the passphrase, - for standard input; default: it is typed, unseen",
+    )

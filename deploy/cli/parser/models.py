@@ -58,3 +58,15 @@ def _add_setup(commands: Commands, parents: Parents) -> None:
     )
     setup.add_argument("--no-test", action="store_true", help="write it without trying it first")
     setup.set_defaults(run="deploy.cli.setup:setup")
+    others = setup.add_subparsers(metavar="[COMMAND]", help="connect something else")
+    assistant = others.add_parser(
+        "home-assistant",
+        parents=[parents.common],
+        help="connect Home Assistant, for its entities",
+        description="Asks for the address of Home Assistant and a long-lived access token, tries them, and "
+        "writes them to strawberry.toml and .env.",
+    )
+    assistant.add_argument("--url", help="address, as http://homeassistant.local:8123")
+    assistant.add_argument("--token-stdin", action="store_true", help="read the token from standard input")
+    assistant.add_argument("--no-test", action="store_true", help="write it without trying it first")
+    assistant.set_defaults(run="deploy.cli.home_assistant:setup")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from deploy.cli.parser.usage import Parser
 
@@ -44,6 +44,10 @@ class Parents:
             help="file with the token for that hub, - for standard input; default: STRAWBERRY_TOKEN",
         )
         return cls(common, client)
+
+
+LINKS: Final = ("bus", "home", "home_assistant")
+"""Where topics are: Strawberry's bus, the home broker, the entities of Home Assistant."""
 
 
 def add_actions(commands: Commands, name: str, *, help_: str, description: str | None = None) -> Commands:

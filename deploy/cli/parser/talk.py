@@ -1,4 +1,4 @@
-"""``strawberry chat``, ``history``, ``call``, ``exec`` and ``skills``: using the home."""
+"""``strawberry chat``, ``history``, ``turns``, ``call``, ``exec`` and ``skills``: using the home."""
 
 from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
 
@@ -45,6 +45,22 @@ def add(commands: Commands, parents: Parents) -> None:
     change.add_argument("--delete", action="store_true", help="delete the conversation ID for good")
     history.add_argument("--yes", action="store_true", help="delete, or replace the file, without asking")
     history.set_defaults(run="deploy.cli.chat.history:history")
+
+    turns = commands.add_parser(
+        "turns",
+        parents=[client],
+        help="show what was asked, how it ended, and where the time went",
+        description="Lists the latest turns, newest first; with an ID, shows where its time went.",
+    )
+    turns.add_argument("id", nargs="?", metavar="ID", help="the turn")
+    turns.add_argument("--limit", type=positive, metavar="N", help="how many of the latest; default 50")
+    turns.add_argument(
+        "--outcome",
+        choices=("answered", "stopped", "failed", "interrupted", "running"),
+        help="only those that ended so",
+    )
+    turns.add_argument("--since", metavar="TIME", help="a duration such as 2h or 7d, or a time")
+    turns.set_defaults(run="deploy.cli.chat.turns:turns")
 
     call = commands.add_parser(
         "call", parents=[client], help="call a method of a skill", description="Calls a method of a skill."

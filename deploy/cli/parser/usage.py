@@ -21,6 +21,10 @@ _IN_PLAIN_WORDS: Final = (
     (re.compile(r"argument (.+?): (.+)"), r"\1: \2"),
 )
 
+# argparse looks on the disk for a translation of each word that it may print: 11 ms of every command, and
+# there is none, since these commands speak English.
+argparse._ = lambda text: text  # type: ignore[attr-defined]
+
 
 class Parser(argparse.ArgumentParser):
     """Reports what is wrong in one line, with the nearest name there is."""
@@ -60,7 +64,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        kind = str(action.metavar or action.option_strings[0]).lower()
+        kind = str(action.metavar or next(iter(action.option_strings), action.dest)).lower().strip("[]")
         choices = [str(choice) for choice in action.choices]
         meant = _meant(str(value), choices) or f"; there are: {', '.join(choices)}"
         # Not an ArgumentError: that would put the metavar in front.

@@ -1,6 +1,7 @@
 """Captures: what arrives on topics, recorded in files.
 
 ``captures``   starts and stops them, over restarts and within budgets
+``capture``    one of them, whether it runs or not
 ``recording``  one that runs: from the event loop to a thread
 ``writer``     its files, by ``formats``, named by ``series``
 ``budget``     removes old files

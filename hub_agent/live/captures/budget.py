@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import Forbidden
-from hub_agent.live.captures.series import Series
+from hub_agent.live.captures.series import Series, first_of
 from hub_agent.settings import CaptureSettings
 
 _log = logging.getLogger(__name__)
@@ -77,10 +77,11 @@ def clean_up(captures: Mapping[str, Kept], settings: CaptureSettings, *, now: fl
         now: Unix seconds.
     """
     files: list[_File] = []
-    for capture, kept in captures.items():
+    for capture, found in _files(captures).items():
+        kept = captures[capture]
         days = settings.keep_days if kept.keep_days is None else kept.keep_days
         oldest = None if days is None else now - days * _DAY_S
-        files += _shrink(captures, _files(capture, kept), max_files=kept.max_files, oldest=oldest)
+        files += _shrink(captures, found, max_files=kept.max_files, oldest=oldest)
     full = set()
     for root in {kept.series.root for kept in captures.values()}:
         own = [file for file in files if captures[file.capture].series.root == root]
@@ -92,28 +93,57 @@ def clean_up(captures: Mapping[str, Kept], settings: CaptureSettings, *, now: fl
     files = _shrink(captures, files, max_mb=settings.total_mb)
     if _size(files) > settings.total_mb * MB:
         full.update(kept.series.root for kept in captures.values())
-    usage = {capture: _usage(file for file in files if file.capture == capture) for capture in captures}
-    return CleanUp(usage, frozenset(full))
+    by_capture: dict[str, list[_File]] = {capture: [] for capture in captures}
+    for file in files:
+        by_capture[file.capture].append(file)
+    return CleanUp({capture: _usage(own) for capture, own in by_capture.items()}, frozenset(full))
+
+
+def usages(captures: Mapping[str, Series]) -> dict[str, Usage]:
+    """Return what captures have on the disk, by id; blocks."""
+    found = _files({capture: Kept(series, active=False) for capture, series in captures.items()})
+    return {capture: _usage(files) for capture, files in found.items()}
 
 
 def usage_of(series: Series) -> Usage:
     """Return what one capture has on the disk; blocks."""
-    return _usage(_files("", Kept(series, active=False)))
+    return usages({"": series})[""]
 
 
-def _files(capture: str, kept: Kept) -> list[_File]:
-    try:
-        with kept.series.directory() as directory:
-            found = directory.files()
-    except (Forbidden, OSError):
-        # Not made yet, or away for now.
-        return []
-    names = kept.series.numbers(found)
-    last = max(names, default=0)
-    return [
-        _File(capture, name, found[name].st_size, found[name].st_mtime, not (kept.active and number == last))
-        for number, name in names.items()
-    ]
+def _files(captures: Mapping[str, Kept]) -> dict[str, list[_File]]:
+    """Return the files of captures, oldest first; each folder is looked through once for all of them."""
+    folders: dict[tuple[Path, tuple[str, ...]], dict[str, str]] = {}
+    for capture, kept in captures.items():
+        series = kept.series
+        firsts = folders.setdefault((series.root, series.parts[:-1]), {})
+        firsts[series.file(1).casefold()] = capture
+    files: dict[str, list[_File]] = {capture: [] for capture in captures}
+    for firsts in folders.values():
+        try:
+            with captures[next(iter(firsts.values()))].series.directory() as directory:
+                found = directory.files()
+        except (Forbidden, OSError):
+            # Not made yet, or away for now.
+            continue
+        names: dict[str, list[str]] = {}
+        for name in found:
+            capture = firsts.get(name.casefold()) or firsts.get(first_of(name).casefold(), "")
+            names.setdefault(capture, []).append(name)
+        for capture in firsts.values():
+            kept = captures[capture]
+            numbers = kept.series.numbers(names.get(capture, ()))
+            last = max(numbers, default=0)
+            files[capture] = [
+                _File(
+                    capture,
+                    name,
+                    found[name].st_size,
+                    found[name].st_mtime,
+                    not (kept.active and number == last),
+                )
+                for number, name in numbers.items()
+            ]
+    return files
 
 
 def _shrink(

@@ -4,19 +4,17 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import open_tasks
 from contracts import topics
-from contracts.access import overlaps
 from contracts.errors import (
     ConfigError,
     Conflict,
@@ -27,9 +25,10 @@ from contracts.errors import (
     TooManyRequests,
 )
 from contracts.presence import CaptureState
-from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of
+from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of, usages
+from hub_agent.live.captures.capture import Capture, followed, holds
 from hub_agent.live.captures.reading import merged, read_capture
-from hub_agent.live.captures.recording import Change, Followed, Recording, Shared, State
+from hub_agent.live.captures.recording import Change, Followed, Recording, Shared
 from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow, CaptureRows
@@ -44,6 +43,8 @@ from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 
 T = TypeVar("T")
+Infos = list[CaptureInfo]
+"""Not written out below: a method of the class is called ``list``."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,36 +64,11 @@ _FULL_S: Final = 2.0
 """How often is looked for room while there is none."""
 
 
-@dataclass
-class _Capture:
-    """A capture that is known.
-
-    Attributes:
-        recording: While it runs.
-        task: Runs the recording.
-        problem: Why it does not run although it should.
-        published: The state that is retained on the bus.
-        stored: The row as it is in the database.
-    """
-
-    row: CaptureRow
-    spec: CaptureSpec
-    series: Series
-    recording: Recording | None = None
-    task: asyncio.Task[None] | None = None
-    problem: str = ""
-    published: CaptureState | None = None
-    stored: dict[str, Any] | None = None
-
-    @property
-    def state(self) -> State:
-        if self.recording is not None:
-            return self.recording.state
-        return "stopped" if self.row.is_stopped else "failed"
-
-
 class Captures:
     """Starts, stops and lists captures. Made by `open_captures`.
+
+    A person has their own. With ``of_all``, for an admin who manages the home, those of all people and of the
+    hub are meant.
 
     Args:
         link: Of the bus, where the states are retained.
@@ -115,11 +91,12 @@ class Captures:
         self._instance = settings.instance
         self._rows = CaptureRows(registry.store)
         self._accounts = registry.accounts
+        self._directory = registry.directory
         self._shared = shared
         self._link = link
         self._events = events
         self._tasks = tasks
-        self._captures: dict[str, _Capture] = {}
+        self._captures: dict[str, Capture] = {}
         self._full: frozenset[Path] = frozenset()
         self._rolled = asyncio.Event()
         # Two that start at once must not both find a path free.
@@ -153,7 +130,7 @@ class Captures:
                 raise TooManyRequests(f"{_MOST} captures are running", hint="Stop one of them.")
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
-            recording.follow(_followed(spec), sees=partial(visible_to, user), since=time.time())
+            recording.follow(followed(spec), sees=self._sees(user.id), since=time.time())
             try:
                 await self._in_thread(partial(recording.writer.write, ()))
             except (OSError, Forbidden) as error:
@@ -171,7 +148,7 @@ class Captures:
         await self._changed(capture, "started")
         return await self._info(capture)
 
-    async def stop(self, user: User, capture: str) -> CaptureInfo:
+    async def stop(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
         """Stop a capture; its files stay, and it goes on when it is started again.
 
         Raises:
@@ -180,7 +157,7 @@ class Captures:
         """
         if user.read_only:
             raise Forbidden(f"{user.display_name} has read-only access")
-        found = self._find(user, capture)
+        found = self._find(user, capture, of_all)
         if not found.row.owner:
             raise Forbidden(
                 f"{capture!r} records what watchers see, for their tests",
@@ -193,18 +170,34 @@ class Captures:
             await self._changed(found, "stopped")
         return await self._info(found)
 
-    async def list(self, user: User) -> list[CaptureInfo]:
-        """List the captures of a person, the oldest first; an admin sees all."""
-        own = [each for each in self._captures.values() if _may_see(user, each)]
-        return [await self._info(each) for each in own]
+    async def hand_over(self, user: str, heir: str) -> None:
+        """Stop the captures of a person who was removed, and give them to an admin; their files stay."""
+        async with self._changing:
+            for capture in [each for each in self._captures.values() if each.row.owner == user]:
+                await self._end(capture)
+                capture.row.owner, capture.row.is_stopped = heir, True
+        await self._save()
 
-    async def get(self, user: User, capture: str) -> CaptureInfo:
+    async def list(self, user: User, *, of_all: bool = False) -> list[CaptureInfo]:
+        """List the captures that a person sees, the oldest first."""
+        own = [each for each in self._captures.values() if of_all or each.row.owner == user.id]
+        return await self._infos(own)
+
+    async def get(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
         """Return one capture.
 
         Raises:
             NotFound: If this person has no such capture.
         """
-        return await self._info(self._find(user, capture))
+        return await self._info(self._find(user, capture, of_all))
+
+    def series_of(self, user: User, capture: str, *, of_all: bool = False) -> Series:
+        """Return where the files of a capture are.
+
+        Raises:
+            NotFound: If this person has no such capture.
+        """
+        return self._find(user, capture, of_all).series
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's captures: those that run."""
@@ -217,14 +210,16 @@ class Captures:
 
     # What other parts do
 
-    def read(self, user: User, capture: str, *, since: float | None = None) -> Iterator[Sample | Gap]:
+    def read(
+        self, user: User, capture: str, *, of_all: bool = False, since: float | None = None
+    ) -> Iterator[Sample | Gap]:
         """Read a jsonl capture, oldest first; blocks.
 
         Raises:
             NotFound: If this person has no such capture.
             Conflict: If it is of another format.
         """
-        found = self._find(user, capture)
+        found = self._find(user, capture, of_all)
         if found.spec.format != "jsonl":
             raise Conflict(f"{capture!r} is {found.spec.format}; only jsonl can be replayed")
         return read_capture(found.series.path, since=since)
@@ -240,7 +235,7 @@ class Captures:
             [
                 each.series.path
                 for each in list(self._captures.values())
-                if each.spec.format == "jsonl" and _holds(each.spec, topics)
+                if each.spec.format == "jsonl" and holds(each.spec, topics)
             ],
             kept,
             since=since,
@@ -277,7 +272,7 @@ class Captures:
                 known.recording.follow(topics, sees=_sees_all, since=time.time())
                 known.spec = spec
                 return
-            capture = self._captures[name] = _Capture(self._row(name, "", spec, series), spec, series)
+            capture = self._captures[name] = Capture(self._row(name, "", spec, series), spec, series)
             await self._begin(capture, _sees_all)
 
     # How it works
@@ -287,15 +282,15 @@ class Captures:
         for row in await self._rows.read(self._instance):
             spec = CaptureSpec.model_validate(row.spec)
             root = Path(row.root)
-            capture = _Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
+            capture = Capture(row, spec, Series.within((root,), spec.path, zstd=spec.zstd))
             self._captures[row.id] = capture
             if row.is_stopped:
                 continue
             try:
-                user = await self._accounts.get(row.owner)
+                await self._require_writer(row.owner)
                 if root not in self._folders:
                     raise Forbidden(f"{root} is no longer a folder for captures")
-                await self._begin(capture, partial(visible_to, user))
+                await self._begin(capture, self._sees(row.owner))
             except StrawberryError as error:
                 capture.problem = error.message
                 _log.error("the capture %s cannot go on: %s", row.id, error.message)
@@ -307,6 +302,7 @@ class Captures:
                 async with asyncio.timeout(_FULL_S if self._full else _SAVE_S):
                     await self._rolled.wait()
             self._rolled.clear()
+            await self._end_of_guests()
             kept = {
                 name: Kept(each.series, each.state == "active", each.spec.max_files, each.spec.keep_days)
                 for name, each in self._captures.items()
@@ -318,6 +314,22 @@ class Captures:
                 if capture is not None and capture.state == "stopped" and not usage.files:
                     await self._forget(name)
             await self._save()
+
+    async def _end_of_guests(self) -> None:
+        """Stop the captures of people who may only look by now."""
+        for each in [each for each in self._captures.values() if each.row.owner and each.recording]:
+            try:
+                await self._require_writer(each.row.owner)
+            except StrawberryError as error:
+                async with self._changing:
+                    await self._end(each)
+                    each.row.is_stopped, each.problem = True, error.message
+                await self._changed(each, "stopped")
+
+    async def _require_writer(self, owner: str) -> None:
+        user = await self._accounts.get(owner)
+        if user.read_only:
+            raise Forbidden(f"{user.display_name} has read-only access; a capture writes files")
 
     async def publish(self) -> None:
         """Publish the state of every capture, after each connect."""
@@ -334,7 +346,7 @@ class Captures:
             await self._end(each)
         await self._save()
 
-    async def _claimed(self, user: User, spec: CaptureSpec, series: Series) -> _Capture:
+    async def _claimed(self, user: User, spec: CaptureSpec, series: Series) -> Capture:
         """Return the capture of a path: the stopped one that was there, or a new one."""
         for known in self._captures.values():
             if not known.series.overlaps(series):
@@ -342,7 +354,7 @@ class Captures:
             same = (known.series, known.spec.format, known.row.owner) == (series, spec.format, user.id)
             if known.row.is_stopped and same:
                 known.row.spec = spec.model_dump(mode="json")
-                return _Capture(known.row, spec, series)
+                return Capture(known.row, spec, series)
             raise Conflict(
                 f"the capture {known.row.id!r} writes to {known.spec.path!r}", hint="Choose another path."
             )
@@ -354,7 +366,7 @@ class Captures:
         name, number = name[:56], 1
         while (free := name if number == 1 else f"{name}-{number}") in self._captures:
             number += 1
-        return _Capture(self._row(free, user.id, spec, series), spec, series)
+        return Capture(self._row(free, user.id, spec, series), spec, series)
 
     def _row(self, name: str, owner: str, spec: CaptureSpec, series: Series) -> CaptureRow:
         return CaptureRow(
@@ -366,7 +378,7 @@ class Captures:
             created_at=now(),
         )
 
-    def _recording(self, capture: _Capture) -> Recording:
+    def _recording(self, capture: Capture) -> Recording:
         spec, root = capture.spec, capture.series.root
         budget = min(self._settings.total_mb, self._settings.folder_mb or self._settings.total_mb)
         limits = Limits(
@@ -384,33 +396,26 @@ class Captures:
         )
 
     async def _begin(
-        self, capture: _Capture, sees: Callable[[LinkName], Callable[[str], bool] | None]
+        self, capture: Capture, sees: Callable[[LinkName], Callable[[str], bool] | None]
     ) -> None:
         """Go on with a capture that has run before."""
         recording = self._recording(capture)
         last = (await self._in_thread(partial(usage_of, capture.series))).changed
-        recording.follow(_followed(capture.spec), sees=sees, since=last or time.time())
+        recording.follow(followed(capture.spec), sees=sees, since=last or time.time())
         self._run(capture, recording)
 
-    def _run(self, capture: _Capture, recording: Recording) -> None:
+    def _run(self, capture: Capture, recording: Recording) -> None:
         capture.recording, capture.problem = recording, ""
         capture.task = self._tasks.create_task(recording.run(), name=f"capture {capture.row.id}")
 
-    async def _end(self, capture: _Capture) -> None:
+    async def _end(self, capture: Capture) -> None:
         if capture.recording is not None and capture.task is not None:
             capture.recording.end()
             await asyncio.wait([capture.task])
-            self._note(capture)
+            capture.note()
             capture.recording = capture.task = None
 
-    def _note(self, capture: _Capture) -> None:
-        """Bring the row of a capture up to date."""
-        recording, row = capture.recording, capture.row
-        if recording is not None:
-            row.messages, row.gaps = recording.messages, recording.gaps
-            row.begun_at = recording.writer.begun_at
-
-    async def _changed(self, capture: _Capture, change: Change) -> None:
+    async def _changed(self, capture: Capture, change: Change) -> None:
         problem = capture.recording.problem if capture.recording is not None else ""
         if problem:
             _log.error("the capture %s is %s: %s", capture.row.id, change, problem)
@@ -425,20 +430,24 @@ class Captures:
         """Store and publish what has changed."""
         rows = []
         for each in list(self._captures.values()):
-            self._note(each)
+            each.note()
             stored = each.row.model_dump()
             if each.row.owner and stored != each.stored:
                 rows.append(CaptureRow(**stored))
                 each.stored = stored
         await self._rows.write(rows)
-        for each in list(self._captures.values()):
-            info = await self._info(each)
+        for info in await self._infos(list(self._captures.values())):
+            if (capture := self._captures.get(info.id)) is None:
+                continue
             fields = info.model_dump(include={"state", "messages", "gaps", "files", "bytes", "problem"})
-            state = CaptureState(name=each.row.id, at=now(), **fields)
+            state = CaptureState(name=info.id, at=now(), **fields)
             # The time alone is no news.
-            if each.published is None or state.model_copy(update={"at": each.published.at}) != each.published:
-                await self._retain(each.row.id, state.model_dump_json().encode())
-                each.published = state
+            if (
+                capture.published is None
+                or state.model_copy(update={"at": capture.published.at}) != capture.published
+            ):
+                await self._retain(info.id, state.model_dump_json().encode())
+                capture.published = state
 
     async def _forget(self, name: str) -> None:
         """Forget a stopped capture without files."""
@@ -450,35 +459,22 @@ class Captures:
         with suppress(Disconnected):  # all are published again after the next connect
             await self._link.publish(topics.CAPTURE.build(capture=name), payload, retain=True)
 
-    async def _info(self, capture: _Capture) -> CaptureInfo:
-        usage = await self._in_thread(partial(usage_of, capture.series))
-        row, spec, recording = capture.row, capture.spec, capture.recording
-        refused = (self._shared.feed.refusal(each.topic, each.link) for each in spec.topics)
-        problem = (
-            recording.problem or next(filter(None, refused), "") if recording is not None else capture.problem
-        )
-        self._note(capture)
-        return CaptureInfo(
-            **spec.model_dump(),
-            id=row.id,
-            owner=row.owner,
-            state=capture.state,
-            file=str(capture.series.path),
-            messages=row.messages,
-            bytes=usage.bytes,
-            gaps=row.gaps,
-            files=usage.files,
-            problem=problem,
-            created_at=row.created_at,
-        )
+    async def _info(self, capture: Capture) -> CaptureInfo:
+        return (await self._infos([capture]))[0]
 
-    def _find(self, user: User, capture: str) -> _Capture:
-        found = self._captures.get(capture)
-        if found is None or not _may_see(user, found):
-            known = ", ".join(name for name, each in self._captures.items() if _may_see(user, each))
-            raise NotFound(
-                f"there is no capture {capture[:100]!r}", hint=f"There are: {known or 'none yet'}."
-            )
+    async def _infos(self, captures: Sequence[Capture]) -> Infos:
+        found = await self._in_thread(partial(usages, {each.row.id: each.series for each in captures}))
+        return [each.described(found[each.row.id], self._shared.feed) for each in captures]
+
+    def _sees(self, user: str) -> Callable[[LinkName], Callable[[str], bool]]:
+        return partial(visible_to, self._directory, user)
+
+    def _find(self, user: User, capture: str, of_all: bool) -> Capture:
+        seen = {name: each for name, each in self._captures.items() if of_all or each.row.owner == user.id}
+        found = seen.get(capture)
+        if found is None:
+            known = ", ".join(seen) or "none yet"
+            raise NotFound(f"there is no capture {capture[:100]!r}", hint=f"There are: {known}.")
         return found
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -509,19 +505,5 @@ async def open_captures(
         yield captures
 
 
-def _may_see(user: User, capture: _Capture) -> bool:
-    return user.role == "admin" or capture.row.owner == user.id
-
-
 def _sees_all(_: LinkName) -> None:
     """Let everything be recorded: its reader checks."""
-
-
-def _followed(spec: CaptureSpec) -> tuple[Followed, ...]:
-    return tuple(Followed(each.topic, each.link) for each in spec.topics)
-
-
-def _holds(spec: CaptureSpec, topics: Collection[Followed]) -> bool:
-    return any(
-        own.link == asked.link and overlaps(own.topic, asked.topic) for own in spec.topics for asked in topics
-    )

@@ -1,22 +1,41 @@
 """Captures over HTTP: ``/api/captures``."""
 
+import asyncio
+from threading import Event
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import answer, download, read, read_query
 from hub_agent.live.captures.captures import Captures
+from hub_agent.live.captures.files import listed, opened, pieces
+from hub_agent.live.captures.numbers import plotted
+from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.spec import CaptureSpec
-from hub_registry.access.bearer import Gate
+from hub_registry.access.bearer import Bearer, Gate
+
+
+class _Numbers(BaseModel):
+    """Which numbers are wanted: fields of the payloads with commas between them; all where none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    field: Annotated[str, Field(max_length=1_000)] = ""
 
 
 def capture_routes(captures: Captures, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     may_look, may_change = gate.require_user("chat"), gate.require_user("call")
 
+    def series_of(bearer: Bearer, request: Request) -> Series:
+        return captures.series_of(bearer.user, request.path_params["capture"], of_all=bearer.is_admin)
+
     async def list_captures(request: Request) -> Response:
         bearer = await may_look(request)
-        return answer(await captures.list(bearer.user))
+        return answer(await captures.list(bearer.user, of_all=bearer.is_admin))
 
     async def start(request: Request) -> Response:
         bearer = await may_change(request)
@@ -24,15 +43,41 @@ def capture_routes(captures: Captures, gate: Gate) -> list[BaseRoute]:
 
     async def get(request: Request) -> Response:
         bearer = await may_look(request)
-        return answer(await captures.get(bearer.user, request.path_params["capture"]))
+        name = request.path_params["capture"]
+        return answer(await captures.get(bearer.user, name, of_all=bearer.is_admin))
 
     async def stop(request: Request) -> Response:
         bearer = await may_change(request)
-        return answer(await captures.stop(bearer.user, request.path_params["capture"]))
+        name = request.path_params["capture"]
+        return answer(await captures.stop(bearer.user, name, of_all=bearer.is_admin))
+
+    async def list_files(request: Request) -> Response:
+        bearer = await may_look(request)
+        series = series_of(bearer, request)
+        return answer(await asyncio.to_thread(listed, series))
+
+    async def file(request: Request) -> Response:
+        bearer = await may_look(request)
+        series = series_of(bearer, request)
+        name = request.path_params["name"]
+        handle, size = await asyncio.to_thread(opened, series, name)
+        return download(pieces(handle, size), name, size=size)
+
+    async def numbers(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _Numbers)
+        series, cancelled = series_of(bearer, request), Event()
+        fields = tuple(filter(None, query.field.split(",")))
+        try:
+            return answer(await asyncio.to_thread(plotted, series.path, fields=fields, cancelled=cancelled))
+        finally:
+            cancelled.set()
 
     return [
         Route("/api/captures", list_captures),
         Route("/api/captures", start, methods=["POST"]),
         Route("/api/captures/{capture}", get),
         Route("/api/captures/{capture}", stop, methods=["DELETE"]),
+        Route("/api/captures/{capture}/files", list_files),
+        Route("/api/captures/{capture}/files/{name}", file),
+        Route("/api/captures/{capture}/numbers", numbers),
     ]

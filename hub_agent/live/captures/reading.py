@@ -1,11 +1,9 @@
-"""Reading captures back: for back-tests, and as numbers for plots."""
+"""Reading captures back, for back-tests and plots."""
 
 import base64
-import csv
 import heapq
 import json
 import logging
-import math
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,7 +15,6 @@ import zstandard
 from contracts.access import covers
 from contracts.errors import NotFound
 from contracts.wire import Json
-from hub_agent.live.captures.formats import flatten
 from hub_agent.live.captures.series import Series, read_lines
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
 
@@ -38,7 +35,7 @@ def read_capture(path: Path, *, since: float | None = None) -> Iterator[Sample |
     Raises:
         NotFound: If there is no such file.
     """
-    for line in _lines(path, since):
+    for line in lines_of(path, since):
         try:
             record = json.loads(line)
             yield _gap(record["gap"]) if "gap" in record else _sample(record)
@@ -87,42 +84,9 @@ def _at(item: Sample | Gap) -> float:
     return item.since if item.until is None else item.until
 
 
-def read_numbers(path: Path, *, fields: tuple[str, ...] = ()) -> dict[str, list[tuple[float, float]]]:
-    """Read the numbers of a jsonl or csv capture, as times and values by ``topic field``.
-
-    Args:
-        fields: Paths in the payload, as `flatten` gives them; all numbers where none.
-
-    Raises:
-        NotFound: If there is no such file.
-    """
-    numbers: dict[str, list[tuple[float, float]]] = {}
-    for at, topic, values in _rows(path) if ".csv" in path.suffixes else _values(path):
-        for name, value in values.items():
-            number = _number(value)
-            if number is not None and (not fields or name in fields):
-                numbers.setdefault(f"{topic} {name}", []).append((at, number))
-    return numbers
-
-
-def _values(path: Path) -> Iterator[tuple[float, str, dict[str, Json]]]:
-    for item in read_capture(path):
-        if isinstance(item, Sample):
-            yield item.at, item.topic, flatten(item.value)
-
-
-def _rows(path: Path) -> Iterator[tuple[float, str, dict[str, Json]]]:
-    columns: list[str] = []
-    for cells in csv.reader(line.decode(errors="replace") for line in _lines(path, None)):
-        if cells[:3] == ["at", "topic", "link"]:
-            columns = cells
-        elif len(cells) == len(columns):
-            row = dict(zip(columns, cells, strict=True))
-            yield _seconds(row["at"]), row["topic"], {name: row[name] for name in columns[3:]}
-
-
-def _lines(path: Path, since: float | None) -> Iterator[bytes]:
-    for file in _files(path):
+def lines_of(path: Path, since: float | None) -> Iterator[bytes]:
+    """Read the lines of the files of a capture, but for those that were completed earlier."""
+    for file in files_of(path):
         if since is not None and file.stat().st_mtime < since:
             continue
         with file.open("rb") as opened:
@@ -132,7 +96,7 @@ def _lines(path: Path, since: float | None) -> Iterator[bytes]:
                 _log.warning("the rest of %s cannot be read: %s", file, error)
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
     """Return the files of a capture, oldest first, or the one rolled file that is named."""
     try:
         names = [each.name for each in path.parent.iterdir()]
@@ -152,24 +116,19 @@ def _sample(record: dict[str, Json]) -> Sample:
     else:
         payload = json.dumps(record["payload"]).encode()
     return Sample(
-        record["link"], record["topic"], _seconds(record["at"]), payload, bool(record.get("retained"))
+        record["link"],
+        record["topic"],
+        seconds(record["at"]),
+        payload,
+        bool(record.get("retained")),
+        recorded=True,
     )
 
 
 def _gap(gap: dict[str, Json]) -> Gap:
-    return Gap(gap["link"], _seconds(gap["since"]), _seconds(gap["until"]))
+    return Gap(gap["link"], seconds(gap["since"]), seconds(gap["until"]))
 
 
-def _seconds(at: str | float) -> float:
+def seconds(at: str | float) -> float:
+    """Return the Unix seconds of a recorded time."""
     return datetime.fromisoformat(at).astimezone(UTC).timestamp() if isinstance(at, str) else float(at)
-
-
-def _number(value: Json) -> float | None:
-    """Return the number that a value is, or that a cell of a table holds."""
-    if isinstance(value, str) and value in ("true", "false"):
-        return float(value == "true")
-    try:
-        number = float(value) if isinstance(value, bool | int | float | str) else math.nan
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None

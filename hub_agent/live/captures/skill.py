@@ -9,6 +9,7 @@ from contracts.errors import CallError, ErrorCode
 from contracts.validation import explain
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.spec import CaptureSpec
+from hub_agent.live.topics import LinkName
 from hub_agent.own_skills import HubSkill
 
 
@@ -24,7 +25,7 @@ class CaptureSkill(HubSkill):
         topics: list[str],
         path: str,
         format: Literal["jsonl", "csv", "raw", "h264"] = "jsonl",  # noqa: A002 - as people say it
-        link: Literal["bus", "home"] = "bus",
+        link: LinkName = "bus",
         zstd: bool = False,
     ) -> dict[str, Any]:
         """Record topics into a file from now on, until stop_capture. Also after a restart.
@@ -33,7 +34,8 @@ class CaptureSkill(HubSkill):
             topics: Topic filters, for example devices/nas/state/SystemSkill/+.
             path: Where to write in the folder for captures, for example garage/motion.jsonl.
             format: jsonl for any payload, csv for tables, raw for one topic's bytes, h264 for a camera.
-            link: bus for the home's own topics, home for the home broker (zigbee2mqtt and others).
+            link: bus for the home's own topics, home for the home broker (zigbee2mqtt and others),
+                home_assistant for its entities: light/kitchen.
             zstd: Whether to compress.
         """
         try:

@@ -16,7 +16,7 @@ _FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class TopicChoice(_Part):

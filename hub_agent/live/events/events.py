@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,6 +62,7 @@ class Events:
         self._store = store
         self._link = link
         self._news = asyncio.Event()
+        self._listeners: list[Callable[[Event], None]] = []
         self._is_closed = False
 
     async def publish(self, user: str, kind: Kind, payload: Mapping[str, Json]) -> None:
@@ -97,10 +98,23 @@ class Events:
             return
         self._wake()
         for event in stored:
+            for listener in self._listeners:
+                listener(event)
             message = UserEvent(at=event.at, subject=event.subject, data=dict(event.data))
             topic = topics.USER_EVENT.build(user=event.user, kind=event.kind)
             with suppress(Disconnected):  # what is stored is in the stream
                 await self._link.publish(topic, message.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
+
+    def on_published(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Call a function with each event that was stored; returns its undoing."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def forget_person(self, user: str) -> None:
+        """Delete the events of a person who was removed."""
+        await self._store.write(
+            lambda session: session.exec(delete(EventRow).where(col(EventRow.user) == user))
+        )
 
     async def after(
         self, id_: int, *, user: str | None, kinds: Collection[Kind] = KINDS, limit: int = _PAGE

@@ -14,7 +14,7 @@ from hub_registry.access.bearer import Bearer, Gate
 
 
 class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     q: Annotated[str, Field(max_length=MAX_TEXT)] = ""
     limit: Annotated[int, Field(ge=1, le=1_000)] | None = None
@@ -27,16 +27,26 @@ class _Entry(BaseModel):
         private: Whether it is for the person alone who sends it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     category: Annotated[str, Field(max_length=MAX_CATEGORY)]
     text: str
     private: bool = False
 
 
+class _Change(BaseModel):
+    """What is changed of an entry; None leaves it as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    category: Annotated[str, Field(max_length=MAX_CATEGORY)] | None = None
+    text: str | None = None
+
+
 def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
-    may_look, may_call = gate.require("chat"), gate.require("call")
+    # A device gets what concerns a message that somebody says to it, not all that its owner wants remembered.
+    may_look, may_call = gate.require_user("chat"), gate.require_user("call")
 
     async def may_change(request: Request) -> Bearer:
         bearer = await may_call(request)
@@ -55,17 +65,29 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
     async def add(request: Request) -> Response:
         bearer = await may_change(request)
         body = await read(request, _Entry)
-        entry = await memory.remember(
-            bearer.user.id, body.category, body.text, private=body.private, device=bearer.device
-        )
+        entry = await memory.remember(bearer.user.id, body.category, body.text, private=body.private)
         return answer(shown(entry))
 
     async def forget(request: Request) -> Response:
         bearer = await may_change(request)
         return answer(shown(await memory.forget(bearer.user.id, request.path_params["entry"])))
 
+    async def change(request: Request) -> Response:
+        bearer = await may_change(request)
+        body = await read(request, _Change)
+        entry = await memory.change(
+            bearer.user.id, request.path_params["entry"], category=body.category, text=body.text
+        )
+        return answer(shown(entry))
+
+    async def undo(request: Request) -> Response:
+        bearer = await may_change(request)
+        return answer(shown(await memory.undo(bearer.user.id)))
+
     return [
         Route("/api/memory", look),
         Route("/api/memory", add, methods=["POST"]),
+        Route("/api/memory/undo", undo, methods=["POST"]),
+        Route("/api/memory/{entry}", change, methods=["PATCH"]),
         Route("/api/memory/{entry:path}", forget, methods=["DELETE"]),
     ]

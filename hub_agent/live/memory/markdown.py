@@ -102,6 +102,18 @@ def with_entry(text: str, entry: MemoryEntry) -> str:
     return _joined([*lines[:at], *(f"{line}{end}" for line in new), *lines[at:]])
 
 
+def with_change(text: str, old: MemoryEntry, new: MemoryEntry) -> str:
+    """Return the text with an entry in place of another; in another category it goes to the end of that."""
+    if (old.private, old.category.casefold()) != (new.private, new.category.casefold()):
+        return with_entry(without_entries(text, {old.id}), new)
+    lines = _lines(text)
+    for entry in reversed(parse(text)):
+        if entry.id == old.id:
+            end = "\r" if lines[entry.lines[0]].endswith("\r") else ""
+            lines[slice(*entry.lines)] = [f"- {new.text} <!-- {_marks(new)} -->{end}"]
+    return _joined(lines)
+
+
 def without_entries(text: str, ids: Collection[str]) -> str:
     """Return the text without the lines of these entries."""
     gone = {number for entry in parse(text) if entry.id in ids for number in range(*entry.lines)}

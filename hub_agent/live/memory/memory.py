@@ -4,8 +4,10 @@ Every user sees what is remembered for the household, and what is remembered for
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +20,14 @@ from agent_core.search.words import query_terms
 from contracts.errors import Conflict, FileProblem, InvalidMessage, NotFound, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.files import EditedFile
-from hub_agent.live.memory.markdown import GENERAL, MemoryEntry, parse, with_entry, without_entries
+from hub_agent.live.memory.markdown import (
+    GENERAL,
+    MemoryEntry,
+    parse,
+    with_change,
+    with_entry,
+    without_entries,
+)
 from hub_agent.prompt import Asked, PromptPart
 from hub_registry.storage.tables import now
 from identity.files import write_private
@@ -34,6 +43,8 @@ PROMPT_TOKENS: Final = 800
 """Forty entries; what more there is, is found by `Memory.recall`."""
 _ATTEMPTS: Final = 5
 """A person saves the file once in that time, not five times."""
+_MOST_UNDONE: Final = 20
+"""Changes of one person that can be taken back."""
 _RANKS: Final = 60
 """Of reciprocal rank fusion, as in the search for skills."""
 _NEW: Final = """\
@@ -64,6 +75,7 @@ class Memory:
         self._indexed: tuple[MemoryEntry, ...] = ()
         self._rows: dict[str, int] = {}
         self._next_row = 1
+        self._done: dict[str, deque[tuple[MemoryEntry | None, MemoryEntry | None]]] = {}
         self._one = asyncio.Lock()
 
     def close(self) -> None:
@@ -104,12 +116,7 @@ class Memory:
             FileProblem: If the file is not valid as it is.
             StorageError: If it cannot be written.
         """
-        category, text = " ".join(category.split()).strip("# ") or GENERAL, " ".join(text.split())
-        if not any(map(str.isalnum, text)):
-            raise InvalidMessage("there is nothing to remember", hint="Give the text of the entry.")
-        for what, given, most in (("a category", category, MAX_CATEGORY), ("an entry", text, MAX_TEXT)):
-            if len(given) > most:
-                raise InvalidMessage(f"{what} has at most {most} characters", hint="Say it shorter.")
+        category, text = _checked(category, text)
         entry = MemoryEntry(
             category=category,
             text=text,
@@ -129,8 +136,52 @@ class Memory:
                 raise _full()
             return with_entry(before or _NEW, entry)
 
-        await self._change(add)
+        if await self._change(add):
+            self._note(user, None, entry)
         return next((each for each in self.entries(user) if each.id == entry.id), entry)
+
+    async def change(
+        self, user: str, id_: str, *, category: str | None = None, text: str | None = None
+    ) -> MemoryEntry:
+        """Give an entry another text or category; a person who writes the text vouches for it.
+
+        Raises:
+            NotFound: If there is no entry of this id.
+            Conflict: If there is such an entry already.
+            InvalidMessage: If there is no text, or too much of it.
+        """
+        old = next((each for each in self.entries(user) if each.id == id_), None)
+        if old is None:
+            raise _unknown(id_)
+        category, wanted = _checked(category or old.category, old.text if text is None else text)
+        new = replace(
+            old, category=category, text=wanted, at=now(), by=user, untrusted=old.untrusted and text is None
+        )
+        if new.id == old.id:
+            return old
+        await self._replace(old, new)
+        self._note(user, old, new)
+        return new
+
+    async def undo(self, user: str) -> MemoryEntry:
+        """Take back the last change of a person, and return the entry that it was about.
+
+        Raises:
+            Conflict: If there is none since the hub started, or the entry was changed since.
+        """
+        if not (done := self._done.get(user)):
+            raise Conflict("there is nothing to undo", hint="Only changes since the hub started can be.")
+        old, new = done[-1]
+        if new is None:
+            assert old is not None
+            await self._change(lambda before: with_entry(before or _NEW, old))
+        elif any(each.id == new.id for each in self.entries(user)):
+            await (self._forget(new) if old is None else self._replace(new, old))
+        else:
+            done.pop()
+            raise Conflict("this entry was changed since", hint="Undo takes back the change before it now.")
+        done.pop()
+        return old or new  # type: ignore[return-value]
 
     async def recall(self, user: str, query: str, *, limit: int = 10) -> list[MemoryEntry]:
         """Find entries by words and, where a model for it is set, by meaning; best first.
@@ -165,8 +216,33 @@ class Memory:
                 f"{len(found)} entries have this text",
                 hint=f"Name one by its id: {'; '.join(map(_named, found[:5]))}.",
             )
-        await self._change(lambda before: without_entries(before, {found[0].id}))
+        await self._forget(found[0])
+        self._note(user, found[0], None)
         return found[0]
+
+    async def forget_person(self, user: str) -> None:
+        """Remove what is remembered for a person alone who was removed."""
+        theirs = {entry.id for entry in self._file.value if entry.private == user.casefold()}
+        if theirs:
+            await self._change(lambda before: without_entries(before, theirs))
+        self._done.pop(user, None)
+
+    async def _forget(self, entry: MemoryEntry) -> None:
+        await self._change(lambda before: without_entries(before, {entry.id}))
+
+    async def _replace(self, old: MemoryEntry, new: MemoryEntry) -> None:
+        def edit(before: str) -> str:
+            ids = {each.id for each in parse(before)}
+            if old.id not in ids:
+                raise _unknown(old.id)
+            if new.id in ids:
+                raise Conflict("there is such an entry already", hint="Forget one of the two.")
+            return with_change(before, old, new)
+
+        await self._change(edit)
+
+    def _note(self, user: str, old: MemoryEntry | None, new: MemoryEntry | None) -> None:
+        self._done.setdefault(user, deque(maxlen=_MOST_UNDONE)).append((old, new))
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt of a turn says of the memory; see `hub_agent.prompt.Contribution`.
@@ -199,21 +275,24 @@ class Memory:
             parts.append(Prompt(f"({left_out} more; devices.hub.MemorySkill.recall(query) finds them)"))
         return PromptPart(render(*parts), bool(foreign))
 
-    async def _change(self, edit: Callable[[str], str]) -> None:
+    async def _change(self, edit: Callable[[str], str]) -> bool:
         async with self._one:
             if self.problem is not None:
                 raise self.problem
-            await asyncio.to_thread(self._write, edit)
+            return await asyncio.to_thread(self._write, edit)
 
-    def _write(self, edit: Callable[[str], str]) -> None:
+    def _write(self, edit: Callable[[str], str]) -> bool:
+        """Edit the file; return whether that changed it."""
         try:
             for _ in range(_ATTEMPTS):
                 before = self.path.read_bytes() if self.path.exists() else b""
                 after = edit(before.decode()).encode()
                 if len(after) > self._file.max_bytes >= len(before):
                     raise _full()
-                if after == before or write_private(self.path, after, instead_of=before):
-                    return
+                if after == before:
+                    return False
+                if write_private(self.path, after, instead_of=before):
+                    return True
         except UnicodeDecodeError:
             raise StorageError(f"{self.path} is not UTF-8 text", hint="Save it as UTF-8.") from None
         except OSError as error:
@@ -294,6 +373,25 @@ def shown(entry: MemoryEntry) -> dict[str, Json]:
     }
 
 
+def _checked(category: str, text: str) -> tuple[str, str]:
+    """Return category and text as they are written.
+
+    Raises:
+        InvalidMessage: If there is no text, or too much of one.
+    """
+    category, text = " ".join(category.split()).strip("# ") or GENERAL, " ".join(text.split())
+    if not any(map(str.isalnum, text)):
+        raise InvalidMessage("there is nothing to remember", hint="Give the text of the entry.")
+    for what, given, most in (("a category", category, MAX_CATEGORY), ("an entry", text, MAX_TEXT)):
+        if len(given) > most:
+            raise InvalidMessage(f"{what} has at most {most} characters", hint="Say it shorter.")
+    return category, text
+
+
+def _unknown(id_: str) -> NotFound:
+    return NotFound(f"there is no entry {id_[:MAX_CATEGORY]!r}", hint="'strawberry memory list' shows all.")
+
+
 def _newest_first(entries: Iterable[MemoryEntry]) -> list[MemoryEntry]:
     """Put what people wrote into the file, which has no time, before all the rest."""
     return sorted(entries, key=lambda entry: (entry.at is not None, -(entry.at or now()).timestamp()))
@@ -316,7 +414,8 @@ def _line(entry: MemoryEntry) -> str:
 
 
 def _named(entry: MemoryEntry) -> str:
-    return f"{entry.id} {entry.text[:MAX_CATEGORY]!r}"
+    # The assistant reads it, too, and asks for text of strangers by a name of its own.
+    return f"{entry.id} {'(untrusted)' if entry.untrusted else repr(entry.text[:MAX_CATEGORY])}"
 
 
 def _full() -> InvalidMessage:

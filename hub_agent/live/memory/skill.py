@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from agent_core.skills.skill import skill_method
+from contracts.errors import Forbidden
 from contracts.wire import Json, rfc3339
 from hub_agent.chat.history import Histories
 from hub_agent.live.memory.memory import Memory, shown
@@ -15,6 +16,20 @@ class MemorySkill(HubSkill):
     def __init__(self, memory: Memory, histories: Histories) -> None:
         self._memory = memory
         self._histories = histories
+
+    @property
+    def _reader(self) -> str:
+        """The id of the person for whom it is read.
+
+        Raises:
+            Forbidden: If a device asks without a person who said something to it.
+        """
+        asking = self.asking
+        if asking.origin.through is not None and asking.actor.turn is None:
+            raise Forbidden(
+                "a device reads the memory only in a chat through it", hint="Use the token of a user."
+            )
+        return asking.user.id
 
     @skill_method(idempotent=True)
     async def remember(self, category: str, text: str, private: bool = False) -> dict[str, Json]:
@@ -46,7 +61,7 @@ class MemorySkill(HubSkill):
         Args:
             query: A few words of what is looked for.
         """
-        found = await self._memory.recall(self.asking.user.id, query)
+        found = await self._memory.recall(self._reader, query)
         hidden = sum(entry.untrusted for entry in found)
         more = f"{hidden} more were written after text of strangers was read: recall_untrusted(query)"
         entries: list[Json] = [shown(entry) for entry in found if not entry.untrusted]
@@ -59,7 +74,7 @@ class MemorySkill(HubSkill):
         Args:
             query: A few words of what is looked for.
         """
-        found = await self._memory.recall(self.asking.user.id, query)
+        found = await self._memory.recall(self._reader, query)
         return [shown(entry) for entry in found if entry.untrusted]
 
     @skill_method(destructive=True)
@@ -69,7 +84,9 @@ class MemorySkill(HubSkill):
         Args:
             entry: Its id, or a part of its text.
         """
-        return shown(await self._memory.forget(self.asking.user.id, entry))
+        forgotten = await self._memory.forget(self._reader, entry)
+        # The model has not read text of strangers because it names what is to go.
+        return {**shown(forgotten), "text": "(untrusted)"} if forgotten.untrusted else shown(forgotten)
 
     @skill_method(read_only=True, untrusted_output=True)
     async def search_conversations(self, query: str, limit: int = 5) -> list[dict[str, Json]]:

@@ -1,9 +1,10 @@
 """The feed: everything of the hub that follows topics hears them here, each message once."""
 
 import asyncio
+import math
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -11,6 +12,7 @@ from contextlib import (
     contextmanager,
     suppress,
 )
+from itertools import islice
 from typing import Final
 
 from bus.link import Link
@@ -23,7 +25,7 @@ from hub_agent.bus.home_link import HomeLink
 from hub_agent.live.topics.decoding import Decoding, encode
 from hub_agent.live.topics.heard import LastHeard
 from hub_agent.live.topics.samples import Gap, LinkName, Memory, Sample
-from hub_agent.live.topics.source import Follower, Listener, Source
+from hub_agent.live.topics.source import Follower, Listener, Source, TopicLink
 
 MEMORY_BYTES: Final = 16 * 1024 * 1024
 """What the recent samples of all topics may take together: small enough for a Raspberry Pi."""
@@ -34,6 +36,10 @@ _KEPT_WILD_S: Final = 60
 """The same for a filter with wildcards, which may bring all the traffic of a broker."""
 _KEPT: Final = 64
 """Filters that were asked for and are followed at the same time."""
+_REFILLED: Final = 5_000
+"""Recorded samples of one topic; a window of a predicate keeps a thousand one by one."""
+_RECENT: Final = 20
+"""Messages of which a rate is made."""
 _RETAINED_S: Final = 1.0
 """How long after a subscription what the broker retains is waited for."""
 
@@ -69,6 +75,31 @@ class Feed:
         if ring is None:
             return ()
         return [sample for sample in ring.samples if since is None or sample.at >= since]
+
+    def refill(self, recorded: Iterable[Sample | Gap]) -> None:
+        """Remember what an earlier run has heard of topics, and when it heard nothing; oldest first."""
+        known: dict[tuple[LinkName, str], deque[Sample]] = {}
+        missed: dict[LinkName, list[Gap]] = {}
+        for each in recorded:
+            if isinstance(each, Sample):
+                known.setdefault((each.link, each.topic), deque(maxlen=_REFILLED)).append(each)
+            else:
+                missed.setdefault(each.link, []).append(each)
+        for link, gaps in missed.items():
+            first = next((gap.since for gap in self._source(link).gaps), math.inf)
+            self._source(link).gaps.extendleft(gap for gap in reversed(gaps) if gap.since < first)
+        for (link, topic), samples in known.items():
+            if not self._memory.refill(self._memory.make(link, topic), samples):
+                self._source(link).forget_routes()
+
+    def per_minute(self, topic: str, link: LinkName = "bus") -> float | None:
+        """Return how many messages of a topic came in a minute lately; None where too few are known."""
+        ring = self._memory.get(link, topic)
+        recent = list(islice(reversed(ring.samples), _RECENT)) if ring is not None else []
+        if len(recent) < 2:
+            return None
+        # Up to now, and not to the last one: a topic that falls silent has fewer and fewer.
+        return round(60 * (len(recent) - 1) / max(time.time() - recent[-1].at, 0.001), 2)
 
     def gaps(self, link: LinkName = "bus", *, since: float | None = None) -> Sequence[Gap]:
         """Return the gaps that lasted until then or begin later, oldest first.
@@ -144,6 +175,11 @@ class Feed:
         refused = self._source(link).refused
         return next((reason for each, reason in refused.items() if covers(each, filter_)), None)
 
+    def forget_rights(self) -> None:
+        """Ask all followers again what they may see: devices belong to other people now."""
+        for source in self._sources.values():
+            source.forget_routes()
+
     def on_gap(self, listener: Callable[[Gap], None]) -> Callable[[], None]:
         """Call a plain function when a gap begins, and again when it ends; return its undoing."""
         for source in self._sources.values():
@@ -177,6 +213,10 @@ class Feed:
         else:
             await source.link.publish(topic, data, qos=qos, retain=retain, confirmed=qos > 0)
 
+    def has(self, link: LinkName) -> bool:
+        """Return whether there is such a link."""
+        return link in self._sources
+
     def require(self, link: LinkName) -> None:
         """Check that there is such a link.
 
@@ -187,6 +227,8 @@ class Feed:
 
     def _source(self, link: LinkName) -> Source:
         source = self._sources.get(link)
+        if source is None and link == "home_assistant":
+            raise NotFound("no Home Assistant is set up", hint="'strawberry setup home-assistant' does it.")
         if source is None:
             raise NotFound("no home broker is configured", hint="Set [home_broker] url in strawberry.toml.")
         return source
@@ -220,17 +262,23 @@ class Feed:
 
 @asynccontextmanager
 async def open_feed(
-    bus: Link, home: HomeLink | None, heard: LastHeard, *, decoding: Decoding | None = None
+    bus: Link,
+    home: HomeLink | None,
+    heard: LastHeard,
+    *,
+    decoding: Decoding | None = None,
+    others: Mapping[LinkName, TopicLink] | None = None,
 ) -> AsyncIterator[Feed]:
     """Hear the bus and the home broker for as long as the context is open.
 
     Args:
         heard: Until when the run before this one heard the links.
         decoding: Makes values of payloads; by default without patterns of topics.
+        others: Links that are no brokers.
     """
     decode = decoding or Decoding()
     memory = Memory(MEMORY_BYTES)
-    links: dict[LinkName, Link] = {"bus": bus}
+    links: dict[LinkName, TopicLink] = {"bus": bus, **(others or {})}
     if home is not None:
         links["home"] = home.link
     before = await heard.read()

@@ -1,4 +1,4 @@
-"""Topics over HTTP: ``/api/bus/latest``, ``/api/bus/history``, and the body of ``/api/bus/publish``."""
+"""Topics over HTTP: ``/api/bus/latest``, ``history`` and ``tree``, and the body of ``/api/bus/publish``."""
 
 import asyncio
 import time
@@ -13,12 +13,20 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read_query
-from chat.http.streams import Connections, EventStream, event
+from chat.http.streams import STREAMS, Connections, EventStream, event
 from contracts.errors import TooManyRequests
+from contracts.topics import EVERYTHING
 from contracts.wire import Json
 from hub_agent.live.times import parse_since
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
-from hub_agent.live.topics.values import BusValues, described, described_all, described_gap, visible_to
+from hub_agent.live.topics.tree import MOST_TOPICS, watching
+from hub_agent.live.topics.values import (
+    BusValues,
+    check_visible,
+    described,
+    described_all,
+    described_gap,
+)
 from hub_registry.access.bearer import Bearer, Gate
 
 _HEARTBEAT_S: Final = 15.0
@@ -29,8 +37,9 @@ _WAITING: Final = 1_000
 _WAITING_BYTES: Final = 4 * 1024 * 1024
 """The same in bytes of payloads, so that a few large ones do not fill the memory."""
 
-_STREAMS: Final = 8
-"""Streams of one token at once; a person has a few windows open."""
+_TICK_S: Final = 0.5
+"""Between two slices of a tree: a topic is sent at most twice a second, and 400 topics are altogether."""
+
 
 Topic = Annotated[str, Field(min_length=1, max_length=65_535)]
 
@@ -43,7 +52,7 @@ class _Latest(BaseModel):
         follow: Whether each further message follows, as a stream of server-sent events.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     topic: Topic
     link: LinkName = "bus"
@@ -58,12 +67,26 @@ class _History(BaseModel):
         limit: The newest so many.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     topic: Topic
     link: LinkName = "bus"
     since: Annotated[str, Field(max_length=40)] = "1h"
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+
+
+class _Tree(BaseModel):
+    """Query parameters of ``/api/bus/tree``.
+
+    Attributes:
+        words: Only topics in which all of these are.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    filter: Topic = EVERYTHING
+    words: Annotated[str, Field(max_length=200)] = ""
+    link: LinkName = "bus"
 
 
 class PublishBody(BaseModel):
@@ -73,7 +96,7 @@ class PublishBody(BaseModel):
         confirmation: As for ``/api/skills/call``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     topic: Topic
     payload: Json
@@ -88,14 +111,17 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
     may_read = gate.require_user("chat")
     streams: Counter[str] = Counter()
 
+    def require_room(bearer: Bearer) -> None:
+        if streams[bearer.claims.jti] >= STREAMS:
+            raise TooManyRequests(
+                f"this token has {STREAMS} streams open", hint="Close one, or use another token."
+            )
+
     async def latest(request: Request) -> Response:
         bearer, query = await may_read(request), read_query(request, _Latest)
         samples = await values.latest(bearer.user, query.topic, query.link)
         if query.follow:
-            if streams[bearer.claims.jti] >= _STREAMS:
-                raise TooManyRequests(
-                    f"this token has {_STREAMS} streams open", hint="Close one, or use another token."
-                )
+            require_room(bearer)
             chunks = _following(values, bearer, query, streams)
             return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
         return answer(await _shown(values, samples, query.link, since=None))
@@ -106,7 +132,19 @@ def topic_routes(values: BusValues, gate: Gate, *, connections: Connections) -> 
         samples = await values.history(bearer.user, query.topic, query.link, since=since, limit=query.limit)
         return answer(await _shown(values, samples, query.link, since=since))
 
-    return [Route("/api/bus/latest", latest), Route("/api/bus/history", history)]
+    async def tree(request: Request) -> Response:
+        bearer, query = await may_read(request), read_query(request, _Tree)
+        values.feed.require(query.link)
+        check_visible(bearer.user, query.filter, query.link)
+        require_room(bearer)
+        chunks = _growing(values, bearer, query, streams)
+        return EventStream(chunks, connections=connections, headers={}, token=bearer.claims.jti)
+
+    return [
+        Route("/api/bus/latest", latest),
+        Route("/api/bus/history", history),
+        Route("/api/bus/tree", tree),
+    ]
 
 
 async def _shown(
@@ -140,7 +178,7 @@ async def _following(
     with ExitStack() as stack:
         streams[bearer.claims.jti] += 1
         stack.callback(streams.subtract, [bearer.claims.jti])
-        sees = visible_to(bearer.user, query.link)
+        sees = values.sees(bearer.user, query.link)
         stack.enter_context(values.feed.follow(query.topic, put, link=query.link, sees=sees))
         stack.callback(values.feed.on_gap(lambda gap: put(gap) if gap.link == query.link else None))
         known = await values.latest(bearer.user, query.topic, query.link)
@@ -162,3 +200,48 @@ async def _following(
                 yield event({"gap": described_gap(item)})
             elif not any(item is each for each in known):
                 yield event(described(item))
+
+
+async def _growing(
+    values: BusValues, bearer: Bearer, query: _Tree, streams: Counter[str]
+) -> AsyncGenerator[bytes, None]:
+    feed, may_see, words = values.feed, values.sees(bearer.user, query.link), query.words.lower().split()
+
+    def sees(topic: str) -> bool:
+        return all(word in topic.lower() for word in words) and may_see(topic)
+
+    with ExitStack() as stack:
+        streams[bearer.claims.jti] += 1
+        stack.callback(streams.subtract, [bearer.claims.jti])
+        tree = stack.enter_context(watching(feed, query.filter, query.link, sees=sees))
+        gaps: list[Gap] = [gap for gap in feed.gaps(query.link) if gap.until is None]
+
+        def note(gap: Gap) -> None:
+            if gap.link == query.link:
+                gaps[:] = [gap]
+                tree.changed.set()
+
+        stack.callback(feed.on_gap(note))
+        await feed.settled(query.link)
+        if (reason := feed.refusal(query.filter, query.link)) is not None:
+            yield event({"refused": reason})
+            return
+        was_full = False
+        while time.time() < bearer.claims.exp:
+            for gap in gaps:
+                yield event({"gap": described_gap(gap)})
+            gaps.clear()
+            topics, were_known = tree.take()
+            # An empty first one says that the stream is there.
+            yield event({"topics": topics})
+            if tree.is_full and not was_full:
+                was_full = True
+                yield event({"full": MOST_TOPICS})
+            # What a client sees for the first time comes as fast as it reads.
+            await asyncio.sleep(_TICK_S if were_known else 0)
+            while not tree.changed.is_set():
+                try:
+                    async with asyncio.timeout(_HEARTBEAT_S):
+                        await tree.changed.wait()
+                except TimeoutError:
+                    yield b":\n\n"

@@ -1,7 +1,8 @@
 """Samples, gaps, and the memory that keeps the recent samples of all topics."""
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Final, Literal
@@ -9,8 +10,8 @@ from typing import Final, Literal
 from contracts.wire import Json
 from hub_agent.live.topics.decoding import Decoding
 
-LinkName = Literal["bus", "home"]
-"""The home's own bus, or the broker of the house that is used beside it."""
+LinkName = Literal["bus", "home", "home_assistant"]
+"""The home's own bus, the broker of the house that is used beside it, or the states of Home Assistant."""
 
 _PLAIN: Final = Decoding()
 
@@ -24,6 +25,7 @@ class Sample:
         topic: Without the prefix of the broker.
         at: When it arrived, Unix seconds.
         retained: Whether the broker had kept it from before, so that it may be older than ``at``.
+        recorded: Whether it was read from a recording: an earlier run of the hub has heard it.
         decode: Makes ``value`` from topic and payload.
     """
 
@@ -32,6 +34,7 @@ class Sample:
     at: float
     payload: bytes
     retained: bool = False
+    recorded: bool = _field(default=False, kw_only=True, compare=False)
     decode: Callable[[str, bytes], Json] = _field(default=_PLAIN, repr=False, compare=False)
 
     @property
@@ -126,6 +129,16 @@ class Memory:
         """Add a sample; return False where whole topics had to go for it."""
         size = len(sample.payload) + _SAMPLE_BYTES
         ring.samples.append(sample)
+        ring.size += size
+        self.size += size
+        return self.size <= self._max_bytes or self._make_room()
+
+    def refill(self, ring: Ring, samples: Iterable[Sample]) -> bool:
+        """Add samples from before those that are there, oldest first; see `add`."""
+        first = ring.samples[0].at if ring.samples else math.inf
+        older = [each for each in samples if each.at < first]
+        size = sum(len(each.payload) + _SAMPLE_BYTES for each in older)
+        ring.samples.extendleft(reversed(older))
         ring.size += size
         self.size += size
         return self.size <= self._max_bytes or self._make_room()

@@ -15,7 +15,8 @@ class BusSkill(HubSkill):
     """MQTT values: the last value of a topic, its recent history, and publishing.
 
     link="bus" is Strawberry's own bus, with topics such as devices/nas/state/SystemSkill/disk; link="home" is
-    the MQTT broker of the home: zigbee2mqtt, Home Assistant, sensors.
+    the MQTT broker of the home: zigbee2mqtt, sensors; link="home_assistant" has the states of its entities:
+    light/kitchen.
     """
 
     def __init__(self, values: BusValues) -> None:

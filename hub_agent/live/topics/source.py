@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from bus.link import Link, Message
+from bus.link import Message
 from contracts import topics
 from contracts.access import covers
 from contracts.errors import Forbidden, StrawberryError
@@ -36,7 +36,8 @@ class Follower:
     """A filter, and who gets its samples.
 
     Attributes:
-        sees: Whether a topic may be shown to this follower; asked once for each topic, not for each message.
+        sees: Whether a topic may be shown to this follower; asked once for each topic, not for each message,
+            and again after `Source.forget_routes`.
     """
 
     filter: str
@@ -63,6 +64,30 @@ class _Route:
 _NOWHERE: Final = _Route("", Ring(), None, ())
 
 
+class TopicLink(Protocol):
+    """What a source needs of a link; see `bus.link.Link`."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is connected."""
+
+    async def subscribe(
+        self, filter_: str, handler: Callable[[Message], None], /
+    ) -> Callable[[], Awaitable[None]]:
+        """Hand messages to a handler; return what ends that."""
+
+    async def publish(
+        self, topic: str, payload: bytes, /, *, qos: int = 1, retain: bool = False, confirmed: bool = True
+    ) -> None:
+        """Publish a message."""
+
+    def on_connected(self, callback: Callable[[], Awaitable[None]], /) -> Callable[[], None]:
+        """Await a function after each connect; return its undoing."""
+
+    def on_disconnected(self, callback: Callable[[], None], /) -> Callable[[], None]:
+        """Call a function after each loss of the connection; return its undoing."""
+
+
 class Source:
     """The followers of one link.
 
@@ -81,7 +106,7 @@ class Source:
     def __init__(
         self,
         name: LinkName,
-        link: Link,
+        link: TopicLink,
         *,
         memory: Memory,
         decode: Callable[[str, bytes], Json],
@@ -172,6 +197,10 @@ class Source:
         for listener in list(self.gap_listeners):
             listener(gap)
 
+    def forget_routes(self) -> None:
+        """Ask again who may see what, with the next message of each topic."""
+        self._routes.clear()
+
     def _change(self, filter_: str) -> None:
         self._forget_routes(filter_)
         self._settled.clear()
@@ -254,7 +283,7 @@ def _at_broker(link: LinkName, filter_: str) -> tuple[str, ...]:
     subscription to a filter only. So those with ``+`` get ``/#`` behind them: it matches the same, and more.
     """
     first, slash, rest = filter_.partition("/")
-    if link == "home":
+    if link != "bus":
         return (filter_,)
     if first == "#":
         return topics.BRANCHES

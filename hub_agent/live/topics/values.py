@@ -1,12 +1,14 @@
 """Values of topics as one person may read and publish them.
 
 On the bus a person reads what `contracts.access` shows to a reader: presence, skills, states and events of
-devices, watchers and captures, and the events of this person. Nobody, not even an admin, reads calls, results
-or conversations. All topics of the bus belong to the hub or to a device, so a person publishes only on
-``users/{user}/events/{kind}``, with kinds that the hub does not use itself.
+the devices that are the person's own or shared, watchers and captures, and the events of this person. Nobody,
+not even an admin, reads calls, results or conversations. All topics of the bus belong to the hub or to a
+device, so a person publishes only on ``users/{user}/events/{kind}``, with kinds that the hub does not use
+itself.
 
-The home broker is not ours, and has one login for the whole home: people read all that this login reads, and
-what is published there outside of ``[home_broker] publish`` needs a person's confirmation.
+The home broker is not ours, and has one login for the whole home: people read all that this login reads but
+what Strawberry itself publishes, and what is published there outside of ``[home_broker] publish`` needs a
+person's confirmation.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ from hub_agent.own_skills import Asking
 from hub_registry.access.accounts import User
 from hub_registry.devices.directory import Directory, Entry
 
+_DEVICES: Final = topics.STATE.levels[0]
 _MOST_TOPICS: Final = 1_000
 _MOST_BYTES: Final = 2 * 1024 * 1024
 """Topics and payloads of one answer; as values the payloads may be ten times as large."""
@@ -40,11 +43,22 @@ _MOST_ASKED: Final = 50
 """Devices that one query asks."""
 
 
-def visible_to(user: User, link: LinkName) -> Callable[[str], bool]:
-    """Return the function that says whether a person may see a topic."""
-    if link == "home":
+def visible_to(directory: Directory, user: str, link: LinkName) -> Callable[[str], bool]:
+    """Return the function that says whether a person may see a topic, at the time when it is asked.
+
+    Args:
+        user: Id of the person.
+    """
+    if link != "bus":
         return _is_public
-    return partial(allowed, rights(Principal("user", user.id, owner=user.id)), "receive")
+    may_receive = partial(allowed, rights(Principal("user", user, owner=user)), "receive")
+
+    def sees(topic: str) -> bool:
+        branch, _, rest = topic.partition("/")
+        is_theirs = branch != _DEVICES or rest.partition("/")[0] in directory.seen_by(user)
+        return is_theirs and may_receive(topic)
+
+    return sees
 
 
 def check_visible(user: User, filter_: str, link: LinkName) -> None:
@@ -55,7 +69,7 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
         Forbidden: If all of it is hidden from this person.
     """
     topics.check_filter(filter_)
-    if link == "home":
+    if link != "bus":
         return
     given = rights(Principal("user", user.id, owner=user.id))
     if not any(right.action == "receive" and overlaps(right.filter, filter_) for right in given):
@@ -85,6 +99,10 @@ class BusValues:
         self._directory = directory
         self._manager = manager
 
+    def sees(self, user: User, link: LinkName) -> Callable[[str], bool]:
+        """Return the function that says whether a person may see a topic; see `visible_to`."""
+        return visible_to(self._directory, user.id, link)
+
     async def latest(self, user: User, filter_: str, link: LinkName) -> list[Sample]:
         """Return the last sample of each topic that a filter matches.
 
@@ -94,7 +112,7 @@ class BusValues:
             NotFound: If there is no home broker.
         """
         check_visible(user, filter_, link)
-        sees = visible_to(user, link)
+        sees = self.sees(user, link)
         found = [sample for sample in await self.feed.fetch(filter_, link) if sees(sample.topic)]
         if (reason := self.feed.refusal(filter_, link)) is not None:
             raise Forbidden(reason, hint="Check the rights of the hub's login on that broker.")
@@ -119,6 +137,8 @@ class BusValues:
         """
         topics.check_topic(topic)
         await self.latest(user, topic, link)
+        if not self.sees(user, link)(topic):
+            return []
         newest: list[Sample] = []
         room = _MOST_BYTES
         for sample in reversed(self.feed.history(topic, link, since=since)[-limit:]):
@@ -146,7 +166,7 @@ class BusValues:
             )
         found = [
             Found(entry, skill, method)
-            for entry in self._directory.entries()
+            for entry in self._directory.seen_by(asking.user.id).entries()
             for skill in entry.skills.values()
             for method in skill.methods.values()
             if entry.connected
@@ -191,11 +211,13 @@ class BusValues:
             await self._publish_event(asking.user, topic, payload, retain=retain)
             return
         self.feed.require(link)
-        if topic.startswith("$") or covers(topics.HOME_AVAILABILITY, topic):
+        if topic.startswith("$") or covers(topics.HOME_OWN, topic):
             raise Forbidden(
                 f"{topic} cannot be published on", hint="It belongs to the broker, or to Strawberry itself."
             )
-        if not any(covers(pattern, topic) for pattern in self._patterns):
+        if link != "home":
+            pass  # The feed refuses it.
+        elif not any(covers(pattern, topic) for pattern in self._patterns):
             asking.need_confirmation(f"{topic} is not among the topics of [home_broker] publish")
         elif asking.untrusted:
             asking.need_confirmation(f"{topic} would be published on after text of strangers was read")
@@ -240,6 +262,7 @@ def described(sample: Sample) -> dict[str, Json]:
         "link": sample.link,
         "at": moment(sample.at),
         "retained": sample.retained,
+        **({"recorded": True} if sample.recorded else {}),
         "value": sample.value,
     }
 
@@ -262,5 +285,10 @@ def _of_home(filter_: str) -> str:
 
 
 def _is_public(topic: str) -> bool:
-    """Return whether a topic of the home broker is not the broker's own."""
-    return not topic.startswith("$")
+    """Return whether a topic of the home broker is neither the broker's own nor ours.
+
+    Ours are states and chats that are not for everybody here, and all of the bus where that has the same
+    broker: who may see one of them reads it on the link of the bus.
+    """
+    announced = topic.startswith("homeassistant/") and topics.HOME_ANNOUNCED in topic
+    return not (topic.startswith("$") or covers(topics.HOME_OWN, topic) or announced)

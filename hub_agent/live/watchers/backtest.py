@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import logging
 import math
 import threading
 import time
@@ -11,10 +12,15 @@ from typing import Final, TypedDict
 
 from contracts.wire import Json, rfc3339
 from hub_agent.live.captures.captures import Captures
+from hub_agent.live.captures.numbers import Line, Lines, rested
 from hub_agent.live.captures.recording import Followed
-from hub_agent.live.topics import Feed, Gap, Sample
+from hub_agent.live.topics import Feed, Gap, Sample, field
+from hub_agent.live.watchers.decisions.evaluation import Evaluations
+from hub_agent.live.watchers.decisions.model import Seen
+from hub_agent.live.watchers.definition import Source as Named
 from hub_agent.live.watchers.firing import Firing, Source, replay
 from hub_agent.live.watchers.predicates import Evaluator, Predicate
+from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
 from hub_registry.access.accounts import User
 
@@ -22,10 +28,13 @@ _MAX_FIRINGS: Final = 1_000
 """Firings that are listed; who fires more often needs another bound, not a longer list."""
 _NAME: Final = "watchers"
 """Of the recording that is made for the watchers themselves."""
+_DECIDED: Final = 10
+"""Times that a model decides in a back-test."""
 _ROUNDED_S: Final = 0.002
-_SLICE: Final = 1_000
-_REST_S: Final = 0.0005
-"""After each slice the thread rests, so that the hub's loop need not wait for the interpreter's lock."""
+_RECALL_S: Final = 3.0
+"""How long the start of the hub waits for recordings to be read."""
+
+_log = logging.getLogger(__name__)
 
 
 class WouldHaveFired(TypedDict):
@@ -52,6 +61,7 @@ class Report(TypedDict):
         evaluated: How often the predicate was evaluated.
         unknown: How often it was unknown.
         reason: Why it was unknown the last time.
+        lines: The numbers by name, with as many points as a plot shows.
     """
 
     would_have_fired: list[WouldHaveFired]
@@ -60,6 +70,7 @@ class Report(TypedDict):
     unknown: int
     reason: str
     gaps: list[Missing]
+    lines: dict[str, Line]
 
 
 async def backtest(
@@ -78,7 +89,7 @@ async def backtest(
     """
     cancelled = threading.Event()
     try:
-        return await asyncio.to_thread(_run, predicate, sources, _sliced(recorded, cancelled), until)
+        return await asyncio.to_thread(_run, predicate, sources, rested(recorded, cancelled), until)
     finally:
         cancelled.set()
 
@@ -88,14 +99,21 @@ def _run(
 ) -> Report:
     gaps: list[Missing] = []
     links = {sources[name].link for name in predicate.names}
+    lines, places = Lines(), dict[tuple[str, str], list[tuple[str, str | None]]]()
+    for name in sorted(predicate.names):
+        source = sources[name]
+        places.setdefault((source.link, source.topic), []).append((name, source.path))
 
     def noted() -> Iterator[Sample | Gap]:
         for each in recorded:
             if isinstance(each, Gap) and each.link in links:
                 gaps.append({"since": each.since, "until": each.until})
+            elif isinstance(each, Sample):
+                for name, path in places.get((each.link, each.topic), ()):
+                    lines.put(name, each.at, field(each.value, path))
             yield each
 
-    report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=gaps)
+    report = Report(would_have_fired=[], fired=0, evaluated=0, unknown=0, reason="", gaps=gaps, lines={})
     firing = Firing()
     evaluated = unknown = 0
     for at, verdict in replay(Evaluator(predicate), sources, noted(), until=until):
@@ -107,18 +125,29 @@ def _run(
             report["fired"] += 1
             if report["fired"] <= _MAX_FIRINGS:
                 report["would_have_fired"].append({"at": at, "values": verdict.values})
-    report["evaluated"], report["unknown"] = evaluated, unknown
+    report["evaluated"], report["unknown"], report["lines"] = evaluated, unknown, lines.drawn()
     return report
 
 
-def _sliced(recorded: Iterable[Sample | Gap], cancelled: threading.Event) -> Iterator[Sample | Gap]:
-    """Yield what was recorded with rests between slices, until cancelled."""
-    for number, each in enumerate(recorded, start=1):
-        if number % _SLICE == 0:
-            if cancelled.is_set():
-                return
-            time.sleep(_REST_S)
-        yield each
+async def report_json(
+    report: Report, row: WatcherRow, sources: Mapping[str, Named], *, evaluations: Evaluations | None = None
+) -> dict[str, Json]:
+    """Write a report as people and programs read it, with RFC 3339 times.
+
+    Args:
+        evaluations: Where the model decides on the values of the first times, too.
+    """
+    fired: list[dict[str, Json]] = [
+        {"at": _rfc3339(each["at"]), "values": dict(each["values"])} for each in report["would_have_fired"]
+    ]
+    if evaluations is not None:
+        for each in fired[:_DECIDED]:
+            seen = {
+                name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
+                for name, source in sources.items()
+            }
+            each["decision"] = await evaluations.would_decide(row, seen, at=each["at"])
+    return {**report, "would_have_fired": fired, "gaps": _joined(report["gaps"])}
 
 
 class Recordings:
@@ -151,25 +180,48 @@ class Recordings:
             )
             self._kept = wanted
 
-    def capture(self, user: User, capture: str) -> Iterable[Sample | Gap]:
+    async def recall(self, since: float, sources: Iterable[Source]) -> None:
+        """Put what was recorded of these values back into memory, where that is a matter of seconds."""
+        kept = {Followed(source.topic, source.link) for source in sources}
+        try:
+            found = await asyncio.to_thread(_in_time, self._captures.recorded(kept, since))
+        except TimeoutError:
+            _log.warning("what watchers saw before the start is not read again: that takes too long")
+        else:
+            self._feed.refill(found)
+
+    def capture(self, user: User, capture: str, *, of_all: bool) -> Iterable[Sample | Gap]:
         """Return what one capture has; iterating it blocks.
+
+        Args:
+            of_all: See `By.of_all`.
 
         Raises:
             NotFound: If this person has no such capture.
         """
-        return self._captures.read(user, capture)
+        return self._captures.read(user, capture, of_all=of_all)
 
     def since(self, since: float, sources: Iterable[Source]) -> Iterable[Sample | Gap]:
         """Return what all recordings and memory have of these values, in order; iterating it blocks."""
         kept = {Followed(source.topic, source.link) for source in sources}
         recent: list[Sample | Gap] = []
         for each in kept:
-            recent += self._feed.history(each.topic, each.link, since=since)
+            heard = self._feed.history(each.topic, each.link, since=since)
+            recent += [sample for sample in heard if not sample.recorded]
         for link in {each.link for each in kept}:
             recent += self._feed.gaps(link, since=since)
         recent.sort(key=_begins)
         # A recording is written once a second, and may have begun later than the hub.
         return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+
+
+def _in_time(recorded: Iterable[Sample | Gap]) -> list[Sample | Gap]:
+    until, found = time.monotonic() + _RECALL_S, list[Sample | Gap]()
+    for each in recorded:
+        found.append(each)
+        if time.monotonic() > until:
+            raise TimeoutError
+    return found
 
 
 def _begins(item: Sample | Gap) -> float:
@@ -182,13 +234,14 @@ def _each_once(items: Iterable[Sample | Gap]) -> Iterator[Sample | Gap]:
     for item in items:
         if isinstance(item, Sample):
             before = last.get((item.link, item.topic))
-            if before is not None and before.payload == item.payload and item.at - before.at < _ROUNDED_S:
+            # A recorded payload is JSON with other blanks.
+            if before is not None and item.at - before.at < _ROUNDED_S and before.value == item.value:
                 continue
             last[item.link, item.topic] = item
         yield item
 
 
-def joined(gaps: Sequence[Missing]) -> list[dict[str, Json]]:
+def _joined(gaps: Sequence[Missing]) -> list[dict[str, Json]]:
     """Return gaps as they are shown, with those joined that overlap: each recording has its own."""
     together: list[list[float]] = []
     for gap in sorted(gaps, key=lambda gap: gap["since"]):

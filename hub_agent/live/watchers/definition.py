@@ -1,14 +1,28 @@
-"""What a person asks of a watcher: its topics, its instruction, and the calls that it may make."""
+"""What a person asks of a watcher: its topics, its instruction, the calls that it may make; and who asks."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from contracts import topics as bus_topics
+from contracts.errors import Conflict, Forbidden, InvalidMessage
 from contracts.names import Token
+from contracts.validation import explain
 from contracts.wire import Json
+from hub_agent.live.topics import LinkName
 from hub_agent.live.watchers.predicates import KEYWORDS
+from hub_agent.live.watchers.tables import WatcherRow
+from hub_registry.access.accounts import User
 
 LEAST_EVERY_S: Final = 1.0
 DEFAULT_EVERY_S: Final = 300.0
@@ -20,12 +34,16 @@ Missed = Literal["run", "tell"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def _one_topic(topic: str) -> str:
-    if not topic or "+" in topic or "#" in topic or "\0" in topic:
-        raise ValueError("a watcher follows single topics, without wildcards")
+    if "+" in topic or "#" in topic:
+        raise ValueError(
+            f"{topic[:80]!r} has a wildcard, and a watcher follows single topics: name each of them"
+        )
+    if not topic or "\0" in topic:
+        raise ValueError(f"{topic[:80]!r} is not a topic")
     return topic
 
 
@@ -34,18 +52,20 @@ class Source(_Part):
 
     Attributes:
         value: Path of the value in the decoded payload, for example ``state.temperature``. By default the
-            payload itself; of a device's state topic, its ``value``.
+            payload itself; of a device's state topic, its ``value``; of Home Assistant, the ``state``.
     """
 
     topic: Annotated[str, Field(max_length=500), AfterValidator(_one_topic)]
     value: Annotated[str | None, Field(max_length=200)] = None
-    link: Literal["bus", "home"] = "bus"
+    link: LinkName = "bus"
 
     @property
     def path(self) -> str | None:
         """Path of the value in the decoded payload; None for all of it."""
         if self.value is None and self.link == "bus" and bus_topics.STATE.place(self.topic):
             return "value"
+        if self.value is None and self.link == "home_assistant":
+            return "state"
         return self.value or None
 
 
@@ -109,6 +129,8 @@ class WatcherRequest(_Part):
                 topic = each.get("topic") if isinstance(each, dict) else each
                 named[_free_name(str(topic), named)] = each
             given = named
+        if isinstance(given, str):
+            raise ValueError('they are a list, or by name as {"disk": "devices/nas/…"}, not text')  # noqa: TRY004 - pydantic
         if isinstance(given, dict):
             return {name: {"topic": each} if isinstance(each, str) else each for name, each in given.items()}
         return given
@@ -138,6 +160,80 @@ class WatcherRequest(_Part):
         if self.every_s is None and not self.on_change and self.schedule is None:
             return DEFAULT_EVERY_S
         return self.every_s
+
+
+class Edit(_Part):
+    """What is changed of a watcher; what is left out stays. An empty predicate removes it."""
+
+    instruction: str | None = None
+    topics: Any = None
+    predicate: str | None = None
+    allow: Any = None
+
+    def applied_to(self, row: WatcherRow, calls: Json) -> WatcherRequest:
+        """Return the watcher as it is asked for with these changes.
+
+        Args:
+            calls: Those that it may make now.
+
+        Raises:
+            InvalidMessage: If it could not be made like this.
+        """
+        asked = {
+            each: getattr(row, each) for each in ("name", "instruction", "topics", "every_s", "schedule")
+        }
+        asked |= {"predicate": row.predicate, "allow": calls, **self.model_dump(exclude_none=True)}
+        asked |= {"predicate": asked["predicate"] or None, "on_change": not (row.every_s or row.schedule)}
+        try:
+            return WatcherRequest.model_validate(asked)
+        except ValidationError as error:
+            raise InvalidMessage(explain(error)) from None
+
+
+def topics_json(request: WatcherRequest) -> dict[str, Any]:
+    """Return the topics of a watcher as they are stored."""
+    return {name: source.model_dump(exclude_none=True) for name, source in request.topics.items()}
+
+
+@dataclass(frozen=True)
+class By:
+    """The person who makes, sees or changes a watcher.
+
+    Attributes:
+        token: ``jti`` of the token that is used.
+        may_confirm: Whether this person confirms calls here, so that approved calls count as confirmed.
+        of_all: Whether those of other people are meant, too: for an admin who manages the home.
+    """
+
+    user: User
+    token: str = ""
+    may_confirm: bool = False
+    of_all: bool = False
+
+    def may_see(self, row: WatcherRow) -> bool:
+        """Return whether a watcher is theirs to see and change."""
+        return self.of_all or row.owner == self.user.id
+
+    def require_writer(self) -> None:
+        """Check that they may change something.
+
+        Raises:
+            Forbidden: If they have read-only access.
+        """
+        if self.user.read_only:
+            raise Forbidden(f"{self.user.id} has read-only access", hint="Ask a user with full access.")
+
+
+def require_approved(row: WatcherRow) -> None:
+    """Check that a watcher was approved.
+
+    Raises:
+        Conflict: If it is a draft.
+    """
+    if row.state == "draft":
+        raise Conflict(
+            f"{row.name} is a draft", hint=f"'strawberry watchers approve {row.name}' approves it."
+        )
 
 
 def _free_name(topic: str, taken: dict[str, Any]) -> str:

@@ -16,12 +16,12 @@ from typing import Final
 from agent_core.prompt import Household
 from contracts.errors import StorageError, StrawberryError
 from contracts.rates import Backoff
-from hub_agent.live.topics import Feed, Gap, Sample
+from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics import field as field_of
+from hub_agent.live.watchers.decisions.evaluation import Evaluations
+from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
-from hub_agent.live.watchers.evaluation import Evaluations
 from hub_agent.live.watchers.firing import Firing, replay
-from hub_agent.live.watchers.model import Seen
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
@@ -55,6 +55,7 @@ class Watched:
         ask_at: When the model is asked next; None while it need not be.
         rose: Whether that is because the predicate became true: it is then asked also where the predicate is
             false again by that time, as a door that opened and closed.
+        is_held_up: Whether the model is to be asked, and the evaluations of a minute are used up.
         ended: Whether the predicate was false while the model was asked.
         gaps: Times in which data was missed, as text, since the last evaluation.
         asked_with: The values of the last evaluation, which is not repeated on the same.
@@ -77,6 +78,7 @@ class Watched:
     has_new: bool = False
     evaluated: int = 0
     busy: bool = False
+    is_held_up: bool = False
     ended: bool = False
     failures: int = 0
     gaps: deque[str] = field(default_factory=lambda: deque(maxlen=5))
@@ -113,6 +115,7 @@ class Engine:
     """Evaluates the active watchers.
 
     Args:
+        sees: Returns, for the id of a person and a link, which topics that person may see.
         clock: Unix seconds.
     """
 
@@ -121,12 +124,14 @@ class Engine:
         feed: Feed,
         evaluations: Evaluations,
         *,
+        sees: Callable[[str, LinkName], Callable[[str], bool]],
         household: Household,
         tasks: asyncio.TaskGroup,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._feed = feed
         self._evaluations = evaluations
+        self._sees = sees
         self._household = household
         self._tasks = tasks
         self._clock = clock
@@ -161,7 +166,8 @@ class Engine:
                 def take(sample: Sample, name: str = name) -> None:
                     self._take(watched, name, sample)
 
-                stack.enter_context(self._feed.follow(source.topic, take, link=source.link))
+                sees = self._sees(row.owner, source.link)
+                stack.enter_context(self._feed.follow(source.topic, take, link=source.link, sees=sees))
             self._prime(watched)
             watched.follows = stack.pop_all()
         self.stop(row.name)
@@ -182,11 +188,6 @@ class Engine:
     def wake(self) -> None:
         """Look again at what is due."""
         self._kick.set()
-
-    def gaps(self) -> list[Gap]:
-        """Return the gaps of the links that watchers see."""
-        links = {source.link for each in self._watched.values() for source in each.sources.values()}
-        return [gap for link in links for gap in self._feed.gaps(link)]
 
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
@@ -226,7 +227,12 @@ class Engine:
             _log.error("the progress of watchers is written later: %s", error)
 
     async def evaluate_now(self, watched: Watched, *, occasion: str) -> DecisionRow:
-        """Have the model evaluate a watcher, whatever its predicate says."""
+        """Have the model evaluate a watcher, whatever its predicate says.
+
+        One that nobody answers for any more is paused, and no model is asked.
+        """
+        if (objection := await self._evaluations.objection(watched.row)) is not None:
+            return await self._pause(watched, objection)
         watched.busy, watched.ask_at, watched.has_new, watched.rose = True, None, False, False
         watched.asked_at = self._clock()
         row, seen = watched.row, self.seen(watched)
@@ -257,12 +263,27 @@ class Engine:
                 self._new_value(watched, self._clock())
         return entry
 
+    async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
+        row = watched.row
+        entry = watched.last = DecisionRow(
+            watcher=row.name, at=_moment(self._clock()), decision="nothing", reason=f"it was paused: {reason}"
+        )
+        if self._watched.get(row.name) is watched:
+            self.stop(row.name)
+            row.state, row.note, row.snoozed_until = "paused", reason, None
+            await self._evaluations.store.record(row, entry)
+            await self._evaluations.announcer.state(row, entry)
+            await self._evaluations.announcer.notify(
+                row, f"It is paused: {reason}. 'strawberry watchers approve {row.name}' lets it go on."
+            )
+        return entry
+
     def seen(self, watched: Watched) -> dict[str, Seen]:
         """Return what a model is shown of the values."""
         now = self._clock()
         shown: dict[str, Seen] = {}
         for name, source in watched.sources.items():
-            samples = self._feed.history(source.topic, source.link)[-_RECENT - 1 :]
+            samples = self._history(watched, source.topic, source.link)[-_RECENT - 1 :]
             values = [(now - each.at, field_of(each.value, source.path)) for each in samples]
             if values:
                 (age, value), recent = values[-1], tuple(values[:-1])
@@ -274,12 +295,15 @@ class Engine:
     def _prime(self, watched: Watched) -> None:
         """Give the predicate what is remembered already; what it was true of then is over."""
         places = {(source.link, source.topic) for source in watched.sources.values()}
-        known = {place: self._feed.history(place[1], place[0]) for place in places}
+        known = {place: self._history(watched, place[1], place[0]) for place in places}
         watched.heard |= {name for name, each in watched.sources.items() if known[each.link, each.topic]}
         if watched.evaluator is not None:
             recorded = heapq.merge(*known.values(), key=lambda sample: sample.at)
             for _ in replay(watched.evaluator, watched.sources, recorded):
                 pass
+
+    def _history(self, watched: Watched, topic: str, link: LinkName) -> Sequence[Sample]:
+        return self._feed.history(topic, link) if self._sees(watched.row.owner, link)(topic) else ()
 
     def _take(self, watched: Watched, name: str, sample: Sample) -> None:
         watched.heard.add(name)
@@ -372,10 +396,10 @@ class Engine:
         if watched.evaluator is None and watched.schedule is None and values == watched.asked_with:
             watched.ask_at, watched.has_new = None, False
         elif self._evaluations.limits.evaluations.take():
-            watched.busy = True
+            watched.busy, watched.is_held_up = True, False
             self._tasks.create_task(self._evaluate(watched), name=f"watcher {watched.row.name}")
         else:
-            watched.ask_at = now + LEAST_EVERY_S
+            watched.ask_at, watched.is_held_up = now + LEAST_EVERY_S, True
 
     async def _evaluate(self, watched: Watched) -> None:
         try:

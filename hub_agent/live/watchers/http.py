@@ -9,20 +9,28 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
+from contracts.errors import Forbidden
 from hub_agent.live.times import parse_since
-from hub_agent.live.watchers.definition import Change, WatcherRequest
-from hub_agent.live.watchers.watchers import By, Watchers
+from hub_agent.live.watchers.definition import By, Change, Edit, WatcherRequest
+from hub_agent.live.watchers.timers import Timers
+from hub_agent.live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer, Gate
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class SnoozeBody(_Body):
     """How long a watcher does nothing, in seconds."""
 
     seconds: Annotated[float, Field(gt=0, le=366 * 86_400)]
+
+
+class PredicateBody(_Body):
+    """A predicate to check; None to have one proposed."""
+
+    predicate: Annotated[str | None, Field(min_length=1, max_length=2_000)] = None
 
 
 class TestBody(_Body):
@@ -32,11 +40,15 @@ class TestBody(_Body):
         since: How far back, as ``7d`` or ``1h30m``; None with a capture.
         capture: Id of a capture.
         model: Whether the model decides each time that the watcher would have fired; calls are not made.
+        predicate: Another one than its own.
+        lines: Whether the numbers are wanted, too, for a plot.
     """
 
     since: Annotated[str | None, Field(max_length=32)] = None
     capture: Annotated[str | None, Field(max_length=500)] = None
     model: bool = False
+    lines: bool = False
+    predicate: Annotated[str | None, Field(min_length=1, max_length=2_000)] = None
 
     @model_validator(mode="after")
     def _one(self) -> "TestBody":
@@ -55,31 +67,35 @@ def watcher_routes(
     """
     may_look, may_change = gate.require_user("chat"), gate.require_user("call")
 
+    def by(bearer: Bearer) -> By:
+        return By(bearer.user, bearer.claims.jti, may_confirm=may_confirm(bearer), of_all=bearer.is_admin)
+
     async def changing(request: Request) -> tuple[str, By]:
-        bearer = await may_change(request)
-        by = By(bearer.user, bearer.claims.jti, may_confirm=may_confirm(bearer))
-        return request.path_params.get("name", ""), by
+        return request.path_params.get("name", ""), by(await may_change(request))
 
     async def list_watchers(request: Request) -> Response:
-        return answer(watchers.of((await may_look(request)).user))
+        return answer(watchers.of(by(await may_look(request))))
 
     async def create(request: Request) -> Response:
-        _, by = await changing(request)
-        return answer(await watchers.create(await read(request, WatcherRequest), by), status=201)
+        _, person = await changing(request)
+        return answer(await watchers.create(await read(request, WatcherRequest), person), status=201)
 
     async def show(request: Request) -> Response:
-        user = (await may_look(request)).user
-        return answer(await watchers.show(request.path_params["name"], user))
+        return answer(await watchers.show(request.path_params["name"], by(await may_look(request))))
 
     async def remove(request: Request) -> Response:
-        name, by = await changing(request)
-        await watchers.remove(name, by)
+        name, person = await changing(request)
+        await watchers.remove(name, person)
         return answer({"removed": name})
 
+    async def change(request: Request) -> Response:
+        name, person = await changing(request)
+        return answer(await watchers.change(name, person, await read(request, Edit)))
+
     async def approve(request: Request) -> Response:
-        name, by = await changing(request)
+        name, person = await changing(request)
         change = await read(request, Change, optional=True)
-        return answer(await watchers.approve(name, by, change))
+        return answer(await watchers.approve(name, person, change))
 
     async def pause(request: Request) -> Response:
         return answer(await watchers.pause(*await changing(request)))
@@ -91,31 +107,59 @@ def watcher_routes(
         return answer(await watchers.run(*await changing(request)))
 
     async def test(request: Request) -> Response:
-        user = (await may_change(request)).user
+        name, person = await changing(request)
         body = await read(request, TestBody)
         since = parse_since(body.since) if body.since is not None else None
         report = await watchers.test(
-            request.path_params["name"],
-            user,
+            name,
+            person,
             since=since,
             capture=body.capture or "",
             with_model=body.model,
+            predicate=body.predicate,
         )
+        if not body.lines:
+            del report["lines"]
         return answer(report)
 
-    async def snooze(request: Request) -> Response:
+    async def predicate(request: Request) -> Response:
         name, by = await changing(request)
+        body = await read(request, PredicateBody, optional=True)
+        return answer(await watchers.check(name, by, body.predicate))
+
+    async def snooze(request: Request) -> Response:
+        name, person = await changing(request)
         body = await read(request, SnoozeBody)
-        return answer(await watchers.snooze(name, by, seconds=body.seconds))
+        return answer(await watchers.snooze(name, person, seconds=body.seconds))
 
     one = "/api/watchers/{name}"
     return [
         Route("/api/watchers", list_watchers, methods=["GET"]),
         Route("/api/watchers", create, methods=["POST"]),
         Route(one, show, methods=["GET"]),
+        Route(one, change, methods=["PATCH"]),
         Route(one, remove, methods=["DELETE"]),
         *(
             Route(f"{one}/{handler.__name__}", handler, methods=["POST"])
-            for handler in (approve, pause, resume, run, snooze, test)
+            for handler in (approve, pause, predicate, resume, run, snooze, test)
         ),
+    ]
+
+
+def timer_routes(timers: Timers, gate: Gate) -> list[BaseRoute]:
+    """Make the routes of a person's timers; they are set by a call of ``WatcherSkill``."""
+    may_look, may_change = gate.require_user("chat"), gate.require_user("call")
+
+    async def list_timers(request: Request) -> Response:
+        return answer(timers.of((await may_look(request)).user))
+
+    async def remove(request: Request) -> Response:
+        bearer = await may_change(request)
+        if bearer.user.read_only:
+            raise Forbidden(f"{bearer.user.display_name} has read-only access")
+        return answer(await timers.remove(bearer.user, request.path_params["timer"]))
+
+    return [
+        Route("/api/timers", list_timers, methods=["GET"]),
+        Route("/api/timers/{timer}", remove, methods=["DELETE"]),
     ]

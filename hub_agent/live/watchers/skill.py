@@ -12,9 +12,9 @@ from contracts.errors import CallError, ErrorCode
 from contracts.validation import explain
 from contracts.wire import Json
 from hub_agent.live.times import parse_since
-from hub_agent.live.watchers.definition import Missed, WatcherRequest
+from hub_agent.live.watchers.definition import By, Missed, WatcherRequest
 from hub_agent.live.watchers.timers import Timers
-from hub_agent.live.watchers.watchers import By, Watchers
+from hub_agent.live.watchers.watchers import Watchers
 from hub_agent.own_skills import HubSkill
 from hub_registry.storage.tables import now
 
@@ -46,7 +46,9 @@ class WatcherSkill(HubSkill):
         predicate: str | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Make a watcher that keeps an eye on values and does what is instructed; the user confirms it.
+        """Make a watcher that keeps an eye on values and does what is instructed.
+
+        The user is shown its predicate and its actions, and confirms them; until then it is a draft.
 
         Args:
             name: Short: letters, digits, "_", "-" and ".".
@@ -54,9 +56,9 @@ class WatcherSkill(HubSkill):
             instruction: What the user wants, in the user's words.
             every_s: Seconds between two evaluations; or on_change, or a schedule.
             on_change: Evaluate each new value.
-            actions: Calls that it may make: [{"path": "devices.nas.NodeSkill.stop", "arguments": {"name":
-                "camera"}}]. An argument is one value or a range: {"minimum": 0, "maximum": 50}, {"enum":
-                ["low", "high"]}. Without actions it only notifies.
+            actions: Calls that it may make: [{"path": "devices.nas.NodesSkill.stop_node", "arguments":
+                {"name": "camera"}}]. An argument is one value or a range: {"minimum": 0, "maximum": 50},
+                {"enum": ["low", "high"]}. Without actions it only notifies.
             schedule: "every weekday at 7", "30 min before sunset", or cron.
             predicate: Condition such as: disk > 95 and mean(disk, "10m") > 90. Without it one is proposed.
             dry_run: Decide and report, but call nothing.
@@ -72,23 +74,24 @@ class WatcherSkill(HubSkill):
             predicate=predicate,
             dry_run=dry_run,
         )
-        calls = ", ".join(call.path for call in request.allow) or "nothing, it only notifies"
-        self.asking.need_confirmation(f"the watcher {name} may call: {calls}")
-        made = await self._watchers.create(request, self._by)
-        if made["state"] == "draft":
-            # The person has confirmed the instruction and the calls; the predicate only saves evaluations.
-            made = await self._watchers.approve(name, self._by)
-        return made
+        if not self.asking.confirmed:
+            await self._watchers.create(request, self._by, as_draft=True)
+            self.asking.need_confirmation(
+                f"the watcher {name} is a draft until a person confirms its predicate and its actions",
+                hint=f"{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
+                shown=await self._watchers.shown_to_confirm(name, self._by),
+            )
+        return await self._watchers.approve_as_shown(request, self._by)
 
     @skill_method(read_only=True, untrusted_output=True)
     async def list(self) -> Rows:
         """List the watchers: state, predicate, how often they fired, and their last decision."""
-        return self._watchers.of(self.asking.user)
+        return self._watchers.of(self._by)
 
     @skill_method(read_only=True, untrusted_output=True)
     async def show(self, name: str) -> dict[str, Any]:
         """Show a watcher and its history: what it saw, decided, did, and what that cost."""
-        return await self._watchers.show(name, self.asking.user)
+        return await self._watchers.show(name, self._by)
 
     @skill_method(idempotent=True)
     async def pause(self, name: str) -> dict[str, Any]:
@@ -140,13 +143,15 @@ class WatcherSkill(HubSkill):
             capture: Id of a capture, in place of what is recorded since then.
             model: Whether the model decides the first ten times, too.
         """
-        return await self._watchers.test(
+        report = await self._watchers.test(
             name,
-            self.asking.user,
+            self._by,
             since=None if capture else parse_since(since),
             capture=capture or "",
             with_model=model,
         )
+        del report["lines"]  # a plot is for people
+        return report
 
     @skill_method(
         sentences={
@@ -199,7 +204,8 @@ class WatcherSkill(HubSkill):
     @property
     def _by(self) -> By:
         asking = self.asking
-        return By(asking.user, asking.origin.token, may_confirm=asking.confirmed)
+        token = asking.origin.confirmed_by or asking.origin.token
+        return By(asking.user, token, may_confirm=asking.confirmed)
 
     def _request(self, **given: Json) -> WatcherRequest:
         try:

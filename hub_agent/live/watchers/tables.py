@@ -20,6 +20,8 @@ class WatcherRow(Table, table=True):
         note: Why there is no predicate, or what else the owner should know.
         missed: What happens to scheduled evaluations that the hub missed: ``run`` or ``tell``.
         approved_by: ``jti`` of the token with which the calls were approved.
+        approver: Id of the person who did that.
+        approved_through: Id of the device that this token was of; None for a person's own.
         done: What was done since the predicate was last false; none of it is done again before that.
         next_at: When a schedule comes next.
     """
@@ -40,6 +42,8 @@ class WatcherRow(Table, table=True):
     note: str = ""
     allow: list[Json] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
     approved_by: str | None = None
+    approver: str | None = None
+    approved_through: str | None = None
     dry_run: bool = False
     snoozed_until: datetime | None = Field(default=None, sa_type=Moment)
     actions_per_hour: int | None = None

@@ -106,6 +106,11 @@ class Timers:
         await self._drop(found[0])
         return _shown(found[0])
 
+    async def forget_person(self, user: str) -> None:
+        """Remove the timers of a person who was removed."""
+        for row in [row for row in self._rows.values() if row.owner == user]:
+            await self._drop(row)
+
     async def run(self) -> None:
         """Report timers as they end, until cancelled."""
         for row in await self._store.timers():

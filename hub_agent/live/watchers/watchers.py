@@ -2,41 +2,40 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from functools import partial
 from typing import Final
 
-from agent_core.gateway.protocol import Gateway
-from agent_core.provenance import Prompt
-from bus.link import Link
-from chat.tasks import open_tasks
-from contracts.errors import (
-    Conflict,
-    Forbidden,
-    GatewayError,
-    NotFound,
-    PredicateError,
-    StrawberryError,
-)
+from agent_core.search.targets import AnyDirectory
+from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json
 from hub_agent.calls.confirmations import cannot_confirm
-from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.live.captures.captures import Captures
-from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed
-from hub_agent.live.topics.values import check_visible
-from hub_agent.live.watchers.approved import ApprovedCaller, approve
-from hub_agent.live.watchers.backtest import Recordings, backtest, joined
-from hub_agent.live.watchers.definition import DEFAULT_EVERY_S, Allowed, Change, WatcherRequest
+from hub_agent.live.topics.values import check_visible, visible_to
+from hub_agent.live.watchers.backtest import Recordings, backtest, report_json
+from hub_agent.live.watchers.decisions.approved import approve
+from hub_agent.live.watchers.decisions.evaluation import Evaluations, calls_of, entry_json
+from hub_agent.live.watchers.decisions.model import Seen
+from hub_agent.live.watchers.decisions.proposal import objection, propose
+from hub_agent.live.watchers.definition import (
+    DEFAULT_EVERY_S,
+    Allowed,
+    By,
+    Change,
+    Edit,
+    Source,
+    WatcherRequest,
+    require_approved,
+    topics_json,
+)
 from hub_agent.live.watchers.engine import Engine, Watched, sources_of
-from hub_agent.live.watchers.evaluation import Announcer, Evaluations, Limits, calls_of, entry_json
-from hub_agent.live.watchers.model import Seen, WatcherModel
-from hub_agent.live.watchers.predicates import Evaluator, parse
+from hub_agent.live.watchers.predicates import parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
+from hub_agent.live.watchers.summary import calls_json, prompt_line, values_json, watcher_json
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 from hub_agent.prompt import Asked, PromptPart
 from hub_agent.settings import HubSettings
@@ -50,30 +49,11 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
-_LISTED: Final = 10
-"""Watchers that are in the prompt; WatcherSkill.list has them all."""
-_LAST: Final = ("at", "decision", "reason", "actions")
-"""What is shown of the last decision."""
-_DECIDED: Final = 10
-"""Times that a model decides in a back-test."""
-
-
-@dataclass(frozen=True)
-class By:
-    """The person who makes or changes a watcher.
-
-    Attributes:
-        token: ``jti`` of the token that is used.
-        may_confirm: Whether this person confirms calls here, so that approved calls count as confirmed.
-    """
-
-    user: User
-    token: str = ""
-    may_confirm: bool = False
+_RECALLED_S: Final = 86_400.0
 
 
 class Watchers:
-    """Makes, approves, changes and shows watchers. A person has their own; an admin has all."""
+    """Makes, approves, changes and shows watchers. A person has their own; see `By.of_all`."""
 
     def __init__(
         self,
@@ -95,12 +75,16 @@ class Watchers:
         self._settings = settings
         self._rows: dict[str, WatcherRow] = {}
         self._last: dict[str, DecisionRow] = {}
+        self._drafts: dict[str, WatcherRequest] = {}
         self._one = asyncio.Lock()
 
-    async def create(self, request: WatcherRequest, by: By) -> dict[str, Json]:
+    async def create(self, request: WatcherRequest, by: By, *, as_draft: bool = False) -> dict[str, Json]:
         """Make a watcher. With a predicate it is active at once, if whoever makes it may approve its calls.
 
         Without one, a model is asked to propose it, and the watcher is a draft until it is approved.
+
+        Args:
+            as_draft: Make a draft in any case, in place of an earlier draft of this name and person.
 
         Raises:
             Conflict: If there is one of this name, or there are too many.
@@ -109,11 +93,11 @@ class Watchers:
             CallError: If a path means nothing.
             Forbidden: If the person has read-only access, or may not see a topic.
         """
-        _require_writer(by.user)
+        by.require_writer()
         for source in request.topics.values():
             check_visible(by.user, source.topic, source.link)
-        self._check_room(request.name, by.user)
-        allow = [call.model_dump() for call in approve(self._registry.directory, request.allow)]
+        self._check_room(request.name, by.user, as_draft=as_draft)
+        allow = [call.model_dump() for call in approve(self._devices_of(by.user.id), request.allow)]
         if request.schedule is not None:
             Schedule.parse(request.schedule).next(now(), self._settings.household)
         if request.predicate is not None:
@@ -124,7 +108,7 @@ class Watchers:
             owner=by.user.id,
             created_at=now(),
             instruction=request.instruction,
-            topics={name: source.model_dump(exclude_none=True) for name, source in request.topics.items()},
+            topics=topics_json(request),
             every_s=request.interval_s,
             schedule=request.schedule,
             missed=request.missed,
@@ -135,20 +119,47 @@ class Watchers:
         )
         seen = await self._values(row)
         if row.predicate is None and row.topics:
-            await self._propose(row, seen)
+            await propose(row, seen, evaluations=self._evaluations)
         elif row.predicate is not None:
-            row.note = _objection(row.predicate, seen) or ""
+            row.note = objection(row.predicate, seen) or ""
         async with self._one:
-            self._check_room(request.name, by.user)
+            self._check_room(request.name, by.user, as_draft=as_draft)
+            if row.name in self._rows:
+                await self._store.remove(row.name)
             await self._store.add(row)
-            self._rows[row.name] = row
-            if request.predicate is not None and (by.may_confirm or not allow):
-                row.state, row.approved_by = "active", by.token
+            self._rows[row.name], self._drafts[row.name] = row, request
+            if not as_draft and request.predicate is not None and (by.may_confirm or not allow):
+                row.state = "active"
+                await self._note_approval(row, by)
                 await self._try_start(row)
                 await self._store.save(row)
                 await self._record()
         await self._evaluations.announcer.state(row)
         return self._shown(row)
+
+    async def approve_as_shown(self, request: WatcherRequest, by: By) -> dict[str, Json]:
+        """Approve the draft that was made of a request; see `shown_to_confirm` for what the person saw.
+
+        Raises:
+            Conflict: If it is no draft any more, or was made anew otherwise.
+        """
+        row = self._get(request.name, by)
+        if row.state != "draft" or self._drafts.get(row.name) != request:
+            raise Conflict(
+                f"{row.name} was changed meanwhile", hint=f"'strawberry watchers show {row.name}' shows it."
+            )
+        return await self.approve(row.name, by)
+
+    async def shown_to_confirm(self, name: str, by: By) -> dict[str, Json]:
+        """Return what a person must see of a draft before saying yes: most important first."""
+        row = self._get(name, by)
+        seen = await self._values(row)
+        return {
+            "predicate": row.predicate or row.note,
+            "actions": calls_json(row) or "none, it only notifies",
+            "topics": {name: each.topic for name, each in sources_of(row).items()},
+            "latest": values_json(seen),
+        }
 
     async def approve(self, name: str, by: By, change: Change | None = None) -> dict[str, Json]:
         """Approve a watcher, with changes, and let it begin.
@@ -161,31 +172,87 @@ class Watchers:
         change = change or Change()
         async with self._changing(name, by) as row:
             if change.allow is not None:
-                row.allow = [each.model_dump() for each in approve(self._registry.directory, change.allow)]
+                row.allow = [each.model_dump() for each in approve(self._devices_of(row.owner), change.allow)]
             elif row.allow:
                 again = [Allowed(path=call.path, arguments=call.arguments) for call in calls_of(row)]
-                row.allow = [each.model_dump() for each in approve(self._registry.directory, again)]
+                row.allow = [each.model_dump() for each in approve(self._devices_of(row.owner), again)]
             if row.allow and not by.may_confirm:
                 raise cannot_confirm()
             if change.predicate is not None:
                 if change.predicate:
                     parse(change.predicate, row.topics)
-                    row.note = _objection(change.predicate, await self._values(row)) or ""
+                    row.note = objection(change.predicate, await self._values(row)) or ""
                 row.predicate = change.predicate or None
                 if row.predicate is None and row.schedule is None:
                     row.every_s = row.every_s or DEFAULT_EVERY_S
             if change.dry_run is not None:
                 row.dry_run = change.dry_run
             # It begins as a new one: what it did as it was before does not count.
-            row.done, row.state, row.approved_by = [], "active", by.token
-            row.snoozed_until = None
+            row.done, row.state, row.snoozed_until = [], "active", None
+            await self._note_approval(row, by)
             await self._start(row)
         return self._shown(row)
+
+    async def change(self, name: str, by: By, edit: Edit) -> dict[str, Json]:
+        """Change what a watcher sees, is told and may call.
+
+        One that makes calls is a draft then: what was approved is another watcher.
+
+        Raises:
+            InvalidMessage: If an argument cannot be used, or it would have no topic to see.
+            PredicateError: If its predicate cannot be read with these topics.
+            CallError: If a path means nothing.
+            Forbidden: If the person has read-only access, or may not see a topic.
+        """
+        async with self._changing(name, by) as row:
+            request = edit.applied_to(row, calls_json(row))
+            for source in request.topics.values():
+                check_visible(by.user, source.topic, source.link)
+            calls = approve(self._devices_of(row.owner), request.allow)
+            if request.predicate is not None:
+                parse(request.predicate, request.topics)
+            row.instruction, row.predicate = request.instruction, request.predicate
+            row.topics = topics_json(request)
+            row.allow = [call.model_dump() for call in calls]
+            if row.predicate is not None:
+                row.note = objection(row.predicate, await self._values(row)) or ""
+            # What somebody is asked to confirm is no longer this.
+            self._drafts.pop(name, None)
+            if row.allow:
+                self._engine.stop(name)
+                row.state, row.snoozed_until = "draft", None
+            elif self._engine.get(name) is not None:
+                await self._start(row)
+        return self._shown(row)
+
+    async def check(self, name: str, by: By, predicate: str | None) -> dict[str, Json]:
+        """Return what another predicate would be worth now; nothing is changed.
+
+        Args:
+            predicate: None to have the model propose one.
+
+        Raises:
+            PredicateError: If it cannot be read.
+        """
+        row = self._get(name, by)
+        by.require_writer()
+        seen = await self._values(row)
+        problem = ""
+        if predicate is None:
+            tried = WatcherRow(**{**row.model_dump(), "predicate": None, "tokens": 0, "model_calls": 0})
+            await propose(tried, seen, evaluations=self._evaluations)
+            row.tokens, row.model_calls = row.tokens + tried.tokens, row.model_calls + tried.model_calls
+            await self._store.save(row)
+            predicate, problem = tried.predicate, tried.note
+        if predicate is not None:
+            parse(predicate, row.topics)
+            problem = objection(predicate, seen) or ""
+        return {"predicate": predicate, "note": problem, "latest": values_json(seen)}
 
     async def pause(self, name: str, by: By) -> dict[str, Json]:
         """Watch no more until it is resumed."""
         async with self._changing(name, by) as row:
-            _require_approved(row)
+            require_approved(row)
             self._engine.stop(name)
             row.state, row.snoozed_until = "paused", None
         return self._shown(row)
@@ -193,7 +260,7 @@ class Watchers:
     async def snooze(self, name: str, by: By, *, seconds: float) -> dict[str, Json]:
         """Do nothing for some time; values are seen meanwhile."""
         async with self._changing(name, by) as row:
-            _require_approved(row)
+            require_approved(row)
             row.state, row.snoozed_until = "paused", now() + timedelta(seconds=seconds)
             if self._engine.get(name) is None:
                 await self._start(row)
@@ -203,20 +270,33 @@ class Watchers:
     async def resume(self, name: str, by: By) -> dict[str, Json]:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by) as row:
-            _require_approved(row)
+            require_approved(row)
             row.state, row.snoozed_until, row.note = "active", None, ""
             await self._start(row)
         return self._shown(row)
 
     async def remove(self, name: str, by: By) -> None:
         """Delete a watcher and its history."""
-        row = self._get(name, by.user)
-        _require_writer(by.user)
+        row = self._get(name, by)
+        by.require_writer()
+        await self._remove(row)
+
+    async def forget_person(self, user: str) -> None:
+        """Delete the watchers of a person who was removed."""
+        for row in [row for row in self._rows.values() if row.owner == user]:
+            await self._remove(row)
+
+    async def _note_approval(self, row: WatcherRow, by: By) -> None:
+        row.approved_by, row.approver = by.token, by.user.id
+        token = await self._registry.authority.get(by.token)
+        row.approved_through = token.subject if token.kind == "device" else None
+
+    async def _remove(self, row: WatcherRow) -> None:
         async with self._one:
-            self._engine.stop(name)
+            self._engine.stop(row.name)
             await self._store.remove(row.name)
-            self._rows.pop(row.name, None)
-            self._last.pop(row.name, None)
+            for kept in (self._rows, self._last, self._drafts):
+                kept.pop(row.name, None)
             self._evaluations.limits.forget(row.name)
             await self._record()
         await self._evaluations.announcer.gone(row.name)
@@ -227,9 +307,9 @@ class Watchers:
         Raises:
             Conflict: If it is not active, or is evaluated already.
         """
-        row = self._get(name, by.user)
-        _require_writer(by.user)
-        _require_approved(row)
+        row = self._get(name, by)
+        by.require_writer()
+        require_approved(row)
         watched = self._engine.get(name)
         if watched is None or row.state != "active":
             raise Conflict(
@@ -240,21 +320,25 @@ class Watchers:
                 f"{name} is evaluated just now", hint=f"'strawberry watchers show {name}' shows it."
             )
         row.done = []
+        # A person who wants it now does not wait; the others do.
+        self._evaluations.limits.evaluations.charge(1)
         entry = await self._engine.evaluate_now(watched, occasion="The owner asks for an evaluation now.")
         return entry_json(entry)
 
     async def test(
         self,
         name: str,
-        user: User,
+        by: By,
         *,
         since: float | None = None,
         capture: str = "",
         with_model: bool = False,
+        predicate: str | None = None,
     ) -> dict[str, Json]:
         """Return when a watcher would have fired on recorded values; nothing is called or notified.
 
         Args:
+            predicate: Another one than its own, to try it.
             since: Unix seconds; the recordings of all captures and of the watchers since then.
             capture: Id of the one capture to read instead.
             with_model: Whether the model decides the first times.
@@ -262,47 +346,40 @@ class Watchers:
         Raises:
             Conflict: If it has no predicate.
             NotFound: If there is no such capture.
+            Forbidden: If a model is to decide and the person has read-only access: that costs tokens.
         """
-        row = self._get(name, user)
-        if row.predicate is None:
+        row = self._get(name, by)
+        if with_model:
+            by.require_writer()
+        tried = predicate or row.predicate
+        if tried is None:
             raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
         sources = sources_of(row)
+        parsed = parse(tried, sources)
         if capture:
-            recorded, until = self._recordings.capture(user, capture), None
+            recorded, until = self._recordings.capture(by.user, capture, of_all=by.of_all), None
         else:
-            recorded = self._recordings.since(since or 0.0, sources.values())
+            sees = partial(visible_to, self._registry.directory, row.owner)
+            seen = [source for source in sources.values() if sees(source.link)(source.topic)]
+            recorded = self._recordings.since(since or 0.0, seen)
             until = now().timestamp()
-        report = await backtest(parse(row.predicate, sources), sources, recorded, until=until)
-        fired: list[dict[str, Json]] = [
-            {"at": _rfc3339(each["at"]), "values": dict(each["values"])}
-            for each in report["would_have_fired"]
-        ]
-        for each in fired[:_DECIDED] if with_model else ():
-            values = {
-                name: Seen(source, each["values"][name], 0.0) if name in each["values"] else Seen(source)
-                for name, source in sources.items()
-            }
-            each["decision"] = await self._evaluations.would_decide(row, values, at=each["at"])
-        return {**report, "would_have_fired": fired, "gaps": joined(report["gaps"])}
+        report = await backtest(parsed, sources, recorded, until=until)
+        return await report_json(report, row, sources, evaluations=self._evaluations if with_model else None)
 
-    def of(self, user: User) -> list[dict[str, Json]]:
-        """Return the watchers of a person, the oldest first."""
-        return [self._shown(row) for row in self._rows.values() if _is_of(row, user)]
+    def of(self, by: By) -> list[dict[str, Json]]:
+        """Return the watchers that a person sees, the oldest first."""
+        return [self._shown(row) for row in self._rows.values() if by.may_see(row)]
 
-    async def show(self, name: str, user: User) -> dict[str, Json]:
+    async def show(self, name: str, by: By) -> dict[str, Json]:
         """Return a watcher with its history, newest first."""
-        row = self._get(name, user)
+        row = self._get(name, by)
         history = [entry_json(each) for each in await self._store.history(row.name, limit=_HISTORY)]
         return {**self._shown(row), "history": history}
 
     async def prompt_part(self, asked: Asked) -> PromptPart | None:
         """Return what the prompt says of a person's watchers."""
         own = [row for row in self._rows.values() if row.owner == asked.user.id]
-        if not own:
-            return None
-        lines = [f"{row.name} ({row.state}, fired {row.fired} times)" for row in own[:_LISTED]]
-        more = [f"and {len(own) - _LISTED} more"] if len(own) > _LISTED else []
-        return PromptPart(Prompt(f"Watchers: {', '.join([*lines, *more])}"))
+        return PromptPart(prompt_line(own)) if own else None
 
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
@@ -320,15 +397,31 @@ class Watchers:
                     "The hub was stopped while this was done; it may be done or not, and is not repeated: "
                     f"{entry.decision}, {entry.reason}",
                 )
+        sources = [each for row in self._rows.values() for each in sources_of(row).values()]
+        gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]
+        await self._recall()
         for row in self._rows.values():
             history = await self._store.history(row.name, limit=1, gaps=False)
             if history:
                 self._last[row.name] = history[0]
             if row.state == "active" or row.snoozed_until is not None:
                 await self._try_start(row)
-        for gap in self._engine.gaps():
+        for gap in gaps:
             self._engine.gap(gap)
         await self._record()
+
+    async def _recall(self) -> None:
+        """Read again what the windows of predicates held when the hub was stopped."""
+        await self._record()
+        longest, seen = 0.0, list[Source]()
+        for row in self._rows.values():
+            if row.predicate and (row.state == "active" or row.snoozed_until is not None):
+                with suppress(StrawberryError):  # its start tells
+                    predicate = parse(row.predicate, row.topics)
+                    longest = max(longest, predicate.for_s, *predicate.keep_s.values())
+                    seen += sources_of(row).values()
+        if longest:
+            await self._recordings.recall(now().timestamp() - min(longest, _RECALLED_S), seen)
 
     async def announce(self) -> None:
         """Publish the state of all watchers, after a connection to the broker."""
@@ -361,8 +454,8 @@ class Watchers:
     @asynccontextmanager
     async def _changing(self, name: str, by: By) -> AsyncIterator[WatcherRow]:
         """Change a watcher; what is changed when an error comes stays as it was."""
-        row = self._get(name, by.user)
-        _require_writer(by.user)
+        row = self._get(name, by)
+        by.require_writer()
         async with self._one:
             before = row.model_dump()
             try:
@@ -375,161 +468,38 @@ class Watchers:
                 raise
         await self._evaluations.announcer.state(row, self._last_of(row))
 
-    def _get(self, name: str, user: User) -> WatcherRow:
+    def _get(self, name: str, by: By) -> WatcherRow:
         row = self._rows.get(name)
-        if row is None or not _is_of(row, user):
-            own = [each.name for each in self._rows.values() if _is_of(each, user)]
+        if row is None or not by.may_see(row):
+            own = [each.name for each in self._rows.values() if by.may_see(each)]
             raise NotFound(
                 f"there is no watcher {name!r}{did_you_mean(name, own)}",
                 hint="'strawberry watchers list' shows them.",
             )
         return row
 
-    def _check_room(self, name: str, user: User) -> None:
-        if name in self._rows:
+    def _check_room(self, name: str, user: User, *, as_draft: bool) -> None:
+        if (there := self._rows.get(name)) is not None:
+            if as_draft and there.state == "draft" and there.owner == user.id:
+                return
             raise name_taken(name)
-        if len(self._rows) >= _MOST or sum(_is_of(row, user) for row in self._rows.values()) >= _MOST_OF_ONE:
+        own = sum(row.owner == user.id for row in self._rows.values())
+        if len(self._rows) >= _MOST or own >= _MOST_OF_ONE:
             raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
+
+    def _devices_of(self, user: str) -> AnyDirectory:
+        return self._registry.directory.seen_by(user)
+
+    def _shown(self, row: WatcherRow) -> dict[str, Json]:
+        return watcher_json(row, self._engine.get(row.name), self._last_of(row))
 
     async def _values(self, row: WatcherRow) -> dict[str, Seen]:
         """Return the present values of the topics; those that are not followed yet are asked for."""
         await asyncio.gather(*(self._feed.fetch(each.topic, each.link) for each in sources_of(row).values()))
         return self._engine.seen(Watched(row, sources_of(row), None, None))
 
-    async def _propose(self, row: WatcherRow, seen: Mapping[str, Seen]) -> None:
-        """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
-        limits = self._evaluations.limits
-        try:
-            limits.check_tokens()
-            proposal = await self._evaluations.model.propose(row.instruction, seen)
-            limits.tokens.charge(proposal.tokens)
-            row.tokens, row.model_calls = proposal.tokens, 1
-            if not proposal.predicate:
-                problem: str | None = proposal.reason
-            else:
-                parse(proposal.predicate, row.topics)
-                problem = _objection(proposal.predicate, seen)
-                if problem is None:
-                    row.predicate = proposal.predicate
-                    return
-        except (GatewayError, PredicateError) as error:
-            problem = error.message
-        if row.schedule is None:
-            row.every_s = row.every_s or DEFAULT_EVERY_S
-            row.note = f"no predicate ({problem}): the model evaluates it every {row.every_s:g} s"
-        else:
-            row.note = f"no predicate ({problem}): the model evaluates it each time"
-
     def _last_of(self, row: WatcherRow) -> DecisionRow | None:
         watched = self._engine.get(row.name)
         if watched is not None and watched.last is not None:
             self._last[row.name] = watched.last
         return self._last.get(row.name)
-
-    def _shown(self, row: WatcherRow) -> dict[str, Json]:
-        last, watched = self._last_of(row), self._engine.get(row.name)
-        verdict, reason = None, ""
-        if watched is not None:
-            verdict = watched.verdict
-            silent = ", ".join(name for name in watched.sources if name not in watched.heard)
-            reason = verdict.reason if verdict else f"there is no value of {silent} yet" if silent else ""
-            watched.count()
-        return {
-            "name": row.name,
-            "state": row.state,
-            "owner": row.owner,
-            "instruction": row.instruction,
-            "predicate": row.predicate,
-            "note": row.note,
-            "truth": verdict.truth if verdict is not None else None,
-            "reason": reason,
-            "topics": row.topics,
-            "every_s": row.every_s,
-            "on_change": row.every_s is None and row.schedule is None,
-            "schedule": row.schedule,
-            "next_at": rfc3339(row.next_at) if row.next_at else None,
-            "allow": [call.model_dump(include={"path", "arguments"}) for call in calls_of(row)],
-            "dry_run": row.dry_run,
-            "snoozed_until": rfc3339(row.snoozed_until) if row.snoozed_until else None,
-            "fired": row.fired,
-            "evaluations": row.evaluations,
-            "model_calls": row.model_calls,
-            "tokens": row.tokens,
-            "last": {key: value for key, value in entry_json(last).items() if key in _LAST} if last else None,
-        }
-
-
-def _rfc3339(at: float) -> str:
-    return rfc3339(datetime.fromtimestamp(at, UTC))
-
-
-def _objection(predicate: str, seen: Mapping[str, Seen]) -> str | None:
-    """Return why a predicate cannot work with the values that there are; None if it can."""
-    parsed = parse(predicate, seen)
-    if any(seen[name].age_s is None for name in parsed.names) or any(parsed.keep_s.values()):
-        return None
-    evaluator, at = Evaluator(parsed), now().timestamp()
-    for name in parsed.names:
-        evaluator.put(name, at - (seen[name].age_s or 0.0), seen[name].value)
-    verdict = evaluator.verdict(at)
-    return verdict.reason if verdict.truth is None else None
-
-
-def _is_of(row: WatcherRow, user: User) -> bool:
-    return row.owner == user.id or user.role == "admin"
-
-
-def _require_writer(user: User) -> None:
-    if user.read_only:
-        raise Forbidden(f"{user.id} has read-only access", hint="Ask a user with full access.")
-
-
-def _require_approved(row: WatcherRow) -> None:
-    if row.state == "draft":
-        raise Conflict(
-            f"{row.name} is a draft", hint=f"'strawberry watchers approve {row.name}' approves it."
-        )
-
-
-@asynccontextmanager
-async def open_watchers(
-    settings: HubSettings,
-    registry: Registry,
-    *,
-    link: Link,
-    feed: Feed,
-    events: Events,
-    captures: Captures,
-    manager: DeviceManager,
-    gateway: Gateway,
-) -> AsyncIterator[Watchers]:
-    """Watch for as long as the context is open."""
-    store = WatcherStore(registry.store, instance=settings.instance)
-    announcer = Announcer(events, feed)
-    evaluations = Evaluations(
-        store=store,
-        model=WatcherModel(gateway, only=settings.watchers.model),
-        caller=ApprovedCaller(registry.directory, manager),
-        announcer=announcer,
-        accounts=registry.accounts,
-        limits=Limits(settings.watchers),
-    )
-    async with AsyncExitStack() as stack:
-        tasks = await stack.enter_async_context(open_tasks())
-        engine = Engine(feed, evaluations, household=settings.household, tasks=tasks)
-        watchers = Watchers(
-            store=store,
-            engine=engine,
-            evaluations=evaluations,
-            feed=feed,
-            recordings=Recordings(feed, captures, settings.watchers),
-            registry=registry,
-            settings=settings,
-        )
-        stack.callback(feed.on_gap(engine.gap))
-        stack.callback(link.on_connected(watchers.announce))
-        await watchers.load()
-        await watchers.announce()
-        tasks.create_task(engine.run(), name="watchers")
-        stack.push_async_callback(engine.note_progress)
-        yield watchers

@@ -27,6 +27,8 @@ _MAX_TOPIC: Final = 512
 _PARTS: Final = re.compile(
     r"homeassistant/([a-z0-9_]{1,32})/(?:([\w-]{1,128})/)?([\w-]{1,128})/config", re.ASCII
 )
+_OWN: Final = "strawberry_"
+"""What nodes begin with that hubs announce: their devices are in the world already."""
 _NO_ENTITIES: Final = frozenset({"device_automation", "tag"})
 _PLAIN: Final = re.compile(
     r"""\{\{\s*value_json((?:\.[A-Za-z_]\w*|\[\s*(?:'[^'\]{}]+'|"[^"\]{}]+"|\d{1,4})\s*\])+)\s*\}\}""",
@@ -66,7 +68,7 @@ _Topic = Annotated[str, AfterValidator(_topic)]
 class _Foreign(BaseModel):
     """A part of a message of other programs, of which only some fields are read."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
 
 def _named(*names: str) -> Any:
@@ -131,6 +133,8 @@ def discovered(topic: str, config: Json) -> Iterator[Thing | InvalidMessage]:
         yield InvalidMessage("the payload is not a JSON object")
         return
     component, node, name = parts.groups()
+    if (node or name).startswith(_OWN):
+        return
     if component != "device":
         if component not in _NO_ENTITIES:
             yield _entity(component, f"{node}_{name}" if node else name, config)
@@ -194,7 +198,7 @@ class _Expose(_Foreign):
     unit: Annotated[str, Field(max_length=32)] | None = None
     access: int = 0
     endpoint: _Name = ""
-    features: list[Any] = []
+    features: Annotated[list[Any], Field(max_length=100)] = []
 
 
 class _Definition(_Foreign):
@@ -241,7 +245,10 @@ def _exposed(exposed: _Expose, device: str, topic: str) -> Iterator[Thing]:
     if kinds is not None:
         if exposed.access & _PUBLISHED and exposed.property:
             kind = kinds[1] if exposed.access & _SET else kinds[0]
-            yield _zigbee_entity(kind, exposed, device, topic, f"{device} {exposed.label or exposed.name}")
+            sets: tuple[str, ...] = (exposed.property,) if exposed.access & _SET else ()
+            yield _zigbee_entity(
+                kind, exposed, device, topic, f"{device} {exposed.label or exposed.name}", sets
+            )
         return
     if not re.fullmatch(r"[a-z_]{1,32}", exposed.type) or exposed.type in ("composite", "list"):
         return
@@ -249,10 +256,13 @@ def _exposed(exposed: _Expose, device: str, topic: str) -> Iterator[Thing]:
     main = next((features[name] for name in _MAIN_FEATURES if name in features), None)
     if main is not None and main.property:
         name = f"{device} {exposed.endpoint}" if exposed.endpoint else device
-        yield _zigbee_entity(exposed.type, main, device, topic, name)
+        sets = tuple(each.property for each in features.values() if each.access & _SET and each.property)
+        yield _zigbee_entity(exposed.type, main, device, topic, name, sets)
 
 
-def _zigbee_entity(kind: str, exposed: _Expose, device: str, topic: str, name: str) -> Thing:
+def _zigbee_entity(
+    kind: str, exposed: _Expose, device: str, topic: str, name: str, sets: tuple[str, ...]
+) -> Thing:
     return Thing(
         kind=kind,
         id=f"{kind}.{device}/{exposed.property}",
@@ -262,4 +272,5 @@ def _zigbee_entity(kind: str, exposed: _Expose, device: str, topic: str, name: s
         link="home",
         field=exposed.property,
         unit=exposed.unit,
+        sets=sets,
     )

@@ -30,14 +30,17 @@ _UNIT: Final = re.compile(r"[^\s\"<>&\[\]]{1,12}")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-def world_section(world: World, said: Sequence[str], *, tokens: int = WORLD_TOKENS) -> Prompt | None:
+def world_section(
+    world: World, user: str, said: Sequence[str], *, tokens: int = WORLD_TOKENS
+) -> Prompt | None:
     """Return what there is to know of the entities; None where there are none.
 
     Args:
+        user: Id of the person for whom it is.
         said: What the person said, the newest last.
         tokens: Most tokens.
     """
-    everything = [*world.device_states(), *world.entities.list()]
+    everything = [*world.device_states(user), *world.entities.list()]
     if not everything:
         return None
     named, others = _ranked(everything, said)

@@ -33,4 +33,5 @@ class WorldSkill(HubSkill):
         """
         if not 1 <= limit <= MAX_THINGS:
             raise InvalidMessage(f"limit is 1 to {MAX_THINGS}, not {limit}")
-        return await self._world.seen(self._world.view(area=area, kind=kind, name=name, limit=limit))
+        user = self.asking.user.id
+        return await self._world.seen(self._world.view(user, area=area, kind=kind, name=name, limit=limit))

@@ -25,6 +25,7 @@ class Thing:
         age_s: Since it is so; None where that is not known.
         topic: Where the state is published, with its ``link`` and the ``field`` of the payload; None for the
             whole payload.
+        sets: Fields that can be set on the topic below it, of a device of Zigbee2MQTT.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Thing:
     topic: str | None = None
     link: LinkName | None = None
     field: str | None = None
+    sets: tuple[str, ...] = ()
 
     @property
     def is_entity(self) -> bool:

@@ -4,9 +4,10 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from agent_core.search.nearest import suggestion
@@ -56,23 +57,47 @@ class World:
         self._directory = directory
         self._feed = feed
         self._states: dict[str, dict[str, Sample]] = {}
-        self.entities = Entities(feed)
+        self._listeners: list[Callable[[str], None]] = []
+        self.entities = Entities(feed, on_change=self.changed)
+
+    def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call a plain function when something changes; return its undoing.
+
+        Args:
+            listener: Gets the topic whose state is new; an empty text where there may be other things.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def changed(self, topic: str = "") -> None:
+        """Tell the listeners."""
+        for listener in tuple(self._listeners):
+            listener(topic)
 
     def hear_state(self, sample: Sample) -> None:
         """Take in the state of a device's skill."""
         device = sample.topic.split("/")[1]
         states = self._states.setdefault(device, {}) if self._directory.get(device) is not None else {}
+        is_known = sample.topic in states
         if not sample.payload:
             states.pop(sample.topic, None)
-        elif sample.topic in states or len(states) < _MAX_STATES:
+        elif is_known or len(states) < _MAX_STATES:
             states[sample.topic] = sample
+        self.changed(sample.topic if is_known and sample.payload else "")
 
     def view(
-        self, *, area: str | None = None, kind: str | None = None, name: str | None = None, limit: int = 200
+        self,
+        user: str,
+        *,
+        area: str | None = None,
+        kind: str | None = None,
+        name: str | None = None,
+        limit: int = 200,
     ) -> WorldView:
         """Return the things that fit all that is given, still without their states; see `seen`.
 
         Args:
+            user: Id of the person for whom it is.
             area: Of the home, whatever its case.
             kind: Of the things; ``entity`` for all that have a state.
             name: Of a thing or its id; where none has it, words that its name contains.
@@ -80,13 +105,14 @@ class World:
         Raises:
             NotFound: If there is no such area, kind or name; with the nearest ones.
         """
-        everything = things = self.things()
+        everything, entries = self.things(user), self._directory.seen_by(user).entries()
+        things = everything
         if kind is not None:
             things = _of_kind(things, kind)
         if area is not None:
-            things = self._in_area(things, area, everything)
+            things = _in_area(things, area, everything, entries)
         if name is not None:
-            things = self._named(things, name, everything)
+            things = _named(things, name, everything, entries)
         things = sorted(things, key=_order)
         return WorldView(
             things=things[:limit],
@@ -104,16 +130,17 @@ class World:
             await asyncio.sleep(0)
         return replace(view, things=things)
 
-    def things(self) -> list[Thing]:
+    def things(self, user: str) -> list[Thing]:
         """List everything; what has a topic is still without its state, see `current`."""
-        entries = [entry for entry in self._directory.entries() if not entry.revoked]
-        made = [*_devices(entries), *self.device_states(), *self.entities.list()]
+        entries = [entry for entry in self._directory.seen_by(user).entries() if not entry.revoked]
+        made = [*_devices(entries), *self.device_states(user), *self.entities.list()]
         return [*_areas(made), *made]
 
-    def device_states(self) -> Iterator[Thing]:
+    def device_states(self, user: str) -> Iterator[Thing]:
         """Iterate over the states of the devices' skills, and of their nodes, without what they are."""
+        directory = self._directory.seen_by(user)
         for device, topic in ((device, topic) for device, states in self._states.items() for topic in states):
-            names, entry = topics.STATE.match(topic), self._directory.get(device)
+            names, entry = topics.STATE.match(topic), directory.get(device)
             if names is None or entry is None or entry.revoked:
                 continue
             skill = entry.skills.get(names["skill"])
@@ -145,50 +172,17 @@ class World:
                     device_class=state.device_class,
                 )
         elif (
-            (sample := self._feed.latest(thing.topic, "home")) is not None
+            (sample := self._feed.latest(thing.topic, thing.link or "home")) is not None
             and sample.payload
-            and len(sample.payload) <= _MAX_STATE
+            and (len(sample.payload) <= _MAX_STATE or thing.link == "home_assistant")
         ):
-            # What the broker had kept may be of any age.
+            value = sample.value
+            # What the broker had kept may be of any age; Home Assistant knows it.
             age_s = None if sample.retained else _age(sample.at)
-            return replace(thing, state=_bounded(field(sample.value, thing.field)), age_s=age_s)
+            if thing.link == "home_assistant" and isinstance(changed := field(value, "changed"), str):
+                age_s = _age(datetime.fromisoformat(changed).timestamp())
+            return replace(thing, state=_bounded(field(value, thing.field)), age_s=age_s)
         return thing
-
-    def _in_area(self, things: list[Thing], area: str, everything: list[Thing]) -> list[Thing]:
-        wanted = area.strip().casefold()
-        known = {thing.area.casefold(): thing.area for thing in everything if thing.area}
-        on_floor = {
-            entry.key
-            for entry in self._directory.entries()
-            if entry.device.floor is not None and entry.device.floor.casefold() == wanted
-        }
-        if wanted not in known and not on_floor:
-            hint = suggestion(area, known.values()) or "'strawberry devices set DEVICE --area AREA' sets one."
-            raise NotFound(f"there is no area {area[:100]!r}", hint=hint)
-        return [
-            thing for thing in things if (thing.area or "").casefold() == wanted or thing.device in on_floor
-        ]
-
-    def _named(self, things: list[Thing], name: str, everything: list[Thing]) -> list[Thing]:
-        wanted, words = name.strip().casefold(), naming_words(name)
-        devices = {
-            entry.key
-            for entry in self._directory.entries()
-            if wanted in {entry.key, *(each.casefold() for each in entry.names)}
-        }
-        found = [
-            thing
-            for thing in things
-            if wanted in (thing.name.casefold(), thing.id.casefold())
-            or (thing.kind == "device" and thing.device in devices)
-        ] or [thing for thing in things if words and words <= thing.words | thing.kind_words]
-        if not found:
-            among = " among them" if len(things) < len(everything) else ""
-            raise NotFound(
-                f"there is nothing named {name[:100]!r}{among}",
-                hint=suggestion(name, {thing.name for thing in things or everything}),
-            )
-        return found
 
 
 @asynccontextmanager
@@ -199,10 +193,13 @@ async def open_world(directory: Directory, feed: Feed, *, home: bool) -> AsyncIt
         home: Whether there is a home broker.
     """
     world = World(directory, feed)
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         stack.enter_context(feed.follow(topics.STATE.filter(), world.hear_state))
+        stack.callback(directory.on_change(lambda _: world.changed()))
+        if feed.has("home_assistant"):
+            stack.enter_context(feed.follow("#", world.entities.hear_state, link="home_assistant"))
         if home:
-            stack.enter_context(world.entities.heard())
+            await stack.enter_async_context(world.entities.heard())
         yield world
 
 
@@ -214,6 +211,42 @@ def _of_kind(things: list[Thing], kind: str) -> list[Thing]:
     if wanted not in known:
         raise NotFound(f"there is no kind {kind[:100]!r}", hint=suggestion(kind, known))
     return [thing for thing in things if thing.kind == wanted]
+
+
+def _in_area(
+    things: list[Thing], area: str, everything: list[Thing], entries: Iterable[Entry]
+) -> list[Thing]:
+    wanted = area.strip().casefold()
+    known = {thing.area.casefold(): thing.area for thing in everything if thing.area}
+    on_floor = {
+        entry.key
+        for entry in entries
+        if entry.device.floor is not None and entry.device.floor.casefold() == wanted
+    }
+    if wanted not in known and not on_floor:
+        hint = suggestion(area, known.values()) or "'strawberry devices set DEVICE --area AREA' sets one."
+        raise NotFound(f"there is no area {area[:100]!r}", hint=hint)
+    return [thing for thing in things if (thing.area or "").casefold() == wanted or thing.device in on_floor]
+
+
+def _named(things: list[Thing], name: str, everything: list[Thing], entries: Iterable[Entry]) -> list[Thing]:
+    wanted, words = name.strip().casefold(), naming_words(name)
+    devices = {
+        entry.key for entry in entries if wanted in {entry.key, *(each.casefold() for each in entry.names)}
+    }
+    found = [
+        thing
+        for thing in things
+        if wanted in (thing.name.casefold(), thing.id.casefold())
+        or (thing.kind == "device" and thing.device in devices)
+    ] or [thing for thing in things if words and words <= thing.words | thing.kind_words]
+    if not found:
+        among = " among them" if len(things) < len(everything) else ""
+        raise NotFound(
+            f"there is nothing named {name[:100]!r}{among}",
+            hint=suggestion(name, {thing.name for thing in things or everything}),
+        )
+    return found
 
 
 def _devices(entries: Iterable[Entry]) -> Iterator[Thing]:

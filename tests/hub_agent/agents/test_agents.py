@@ -213,7 +213,35 @@ async def test_agents_are_listed_written_and_removed_over_http(home: Home) -> No
         )
         wrong = await client.put("/api/agents/finance", json={"source": "prompt: Count.\nmodle: house\n"})
         assert wrong.status_code == 422
-        assert wrong.json()["error"]["message"].startswith("line 2: unknown setting 'modle'")
+        assert wrong.json()["detail"].startswith("line 2: unknown setting 'modle'")
+        checked = await client.post(
+            "/api/agents/new/check", json={"source": "prompt: Count.\nmodle: house\n"}
+        )
+        assert [each["line"] for each in checked.json()["problems"]] == [2]
+        folder = home.directory / "data" / "finance"
+        assert (await client.get("/api/agents/finance/files")).json() == []
+        (folder / "2026").mkdir()
+        (folder / "2026" / "may.csv").write_text("a,b\n")
+        (folder / "link.txt").symlink_to("/etc/passwd")
+        files = (await client.get("/api/agents/finance/files")).json()
+        assert files == [{"path": "2026/may.csv", "bytes": 4}]
+        assert (await client.get("/api/agents/finance/files/2026/may.csv")).text == "a,b\n"
+        for bad in ("link.txt", "..%2F..%2Fhub%2Fhub.db", "none.txt"):
+            refused = await client.get(f"/api/agents/finance/files/{bad}")
+            assert refused.status_code in (403, 404), bad
+        own = "/api/agents/finance/files"
+        june = f"{own}/2026/june.csv"
+        for at, piece in ((0, b"c,"), (2, b"d\n")):
+            stored = await client.put(june, params={"at": at}, content=piece)
+        assert (stored.json(), (folder / "2026" / "june.csv").read_text()) == ({"bytes": 4}, "c,d\n")
+        for path, at, status in (("june.csv", 9, 409), ("june.csv", 16_777_216, 403), ("..%2Fx", 0, 403)):
+            refused = await client.put(f"{own}/2026/{path}", params={"at": at}, content=b"x")
+            assert refused.status_code == status, refused.text
+        assert (await client.put(f"{own}/link.txt", content=b"x")).status_code == 403
+        assert [(await client.delete(june)).status_code for _ in range(2)] == [204, 404]
+        assert (await client.delete(f"{own}/..%2F..%2Fhub%2Fhub.db")).status_code == 403
+        assert (await client.put(june, content=b"")).json() == {"bytes": 0}
+        assert (await client.delete(june)).status_code == 204
         far = await client.put("/api/agents/finance", json={"source": "prompt: Count.\ndata_dir: /etc\n"})
         assert far.status_code == 403
         assert (await client.get("/api/agents/finance")).json()["source"] == "prompt: Count.\nmodel: house\n"
@@ -233,6 +261,10 @@ async def test_only_an_admin_with_a_person_in_front_writes_agents(home: Home) ->
         assert (await client.get("/api/agents/poet")).status_code == 403
     for scopes in (("chat", "call", "confirm"), ("chat", "admin")):
         async with home.client(await home.token(scopes=scopes)) as client:
+            if "admin" not in scopes:
+                assert (await client.get("/api/agents/poet/files")).status_code == 403
+                assert (await client.get("/api/agents/poet/files/x")).status_code == 403
+                assert (await client.post("/api/agents/poet/check", json={"source": ""})).status_code == 403
             assert (await client.post("/api/agents", json={"name": "x"})).status_code == 403
             assert (await client.put("/api/agents/poet", json={"source": "prompt: x\n"})).status_code == 403
             assert (await client.delete("/api/agents/poet")).status_code == 403

@@ -12,13 +12,15 @@ import pytest
 import zstandard
 
 from contracts.errors import Forbidden
-from hub_agent.live.captures.budget import MB, Kept, clean_up
+from hub_agent.live.captures.budget import MB, Kept, clean_up, usages
 from hub_agent.live.captures.formats import FormatName, Missing
-from hub_agent.live.captures.reading import read_capture, read_numbers
+from hub_agent.live.captures.numbers import read_numbers
+from hub_agent.live.captures.reading import read_capture
 from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.topics.samples import Gap, Sample
 from hub_agent.settings import CaptureSettings
+from identity.confined import Directory
 
 AT = 1_700_000_000.0
 
@@ -387,3 +389,16 @@ def test_a_folder_that_is_over_its_budget_is_full(tmp_path):
         )
         assert result.full == full
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_looked_through_once_for_all_captures_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures = {name: Series(tmp_path, (f"{name}.jsonl",)) for name in ("a", "b", "a.000003", "c")}
+    for name in ("a.jsonl", "a.000002.jsonl", "A.000004.jsonl", "a.000003.jsonl", "b.jsonl", "b.txt"):
+        (tmp_path / name).write_bytes(b"1234")
+    looked: list[Directory] = []
+    files = Directory.files
+    monkeypatch.setattr(Directory, "files", lambda self: looked.append(self) or files(self))
+    found = {name: usage.files for name, usage in usages(captures).items()}
+    assert (found, len(looked)) == ({"a": 3, "a.000003": 1, "b": 1, "c": 0}, 1)

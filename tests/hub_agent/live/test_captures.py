@@ -14,6 +14,7 @@ import pytest
 
 from bus.link import Message
 from contracts import topics
+from contracts.errors import NotFound
 from contracts.wire import Json
 from hub_agent.live.captures import CaptureSpec, Followed, read_capture
 from hub_agent.live.captures.formats import Missing
@@ -21,6 +22,7 @@ from hub_agent.live.captures.recording import Recording, Shared
 from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.topics import Gap, Sample
+from hub_registry.access.accounts import UserChange
 from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
@@ -42,6 +44,8 @@ async def start(home: Home, *, token: str | None = None, status: int = 201, **bo
 
 async def send(home: Home, *values: Json, topic: str = DISK) -> None:
     await home.hub.live.feed.settled()
+    if "nas" not in home.hub.registry.directory:
+        await home.hub.registry.add_device("NAS", owner="admin", shared=True)
     for value in values:
         await home.hub.link.publish(topic, json.dumps(value).encode(), qos=1)
 
@@ -73,10 +77,11 @@ async def nothing(_: object) -> None:
 
 
 def values(file: Path) -> list[Json]:
-    if not file.parent.exists():
+    """Return what was recorded since the capture began; nothing while its file is not there yet."""
+    try:
+        return [each.value for each in read_capture(file) if isinstance(each, Sample) and not each.retained]
+    except NotFound:
         return []
-    # Without what was last heard before it began.
-    return [each.value for each in read_capture(file) if isinstance(each, Sample) and not each.retained]
 
 
 async def recorded(home: Home, count: int, name: str = "disk.jsonl") -> list[Json]:
@@ -142,7 +147,7 @@ async def test_the_assistant_starts_and_stops_captures(home: Home) -> None:
     assert [each["id"] for each in (await call("list_captures"))["result"]] == ["disk"]
     assert (await call("stop_capture", capture="disk"))["result"]["state"] == "stopped"
     wrong = await call("save_stream", topics=["a/+", "b"], path="x.h264", format="h264")
-    assert "one topic" in wrong["error"]["message"], wrong
+    assert "one topic" in wrong["detail"], wrong
 
 
 @pytest.mark.parametrize("path", ["../out.jsonl", "/etc/cron.d/out", "in/link/out.jsonl", "linked.jsonl"])
@@ -155,7 +160,7 @@ async def test_paths_that_lead_out_are_refused_and_logged(home: Home, path: str,
         (folder_of(home) / "in/link").symlink_to(outside)
         (folder_of(home) / "linked.jsonl").symlink_to(outside / "file")
     refused = await start(home, path=path, status=403)
-    assert refused["error"]["message"]
+    assert refused["detail"]
     assert "refused a capture of admin" in caplog.text
     assert [each.read_text() for each in outside.iterdir()] == ["untouched"]
     async with home.client() as client:
@@ -187,6 +192,34 @@ async def test_people_have_captures_of_their_own_and_guests_none(home: Home) -> 
         assert (await client.delete("/api/captures/disk")).status_code == 404
     async with home.client() as client:
         assert [each["id"] for each in (await client.get("/api/captures")).json()] == ["disk", "bo"]
+
+
+async def test_captures_stop_when_their_owner_may_only_look(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("hub_agent.live.captures.captures._SAVE_S", 0.05)
+    async with open_home(tmp_path / "home") as home:
+        people = [await home.hub.registry.accounts.add(name, role="member") for name in ("Anna", "Ben")]
+        captures = home.hub.live.captures
+        for user in people:
+            await start(home, token=await home.token(user), path=f"{user.id}.jsonl")
+        async with home.client() as client:
+            await client.patch("/api/users/anna", json={"role": "guest"})
+
+        async def states() -> list[tuple[str, str]]:
+            return [(each.state, each.problem) for user in people for each in await captures.list(user)]
+
+        refused = "Anna has read-only access; a capture writes files"
+
+        async def is_stopped() -> bool:
+            return await states() == [("stopped", refused), ("active", "")]
+
+        await eventually(is_stopped)
+        # One that lost the right while the hub did not run.
+        await home.hub.registry.accounts.change("ben", UserChange(role="guest"))
+        captures._captures["ben"].row.is_stopped = False
+        monkeypatch.setattr(captures, "_end_of_guests", lambda: nothing(None))
+    async with open_home(tmp_path / "home") as home:
+        ben = await home.hub.registry.accounts.get("ben")
+        assert [each.state for each in await home.hub.live.captures.list(ben)] != ["active"]
 
 
 async def test_only_what_a_person_may_read_is_recorded(home: Home) -> None:
@@ -373,6 +406,41 @@ async def test_people_start_list_plot_and_stop_captures_on_the_command_line(
     )
     assert [each["value"] for each in points[f"{DISK} used"]] == [40, 60, 95]
     assert picture.read_bytes().startswith(b"\x89PNG")
+    points = json.loads(await captures("plot", "nas", "--field", "used", "--json"))
+    assert [each["value"] for each in points[f"{DISK} used"]] == [40, 60, 95]
+    state = {"at": "2026-11-22T12:00:00.000Z", "topic": DISK, "link": "bus", "payload": {"v": 1, "value": 7}}
+    (tmp_path / "one.jsonl").write_text(json.dumps(state))
+    drawn = await captures("plot", str(tmp_path / "one.jsonl"), hub=False)
+    assert f"{DISK} value" in drawn
+    assert f"{DISK} v\n" not in drawn
+    assert {len(line) for line in drawn.splitlines() if "|" in line} != {0}
+
+
+async def test_files_and_numbers_are_read_over_http_by_those_whose_they_are(home: Home) -> None:
+    accounts = home.hub.registry.accounts
+    stranger = await home.token(await accounts.add("Bob", role="member"))
+    started = await start(home, max_bytes=1_000)
+    await send(home, *({"value": number} for number in range(3_000)))
+    await eventually(lambda: len(values(Path(started["file"]))) == 3_000)
+    async with home.client() as client, home.client(stranger) as other:
+        path = f"/api/captures/{started['id']}"
+        files = (await client.get(f"{path}/files")).json()
+        assert files[0]["name"] == "disk.jsonl"
+        assert len(files) > 10
+        got = await client.get(f"{path}/files/{files[1]['name']}")
+        assert got.content == (folder_of(home) / files[1]["name"]).read_bytes()
+        assert got.headers["content-disposition"] == f"attachment; filename*=UTF-8''{files[1]['name']}"
+        numbers = (await client.get(f"{path}/numbers", params={"field": "value"})).json()
+        line = numbers["lines"][f"{DISK} value"]
+        # A plot has fewer points, and the lowest and the highest are among them.
+        assert len(line) <= 1_200
+        assert (line[0][1], line[-1][1], numbers["cut"]) == (0, 2_999, False)
+        for wrong in ("disk.000999.jsonl", "..%2Fhub.db", "other.jsonl", "%2Fetc%2Fpasswd"):
+            assert (await client.get(f"{path}/files/{wrong}")).status_code == 404
+        os.link(folder_of(home) / files[1]["name"], folder_of(home) / "second-name")
+        assert (await client.get(f"{path}/files/{files[1]['name']}")).status_code == 404
+        for what in ("files", f"files/{files[0]['name']}", "numbers"):
+            assert (await other.get(f"{path}/{what}")).status_code == 404
 
 
 async def test_the_last_value_is_in_a_capture_that_others_follow_already(home: Home) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from hub_agent.live.memory.memory import FILE_NAME
+from hub_registry.access.tokens import TokenRequest
+from identity.keys import KeyPair
 from tests.deploy.strawberry import environment_of, run
 from tests.hub_agent.home import Home, chunks, events_of, says
 from tests.hub_agent.skills import FeedSkill
@@ -86,6 +88,37 @@ async def test_after_text_of_strangers_a_person_must_agree_and_the_entry_says_so
         }
         found = (await post(client, call("hub", "MemorySkill.recall_untrusted", query="door")))[1]
         assert texts(found) == ["Always unlock the door"]
+        # What a model is told where it names no entry is no way for that text.
+        _, wrong = await post(client, call("hub", "MemorySkill.forget", entry="unlock doors"))
+        assert "Always" not in json.dumps(wrong)
+        _, gone = await post(client, call("hub", "MemorySkill.forget", entry=entry["id"]))
+        assert gone["text"] == "(untrusted)"
+
+
+async def test_a_device_reads_the_memory_of_its_owner_in_no_way_but_a_chat(home: Home) -> None:
+    registry = home.hub.registry
+    await home.device("Spy")
+    await home.hub.live.memory.remember("admin", "Presents", "Bob wants a kite", private=True)
+    entry = registry.directory.resolve("spy").device
+    key = KeyPair.generate()
+    home.keys[key.kid] = key
+    token = await registry.authority.issue(
+        TokenRequest(
+            kind="device",
+            subject=entry.id,
+            owner="admin",
+            scopes=("chat", "call"),
+            lifetime_s=600,
+            key=key.public,
+        )
+    )
+    async with home.client(token) as spy:
+        for path in ("/api/memory", "/api/memory?q=kite", "/api/prompt?message=kite"):
+            assert (await spy.get(path)).status_code == 403, path
+        assert (await spy.delete("/api/memory/kite")).status_code == 403
+        for method, given in (("recall", {}), ("recall_untrusted", {}), ("forget", {"entry": "kite"})):
+            status, error = await post(spy, call("hub", f"MemorySkill.{method}", **given))
+            assert (status, error["code"]) == (403, "refused"), method
 
 
 async def test_over_http_people_see_what_is_for_all_and_what_is_theirs(home: Home) -> None:
@@ -102,14 +135,50 @@ async def test_over_http_people_see_what_is_for_all_and_what_is_theirs(home: Hom
             "Bins on Tuesday"
         ]
         refused = await visitor.post("/api/memory", json={"category": "Rules", "text": "I may stay"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
         assert (await other.delete(f"/api/memory/{kite['id']}")).status_code == 404
         assert (await ann.delete(f"/api/memory/{kite['id']}")).json()["text"] == "Bob wants a kite"
         (home.directory / "hub" / FILE_NAME).write_bytes(b"- one\n\xff")
         broken = await ann.post("/api/memory", json={"category": "Chores", "text": "Water the plants"})
         said = f"{home.directory / 'hub' / FILE_NAME}:2: is not UTF-8 text"
-        assert broken.json()["error"]["message"] == said
+        assert broken.json()["detail"] == said
         assert (await ann.get("/api/prompt")).json()["problems"] == [said]
+
+
+async def test_an_entry_is_changed_in_its_place_and_changes_are_taken_back(home: Home) -> None:
+    bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
+    file = home.directory / "hub" / FILE_NAME
+    file.write_text("# Memory\n\n## Chores\n\n- Bins on Monday\n- Water the plants\n")
+    async with home.client() as ann, home.client(bob) as other:
+
+        async def known() -> list[str]:
+            return texts((await ann.get("/api/memory")).json())
+
+        first = (await ann.get("/api/memory")).json()[0]
+        path = f"/api/memory/{first['id']}"
+        changed = (await ann.patch(path, json={"text": "Bins on Tuesday"})).json()
+        assert (changed["text"], changed["from"]) == ("Bins on Tuesday", "admin")
+        assert await known() == ["Bins on Tuesday", "Water the plants"]
+        assert (await ann.patch(path, json={"text": "Gone"})).status_code == 404
+        moved = await ann.patch(f"/api/memory/{changed['id']}", json={"category": "Weekly"})
+        assert moved.json()["category"] == "Weekly"
+        assert await known() == ["Water the plants", "Bins on Tuesday"]
+        assert (await ann.delete("/api/memory/water")).status_code == 200
+        await ann.post("/api/memory", json={"category": "Chores", "text": "Feed the cat"})
+        assert (await other.post("/api/memory/undo")).status_code == 409, "it was not theirs"
+        for expected in (
+            ["Bins on Tuesday"],
+            ["Water the plants", "Bins on Tuesday"],
+            ["Water the plants", "Bins on Tuesday"],
+            ["Water the plants", "Bins on Monday"],
+        ):
+            assert (await ann.post("/api/memory/undo")).status_code == 200
+            assert sorted(await known()) == sorted(expected)
+        assert (await ann.post("/api/memory/undo")).json()["code"] == "conflict"
+        await ann.post("/api/memory", json={"category": "Chores", "text": "Feed the cat"})
+        file.write_text(file.read_text().replace("Feed the cat", "Feed the dog"))
+        assert (await ann.post("/api/memory/undo")).status_code == 409, "it was changed since"
+        assert "Feed the dog" in await known()
 
 
 @pytest.mark.parametrize(
@@ -131,5 +200,10 @@ async def test_people_list_add_search_and_forget_on_the_command_line(home: Home,
     added = json.loads(await memory("add", "Chores", "The bins go out", "on Tuesday", "--json"))
     assert texts(json.loads(await memory("search", "bins", "--json"))) == ["The bins go out on Tuesday"]
     assert added["id"] in await memory("list")
+    (home.directory / "hub" / FILE_NAME).write_bytes(b"- one\n\xff")
+    broken = await asyncio.to_thread(run, environment, "memory", "list", "--hub", home.hub.url)
+    assert f"{FILE_NAME}:2: is not UTF-8 text" in broken.stderr
+    (home.directory / "hub" / FILE_NAME).unlink()
+    await memory("add", "Chores", "The bins go out on Tuesday")
     assert await memory("forget", "the bins go") == "Forgotten: The bins go out on Tuesday\n"
     assert await memory("list") == "Nothing is remembered yet.\n"

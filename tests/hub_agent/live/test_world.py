@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,14 @@ from contracts.errors import InvalidMessage
 from contracts.presence import State
 from hub_agent.live.topics import Sample
 from hub_agent.live.world import Thing, World
-from hub_agent.live.world.discovery import discovered, plain_field, zigbee_devices
-from hub_agent.live.world.entities import MAX_ENTITIES
+from hub_agent.live.world.discovery import (
+    MAX_CONFIG,
+    ZIGBEE2MQTT,
+    discovered,
+    plain_field,
+    zigbee_devices,
+)
+from hub_agent.live.world.entities import MAX_ENTITIES, Entities
 from hub_agent.live.world.section import world_section
 from hub_agent.settings import HomeLinkSettings
 from hub_registry.storage.tables import now
@@ -96,6 +103,14 @@ def test_an_entity_of_home_assistant_is_read_with_its_short_names() -> None:
         "device": {"name": "Hall climate", "suggested_area": "Hall"},
     }
     assert entities(discovered(SENSOR, spelt_out)) == [hall]
+
+
+def test_what_hubs_themselves_announce_is_in_the_world_already() -> None:
+    for topic in (
+        "homeassistant/light/strawberry_0a1b2c3d_kitchen/LampSkill-turn_on/config",
+        "homeassistant/device/strawberry_0a1b2c3d_kitchen/config",
+    ):
+        assert list(discovered(topic, {"name": "Lamp", "components": {"a": {"platform": "light"}}})) == []
 
 
 def test_a_device_of_home_assistant_has_an_entity_for_each_component() -> None:
@@ -311,7 +326,7 @@ async def test_the_world_is_asked_by_area_kind_and_name_and_knows_what_is_near(
     ):
         status, answer = await look(known, **query)
         assert status == 404, query
-        assert near in answer["error"]["hint"]
+        assert near in answer["hint"]
 
 
 async def test_the_assistant_looks_it_up_and_is_told_what_the_question_names(
@@ -345,10 +360,17 @@ async def test_the_assistant_looks_it_up_and_is_told_what_the_question_names(
 
 
 class FakeFeed:
-    """A feed that hears nothing."""
+    """A feed that hears what a test gives to its listeners."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, Callable[[Sample], None]] = {}
 
     def latest(self, topic: str, link: str) -> None:
         return None
+
+    def follow(self, filter_: str, listener: Callable[[Sample], None], *, link: str) -> nullcontext[None]:
+        self.listeners[filter_] = listener
+        return nullcontext()
 
 
 def large_world(count: int) -> World:
@@ -392,25 +414,46 @@ def test_a_malformed_announcement_is_logged_and_costs_only_itself(caplog: pytest
 
 def test_what_is_too_many_is_counted_and_told() -> None:
     world = large_world(MAX_ENTITIES + 3)
-    seen = world.view(kind="light", limit=10)
+    seen = world.view("admin", kind="light", limit=10)
     assert (len(seen.things), seen.more, seen.left_out) == (10, MAX_ENTITIES - 10, 3)
     world.entities.take(discovered, Sample("home", "homeassistant/light/lamp_4001/config", 0.0, b""))
-    assert world.view(limit=1).left_out == 2
+    assert world.view("admin", limit=1).left_out == 2
     bulb = {"friendly_name": "b", "definition": {"exposes": [*LAMP["definition"]["exposes"]] * 5_000}}  # type: ignore[index]
     empty = large_world(0)
     empty.entities.take(zigbee_devices, Sample("home", ZIGBEE, 0.0, json.dumps([bulb]).encode()))
     # What is not read is not counted either.
-    assert (len(empty.entities.list()), empty.view(limit=1).left_out) == (MAX_ENTITIES, 1_000)
+    assert (len(empty.entities.list()), empty.view("admin", limit=1).left_out) == (MAX_ENTITIES, 1_000)
+
+
+async def test_a_long_list_is_read_beside_the_loop_and_the_newest_word_counts() -> None:
+    feed = FakeFeed()
+    entities = Entities(feed)  # type: ignore[arg-type]
+    long = json.dumps([{**LAMP, "friendly_name": f"lamp {number}"} for number in range(500)]).encode()
+    hostile = {
+        "the lists and objects": b"[" + b"{}," * 200_000 + b"{}]",
+        "the bytes": b" " * (MAX_CONFIG + 1),
+    }
+    async with entities.heard():
+        hear = feed.listeners[ZIGBEE2MQTT]
+        for base in ("zigbee2mqtt", "other"):
+            hear(Sample("home", f"{base}/bridge/devices", 0.0, long))
+        assert entities.list() == (), "it is not read where messages are taken"
+        hear(Sample("home", "zigbee2mqtt/bridge/devices", 1.0, b""))
+        for payload in hostile.values():
+            hear(Sample("home", "hostile/bridge/devices", 0.0, payload))
+        await eventually(entities.list)
+        assert {str(each.topic).partition("/")[0] for each in entities.list()} == {"other"}
+        assert len(entities.list()) == 1_000
 
 
 def test_a_large_home_takes_no_more_of_the_prompt_than_it_may() -> None:
-    section = world_section(large_world(2_000), ["and in room 8?", "turn off lamp 1234"], tokens=200)
+    section = world_section(large_world(2_000), "admin", ["and in room 8?", "turn off lamp 1234"], tokens=200)
     assert section is not None
     lines = section.splitlines()
     assert lines[0].startswith("Entities: 2000; devices.hub.WorldSkill.get_world(")
     assert lines[-1].startswith('Areas: "Room 0" 40, ')
     assert lines[1].startswith('- light "Lamp 1234"')
     assert estimate_tokens(section) <= 200
-    small = world_section(large_world(2), ["hello"])
+    small = world_section(large_world(2), "admin", ["hello"])
     assert small is not None
     assert len(small.splitlines()) == 3

@@ -63,7 +63,7 @@ async def test_each_section_is_shown_with_its_tokens_the_stable_ones_first(
     assert prompt["tokens"]["stable"] == sum(each["tokens"] for each in (*stable, *prompt["tools"])) < 1_500
     assert prompt["changing"][0]["text"].startswith("Now: ")
     assert unknown.status_code == 404
-    assert "assistant" in unknown.json()["error"]["hint"]
+    assert "assistant" in unknown.json()["hint"]
 
 
 async def test_what_is_known_of_the_home_has_sections_of_its_own(tmp_path: Path) -> None:

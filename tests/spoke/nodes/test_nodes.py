@@ -1,6 +1,7 @@
 """Programs that a spoke supervises, as real processes."""
 
 import sys
+from ast import literal_eval
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -113,6 +114,21 @@ async def test_a_node_is_started_again_only_as_its_settings_say(
     async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
         await nodes.start("camera")
         await eventually(lambda: status(nodes, "camera").state == state)
+
+
+async def test_a_node_gets_nothing_secret_of_the_spokes_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "STRAWBERRY_TOKEN", "HUB_DEVICE_TOKEN", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    show = f"['{PYTHON}', -c, 'import os; print(sorted(os.environ)); print(os.environ[\"LANG\"])']"
+    add_node(tmp_path, "camera", build=show, env="{LEVEL: 5}")
+    async with open_nodes(tmp_path / "nodes", data=tmp_path / "data") as nodes:
+        names, language = [line async for line in nodes.build("camera")]
+    assert language == "de_DE.UTF-8"
+    assert {"PATH", "LEVEL"} <= set(literal_eval(names))
+    assert not [name for name in literal_eval(names) if "KEY" in name or "TOKEN" in name or "PROXY" in name]
 
 
 async def test_a_build_tells_what_it_writes_and_why_it_failed(tmp_path: Path) -> None:

@@ -1,9 +1,21 @@
 """The words of the commands of the live home: one module for each part."""
 
-from deploy.cli.parser.live import agents, bus, captures, events, memory, nodes, watchers, world
+from deploy.cli.parser.live import (
+    agents,
+    bus,
+    captures,
+    events,
+    home_assistant,
+    mcp,
+    memory,
+    nodes,
+    notify,
+    watchers,
+    world,
+)
 from deploy.cli.parser.shared import Commands, Parents
 
-_PARTS = (agents, bus, captures, events, memory, nodes, watchers, world)
+_PARTS = (agents, bus, captures, events, home_assistant, mcp, memory, nodes, notify, watchers, world)
 
 
 def add(commands: Commands, parents: Parents) -> None:

@@ -1,6 +1,6 @@
 """``strawberry bus``: the values of topics."""
 
-from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
+from deploy.cli.parser.shared import LINKS, Commands, Parents, add_actions, positive
 from deploy.cli.parser.usage import Parser
 
 _ABOUT = (
@@ -58,4 +58,4 @@ def add(commands: Commands, parents: Parents) -> None:
 
 def _add_topic(parser: Parser, help_: str) -> None:
     parser.add_argument("topic", metavar="TOPIC", help=help_)
-    parser.add_argument("--link", choices=("bus", "home"), default="bus", help="default %(default)s")
+    parser.add_argument("--link", choices=LINKS, default="bus", help="default %(default)s")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
+from deploy.cli.parser.shared import LINKS, Commands, Parents, add_actions, positive
 
 _FORMATS = ("jsonl", "csv", "raw", "h264")
 
@@ -25,9 +25,7 @@ def add(commands: Commands, parents: Parents) -> None:
     )
     start.add_argument("topics", nargs="+", metavar="TOPIC", help="topic filters")
     start.add_argument("--format", choices=_FORMATS, help="default: by the name of the file, else jsonl")
-    start.add_argument(
-        "--link", choices=("bus", "home"), default="bus", help="home for the home broker; default bus"
-    )
+    start.add_argument("--link", choices=LINKS, default="bus", help="home for the home broker; default bus")
     start.add_argument("--zstd", action="store_true", help="compress the files")
     start.add_argument(
         "--max-bytes", type=positive, metavar="N", help="begin a new file at this size; default 64 MB"
@@ -44,13 +42,11 @@ def add(commands: Commands, parents: Parents) -> None:
     stop.set_defaults(run="deploy.cli.live.captures:stop")
     plot = actions.add_parser(
         "plot",
-        parents=[parents.common],
+        parents=[parents.client],
         help="draw the numbers of a jsonl or csv capture",
         description="Draws the numbers in the files of a capture over time, in the terminal or as a PNG.",
     )
-    plot.add_argument(
-        "file", type=Path, metavar="FILE", help="the first file of a capture, or one of its others"
-    )
+    plot.add_argument("file", metavar="ID|FILE", help="a capture of the hub, or a file of one")
     plot.add_argument(
         "--field",
         action="append",

@@ -87,6 +87,14 @@ def _add_new(actions: Commands, client: Parser) -> None:
         help="a topic of the home broker",
     )
     new.add_argument(
+        "--entity",
+        dest="entities",
+        action="append",
+        default=[],
+        metavar="[NAME=]ID",
+        help="an entity of Home Assistant, as binary_sensor.door",
+    )
+    new.add_argument(
         "--value",
         dest="values",
         action="append",

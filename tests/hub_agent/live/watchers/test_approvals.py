@@ -2,8 +2,10 @@
 
 import pytest
 
-from hub_agent.live.watchers.approved import ApprovedCall
+from hub_agent.live.watchers.decisions.approved import ApprovedCall
+from hub_agent.live.watchers.definition import By
 from tests.hub_agent.home import Home
+from tests.hub_agent.live.watchers.watching import STOP, Watching, decides, script, stops
 from tests.hub_agent.skills import FeedSkill
 from tests.model_server import Says, ScriptedModel, calls
 
@@ -32,3 +34,134 @@ async def test_text_of_strangers_neither_wakes_nor_silences_a_watcher(
 def test_a_call_has_the_approved_value_itself() -> None:
     call = ApprovedCall(path="devices.a.B.c", arguments={"levels": [1]}, device="a")
     assert type(call.fill({"levels": [True]})["levels"][0]) is int
+
+
+async def test_it_is_paused_without_asking_a_model_once_nobody_with_the_right_answers_for_it(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(stops())
+    home, client = watching.home, watching.client
+    await client.patch("/api/devices/nas", json={"shared": True})
+    accounts = home.hub.registry.accounts
+    ben, eve = await accounts.add("Ben", role="member"), await accounts.add("Eve", role="admin")
+    async with home.client(await home.token(ben)) as own, home.client(await home.token(eve)) as other:
+        assert (await watching.add("own", client=own, predicate="disk > 95"))["state"] == "active"
+        await watching.add("approved", client=own, predicate="disk > 96")
+        assert (await watching.ask("POST", "/approved/approve", client=other))["state"] == "active"
+        await client.patch("/api/users/eve", json={"role": "member"})
+        await watching.disk(96)
+        assert [each["decision"] for each in await watching.decided(1, "own")] == ["act"]
+        await watching.disk(50)
+        await watching.disk(97)
+        await watching.decided(2, "own")
+        [paused] = await watching.decided(1, "approved")
+        assert paused["reason"] == "it was paused: Eve, who approved its calls, is no longer an admin"
+        assert (await watching.show("approved"))["state"] == "paused"
+        assert any("'strawberry watchers approve approved'" in note for note in await watching.notes())
+        await watching.disk(50)
+        assert (await watching.ask("POST", "/approved/approve", client=own))["state"] == "active"
+        await client.patch("/api/users/ben", json={"role": "guest"})
+        before = len(model.requests)
+        await watching.disk(99)
+        await watching.decided(3, "own")
+        await watching.decided(2, "approved")
+        for name in ("own", "approved"):
+            shown = await watching.show(name)
+            assert (shown["state"], shown["note"]) == ("paused", "Ben has read-only access now")
+    assert (len(model.requests), watching.camera.stopped) == (before, ["camera", "camera"])
+
+
+async def test_values_of_a_device_are_seen_only_while_its_owner_has_it(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(stops())
+    home, client = watching.home, watching.client
+    ben = await home.hub.registry.accounts.add("Ben", role="member")
+    async with home.client(await home.token(ben)) as own:
+        assert await watching.add(client=own, predicate="disk > 95") == "unknown_skill"
+        await client.patch("/api/devices/nas", json={"shared": True})
+        await watching.add(client=own, predicate="disk > 95")
+        await client.patch("/api/devices/nas", json={"shared": False})
+        await watching.disk(99)
+        tested = await watching.ask("POST", "/full/test", {"since": "1h"}, client=own)
+        assert (tested["fired"], tested["evaluated"]) == (0, 0)
+        await client.patch("/api/devices/nas", json={"shared": True})
+        await watching.disk(97)
+        assert [each["seen"] for each in await watching.decided(1)] == [{"disk": 97}]
+
+
+async def test_only_who_may_use_tokens_asks_the_model_in_a_back_test(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("nothing"))
+    ben = await watching.home.hub.registry.accounts.add("Ben", role="member")
+    async with watching.home.client(await watching.home.token(ben)) as own:
+        await watching.add(client=own, predicate="disk > 95", allow=[])
+    await watching.client.patch("/api/users/ben", json={"role": "guest"})
+    async with watching.home.client(await watching.home.token(ben)) as own:
+        asked = {"since": "1h", "model": True}
+        assert await watching.ask("POST", "/full/test", asked, client=own) == "forbidden"
+        assert (await watching.ask("POST", "/full/test", {"since": "1h"}, client=own))["fired"] == 0
+        named = {"device": "hub", "skill": "WatcherSkill", "method": "test"}
+        body = {**named, "kwargs": {"name": "full", "model": True}}
+        answer = (await own.post("/api/skills/call", json=body)).json()
+        assert answer["code"] == "refused"
+    assert model.requests == []
+
+
+async def test_what_was_approved_through_a_device_ends_with_the_device(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(stops())
+    home, registry = watching.home, watching.home.hub.registry
+    phone = await home.device("Phone", FeedSkill())
+    await watching.add(predicate="disk > 95")
+    through = By(registry.admin, registry.authority.check(phone.token).jti, may_confirm=True, of_all=True)
+    await home.hub.live.watchers.approve("full", through)
+    await watching.disk(96)
+    assert [each["decision"] for each in await watching.decided(1)] == ["act"]
+    await watching.disk(50)
+    await watching.client.post(f"/api/devices/{phone.id}/revoke")
+    await watching.disk(97)
+    assert "device phone, which is revoked" in (await watching.decided(2))[-1]["reason"]
+    assert ((await watching.show())["state"], watching.camera.stopped) == ("paused", ["camera"])
+
+
+async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(stops())
+    await watching.add(predicate="disk > 95")
+    for wrong, code in (
+        ({"allow": [{"path": "devices.nas.CameraSkill.stopp"}]}, "unknown_skill"),
+        ({"allow": [{"path": STOP, "arguments": {"knob": 1}}]}, "invalid"),
+        ({"topics": {"usage": watching.topic()}}, "invalid"),
+        ({"topics": {}}, "invalid"),
+        ({"topics": {"disk": "devices/#"}}, "invalid"),
+        ({"state": "active"}, "invalid"),
+    ):
+        assert await watching.ask("PATCH", "/full", wrong) == code, wrong
+    assert (await watching.show())["state"] == "active"
+
+    light = {"path": "devices.nas.CameraSkill.light", "arguments": {"level": {"minimum": 0, "maximum": 9}}}
+    topics = {"usage": {"topic": watching.topic("usage")}}
+    changed = await watching.ask(
+        "PATCH",
+        "/full",
+        {"allow": [light], "topics": topics, "predicate": "usage > 90", "instruction": "Dim."},
+    )
+    assert (changed["state"], changed["allow"], changed["instruction"]) == ("draft", [light], "Dim.")
+    model.script = script(decides("act", call=light["path"], arguments={"level": 3}))
+    await watching.disk(99, "usage")
+    assert (await watching.show())["history"] == []
+    assert (await watching.ask("POST", "/full/approve"))["state"] == "active"
+    await watching.disk(10, "usage")
+    await watching.disk(98, "usage")
+    assert [each["decision"] for each in await watching.decided(1)][-1:] == ["act"]
+    assert (watching.camera.levels[-1:], watching.camera.stopped) == ([3], [])
+
+    # Without calls there is nothing to approve: it goes on as it is now.
+    silent = await watching.ask("PATCH", "/full", {"allow": []})
+    assert (silent["state"], silent["allow"]) == ("active", [])
+    going = await watching.ask("PATCH", "/full", {"topics": {"usage": watching.topic()}})
+    assert going["state"] == "active"

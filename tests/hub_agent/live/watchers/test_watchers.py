@@ -11,8 +11,17 @@ from contracts import topics
 from contracts.presence import WatcherState
 from hub_agent.live.watchers import engine
 from hub_agent.settings import WatcherSettings
-from tests.hub_agent.home import open_home
-from tests.hub_agent.live.watchers.watching import STOP, Watching, asked, decides, script, stops
+from tests.hub_agent.home import Home, chunks, events_of, open_home, says
+from tests.hub_agent.live.watchers.watching import (
+    INSTRUCTION,
+    STOP,
+    CameraSkill,
+    Watching,
+    asked,
+    decides,
+    script,
+    stops,
+)
 from tests.hub_agent.test_http_direct_calls import call, post
 from tests.hub_registry.spokes import eventually
 from tests.model_server import Fails, Reply, Says, ScriptedModel, SeenRequest, calls
@@ -27,7 +36,7 @@ async def test_words_become_a_predicate_that_fires_once_each_time_it_becomes_tru
     await watching.disk(80)
     made = await watching.add()
     assert (made["state"], made["predicate"], made["note"]) == ("draft", "disk > 95", "")
-    refused = (await watching.client.post("/api/watchers/full/run")).json()["error"]
+    refused = (await watching.client.post("/api/watchers/full/run")).json()
     assert refused["hint"] == "'strawberry watchers approve full' approves it."
     await watching.disk(99)
     made = await watching.ask("POST", "/full/approve")
@@ -159,8 +168,20 @@ async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -
         code = await watching.add(**{"predicate": "disk > 95", **wrong})
         assert code in _REFUSED, wrong
     assert await watching.ask("GET") == []
-    response = await watching.client.post("/api/watchers", json={"name": "x", "instruction": "Watch."})
-    assert response.json()["error"]["message"] == "a watcher needs topics, or a schedule"
+    told: dict[str, dict[str, Any]] = {
+        "a watcher needs topics, or a schedule": {},
+        'topics: they are a list, or by name as {"disk": "devices/nas/…"}, not text': {"topics": "abc"},
+        "topics.disk.topic: 'a/+' has a wildcard, and a watcher follows single topics: name each of them": {
+            "topics": {"disk": "a/+"}
+        },
+    }
+    for message, wrong in told.items():
+        body = {"name": "x", "instruction": "Watch.", **wrong}
+        response = await watching.client.post("/api/watchers", json=body)
+        assert response.json()["detail"] == message
+    made = call("hub", "WatcherSkill.create_watcher", name="x", topics="abc", instruction="Watch.")
+    _, error = await post(watching.client, made)
+    assert error["detail"] == "create_watcher: topics: 'abc' is not of type 'array' or 'object'"
 
 
 async def test_without_a_good_predicate_the_model_evaluates_and_never_the_same_twice(
@@ -262,9 +283,20 @@ async def test_made_by_the_assistant_it_needs_the_confirmation_of_a_person(
         instruction="Stop the camera if the disk is above 95 %.",
         actions=[{"path": STOP, "arguments": {"node": "camera"}}],
     )
+    await watching.disk(80)
     status, error = await post(watching.client, made)
     assert (status, error["code"]) == (409, "needs_confirmation")
-    assert await watching.ask("GET") == []
+    assert list(error["arguments"])[:4] == ["predicate", "actions", "topics", "latest"]
+    assert (error["arguments"]["predicate"], error["arguments"]["latest"]) == ("disk > 95", {"disk": 80})
+    assert [(each["name"], each["state"]) for each in await watching.ask("GET")] == [("full", "draft")]
+    # It is the draft that was shown, and no other, that the confirmation is good for.
+    other = {**made, "kwargs": {**made["kwargs"], "instruction": "Stop it at 10 %."}}
+    _, newer = await post(watching.client, other)
+    stale = await post(watching.client, {**made, "confirmation": error["confirmation"]})
+    assert (stale[0], "changed meanwhile" in stale[1]["detail"]) == (502, True)
+    assert (await watching.show())["state"] == "draft"
+    assert newer["confirmation"]
+    _, error = await post(watching.client, made)
     status, watcher = await post(watching.client, {**made, "confirmation": error["confirmation"]})
     assert (status, watcher["state"], watcher["predicate"]) == (200, "active", "disk > 95")
     await watching.disk(96)
@@ -294,8 +326,41 @@ async def test_a_back_test_says_when_it_would_have_fired_and_what_would_have_bee
     assert [each["decision"]["action"]["path"] for each in report["would_have_fired"]] == [STOP, STOP]
     assert (report["fired"], report["gaps"]) == (2, [])
     assert watching.camera.stopped == []
+    tried = {"since": "1h", "predicate": "disk > 98", "lines": True}
+    report = await watching.ask("POST", "/full/test", tried)
+    assert [each["values"]["disk"] for each in report["would_have_fired"]] == [99]
+    assert [value for _, value in report["lines"]["disk"]] == [50, 96, 97, 50, 99]
+    assert (await watching.show())["predicate"] == "disk > 95"
     for wrong in ({}, {"since": "1h", "capture": "x"}, {"since": "long ago"}):
         assert await watching.ask("POST", "/full/test", wrong) == "invalid"
+
+
+async def test_a_predicate_is_checked_or_proposed_before_anything_is_changed(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = script(decides("notify"), predicate="")
+    await watching.disk(96)
+    made = await watching.add(on_change=None, every_s=60, allow=[])
+    assert made["predicate"] is None
+    model.script = script(decides("notify"))
+    proposed = await watching.ask("POST", "/full/predicate")
+    assert proposed == {"predicate": "disk > 95", "note": "", "latest": {"disk": 96}}
+    checked = await watching.ask("POST", "/full/predicate", {"predicate": "1 / (disk - 96) > 1"})
+    assert checked["note"] == "there is a division by zero at column 1"
+    assert await watching.ask("POST", "/full/predicate", {"predicate": "dsk > 1"}) == "invalid"
+    assert (await watching.show())["predicate"] is None
+
+
+async def test_without_a_model_it_says_so_until_there_is_one(
+    watching: Watching, model: ScriptedModel
+) -> None:
+    model.script = lambda _: Fails(status=400, message="out of order")
+    made = await watching.add(allow=[])
+    assert "out of order" in made["note"]
+    await watching.ask("POST", "/full/approve")
+    model.script = script(decides("notify"))
+    await watching.ask("POST", "/full/run")
+    assert (await watching.show())["note"] == "no predicate: there was no model when it was made"
 
 
 async def test_each_change_fires_also_while_the_model_is_asked_about_the_one_before(
@@ -341,6 +406,85 @@ async def test_the_tokens_of_a_day_end_evaluations_also_after_a_restart(
     assert len(model.requests) == 1
 
 
+async def test_the_evaluations_of_a_minute_are_one_number_for_all_watchers(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.script = script(decides("notify"))
+    limits = WatcherSettings(evaluations_per_minute=1)
+    async with open_home(tmp_path / "home", model_url=model.base_url, watchers=limits) as home:
+        device = await home.device("nas", CameraSkill())
+        async with home.client() as client:
+            watching = Watching(home, device, CameraSkill(), client)
+            for name in ("first", "second"):
+                await watching.add(name, predicate="disk > 95", allow=[])
+            await home.hub.live.feed.settled()
+            await watching.disk(96)
+            await watching.decided(1, "first")
+
+            async def is_told() -> bool:
+                reason = "it waits to be evaluated: the evaluations of a minute are used up"
+                return bool((await watching.show("second"))["reason"] == reason)
+
+            await eventually(is_told)
+            assert len(asked(model.requests)) == 1
+            # A person who asks for it does not wait.
+            assert (await watching.ask("POST", "/second/run"))["decision"] == "notify"
+
+
+async def test_after_a_restart_it_says_that_a_gap_is_in_its_window(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    topic, told = "users/admin/events/level", []
+    body = {
+        "name": "level",
+        "topics": {"level": {"topic": topic, "value": "data"}},
+        "instruction": "Tell me.",
+    }
+    for _ in range(2):
+        opened = open_home(tmp_path / "home", model_url=model.base_url)
+        async with opened as home, home.client() as client:
+            await client.post("/api/watchers", json={**body, "predicate": 'max(level, "1h") > 9'})
+            await home.hub.live.feed.settled()
+            await client.post("/api/bus/publish", json={"topic": topic, "payload": 5, "link": "bus"})
+            await eventually(lambda home=home: home.hub.live.feed.latest(topic))
+            shown = (await client.get("/api/watchers/level")).json()
+            told.append((shown["truth"], shown["reason"]))
+    assert told == [(False, ""), (None, 'there is a gap in the time of max(level, "1h")')]
+
+
+async def test_after_a_restart_its_windows_hold_what_was_recorded(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    topic = "users/admin/events/level"
+    predicates = {
+        "often": 'count(level, "1h") >= 3',
+        "high": 'max(level, "1h") > 2',
+        "mean": 'mean(level, "1h") > 9',
+    }
+    about = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me.", "allow": []}
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+        for name, predicate in predicates.items():
+            made = {**about, "name": name, "predicate": predicate, "dry_run": True}
+            assert (await client.post("/api/watchers", json=made)).status_code == 201
+        await home.hub.live.feed.settled()
+        for value in (1, 2, 3):
+            await client.post("/api/bus/publish", json={"topic": topic, "payload": value, "link": "bus"})
+        await eventually(lambda: len(home.hub.live.feed.history(topic)) == 3)
+    async with open_home(tmp_path / "home", model_url=model.base_url) as home, home.client() as client:
+        shown = [(await client.get(f"/api/watchers/{name}")).json() for name in predicates]
+        heard = (await client.get("/api/bus/history", params={"topic": topic})).json()
+        tested = (await client.post("/api/watchers/often/test", json={"since": "1h"})).json()
+    told = 'there is a gap in the time of mean(level, "1h")'
+    assert [(each["truth"], each["reason"]) for each in shown] == [(True, ""), (True, ""), (None, told)]
+    assert [(each["value"]["data"], each["recorded"]) for each in heard["samples"]] == [
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
+    # What is remembered again counts once.
+    assert (tested["fired"], len(tested["gaps"])) == (1, 1)
+
+
 async def test_a_model_of_their_own_evaluates_watchers(tmp_path: Path, model: ScriptedModel) -> None:
     model.script = script(decides("notify"))
     with ScriptedModel([Fails()]) as first:
@@ -365,3 +509,52 @@ async def test_a_model_of_their_own_evaluates_watchers(tmp_path: Path, model: Sc
                 ran = (await client.post("/api/watchers/bell/run")).json()
             assert ran["decision"] == "notify"
         assert first.requests == []
+
+
+@pytest.mark.parametrize("approve", [None, False, True])
+async def test_in_a_chat_a_person_confirms_the_predicate_with_its_actions_and_values(
+    thinking: Home, model: ScriptedModel, approve: bool | None
+) -> None:
+    watched = await thinking.device("nas", camera := CameraSkill())
+    make = f"""
+try:
+    topics, actions = {{"disk": "devices/{watched.id}/state/SystemSkill/disk"}}, [{STOP!r}]
+    create = devices.hub.WatcherSkill.create_watcher
+    print(create("full", topics, {INSTRUCTION!r}, on_change=True, actions=actions))
+except Exception as error:
+    print(error)
+"""
+
+    def reply(seen: SeenRequest) -> Reply:
+        if seen.tools == ["propose"]:
+            return calls("propose", predicate="disk > 95")
+        return Says(text="So be it.") if seen.results else calls("python_exec", code=make)
+
+    model.script = reply
+    async with thinking.client() as client:
+        watching = Watching(thinking, watched, camera, client)
+        with thinking.hub.live.feed.follow(watching.topic(), lambda _: None):
+            await thinking.hub.live.feed.settled()
+            await watching.disk(80)
+        headers = {} if approve is None else {"X-Strawberry-Confirm": "true"}
+        body = says("Stop the camera above 95 %.", stream=True)
+        questions = []
+        async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
+            async for chunk in chunks(response):
+                for event in events_of([chunk]):
+                    if event["kind"] == "confirmation":
+                        questions.append(event["arguments"])
+                        path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+                        await client.post(path, json={"approve": approve})
+        shown = await watching.show()
+    expected = {
+        "predicate": "disk > 95",
+        "actions": [{"path": STOP, "arguments": {}}],
+        "latest": {"disk": 80},
+    }
+    assert [{key: asked[key] for key in expected} for asked in questions] == [expected] * (
+        approve is not None
+    )
+    assert (shown["state"], shown["predicate"]) == ("active" if approve else "draft", "disk > 95")
+    told = model.requests[-1].results[-1]
+    assert ("'strawberry watchers approve full' shows it and lets it begin" in told) is not approve

@@ -71,7 +71,7 @@ class Watching:
         """Send a request; an error becomes its code."""
         response = await (client or self.client).request(method, f"/api/watchers{path}", json=body)
         given = response.json()
-        return given["error"]["code"] if response.is_error else given
+        return given["code"] if response.is_error else given
 
     async def add(self, name: str = "full", *, client: Any = None, **more: Any) -> Any:
         body = {

@@ -1,0 +1,198 @@
+"""Messages and tools of programs that keep their conversation themselves, as requests to the assistant.
+
+OpenAI's and Ollama's clients send all of it each time: the last message of a person is the question, what is
+before it history, and what follows it the steps that the model took with the program's own tools.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_core import from_json
+
+from contracts.chat import (
+    MAX_MESSAGE,
+    ChatRequest,
+    ClientCall,
+    ClientResult,
+    ClientStep,
+    ClientTool,
+    Exchange,
+)
+from contracts.errors import InvalidMessage
+from contracts.wire import Json, Part
+
+_MAX_NOTES: Final = 4_000
+"""Characters of a client's own instructions that the model is shown."""
+_MAX_CALLS: Final = 100
+"""Tool calls of one message; as many as a step of a request may have."""
+_TEXTS: Final = ("text", "input_text", "output_text")
+
+Stops = Annotated[list[str], Field(max_length=16)] | str
+"""Where a client wants an answer to end: each text is looked for in each piece of it."""
+
+
+class CalledFunction(Part):
+    """A function with its arguments: an object, or its JSON."""
+
+    name: str
+    arguments: str | dict[str, Json] = ""
+
+
+class CalledTool(Part):
+    """A tool call that the client got."""
+
+    id: str = ""
+    function: CalledFunction
+
+
+class ChatMessage(Part):
+    """One message of the conversation, as text or in parts."""
+
+    role: str
+    content: str | list[dict[str, Json]] | None = None
+    images: list[Json] | None = None
+    tool_calls: list[CalledTool] | None = None
+    tool_call_id: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text.
+
+        Raises:
+            InvalidMessage: If there is anything but text.
+        """
+        parts = self.content if isinstance(self.content, list) else []
+        if self.images or any(part.get("type") not in _TEXTS for part in parts):
+            raise InvalidMessage("the assistant takes text only", hint="Leave images and sound out.")
+        if not isinstance(self.content, list):
+            return self.content or ""
+        return "".join(str(part.get("text", "")) for part in parts)
+
+
+class OfferedTool(Part):
+    """A tool of the client's own, which the client itself runs."""
+
+    type: Literal["function"] = "function"
+    function: ClientTool
+
+
+def chat_request(
+    messages: Sequence[ChatMessage], *, agent: str, tools: Sequence[ClientTool] = (), **given: Any
+) -> ChatRequest:
+    """Split messages into question, history, steps and notes.
+
+    Args:
+        tools: The client's own tools.
+        given: Further fields of the request.
+
+    Raises:
+        InvalidMessage: If the last one is neither the user's nor a tool's, or is too long.
+    """
+    asked = max((at for at, each in enumerate(messages) if each.role == "user"), default=-1)
+    question = messages[asked].text if asked >= 0 else ""
+    steps = _steps(messages[asked + 1 :]) if question.strip() else None
+    if steps is None:
+        raise InvalidMessage("the last message must be the user's", hint="Send what the person said last.")
+    if len(question) > MAX_MESSAGE:
+        raise InvalidMessage(f"a message may have {MAX_MESSAGE:,} characters")
+    history: list[Exchange] = []
+    earlier: str | None = None
+    for message in messages[:asked]:
+        if message.role == "user":
+            earlier = message.text
+        elif message.role == "assistant" and earlier and message.text:
+            history.append(Exchange(question=earlier, answer=message.text))
+            earlier = None
+    notes = "\n".join(each.text for each in messages if each.role in ("system", "developer"))
+    try:
+        return ChatRequest(
+            message=question,
+            agent=agent,
+            history=tuple(history),
+            notes=f"The client program asks: {notes[:_MAX_NOTES]}" if notes.strip() else "",
+            tools=tuple(tools),
+            steps=tuple(steps),
+            **given,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InvalidMessage(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _steps(messages: Sequence[ChatMessage]) -> list[ClientStep] | None:
+    """Return what the model did with the client's tools; None where that is not how a message goes on."""
+    steps: list[ClientStep] = []
+    left = deque(messages)
+    while left:
+        message = left.popleft()
+        if message.role in ("system", "developer"):
+            continue
+        if message.role != "assistant" or not message.tool_calls:
+            return None
+        if len(message.tool_calls) > _MAX_CALLS:
+            raise InvalidMessage(f"a message may have {_MAX_CALLS} tool calls")
+        calls = [_call(called, number) for number, called in enumerate(message.tool_calls)]
+        results: dict[str, str] = {}
+        while left and left[0].role == "tool":
+            result = left.popleft()
+            unanswered = next((call.id for call in calls if call.id not in results), "")
+            results[result.tool_call_id or unanswered] = result.text
+        # Servers take no call without its result.
+        answered = [
+            ClientResult(**call.model_dump(), result=results.get(call.id, "(no result)")) for call in calls
+        ]
+        steps.append(ClientStep(text=message.text, calls=tuple(answered)))
+    return steps
+
+
+def _call(called: CalledTool, number: int) -> ClientCall:
+    arguments = called.function.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = from_json(arguments or "{}")
+        except ValueError:
+            arguments = {}
+    if not isinstance(arguments, dict):
+        arguments = {}
+    return ClientCall(id=called.id or f"call_{number}", name=called.function.name, arguments=arguments)
+
+
+class StopTexts:
+    """Ends an answer before the first of the texts at which a client wants it to stop.
+
+    Args:
+        texts: None stops nowhere.
+
+    Attributes:
+        found: Whether one of them came.
+    """
+
+    def __init__(self, texts: Sequence[str] | str | None) -> None:
+        given = (texts,) if isinstance(texts, str) else texts or ()
+        self._texts = [text for text in given if text]
+        self._kept = max(map(len, self._texts), default=1) - 1
+        self._held = ""
+        self.found = False
+
+    def feed(self, piece: str) -> str:
+        """Return what of the answer can go out: what may be the beginning of such a text is held back."""
+        if self.found:
+            return ""
+        self._held += piece
+        places = [at for text in self._texts if (at := self._held.find(text)) >= 0]
+        if places:
+            self.found = True
+            return self._held[: min(places)]
+        ready = len(self._held) - self._kept
+        out, self._held = self._held[: max(0, ready)], self._held[max(0, ready) :]
+        return out
+
+    def rest(self) -> str:
+        """Return what was held back, at the end of the answer."""
+        return "" if self.found else self._held
+
+    def cut(self, answer: str) -> str:
+        """Return a whole answer up to the first such text."""
+        return self.feed(answer) + self.rest()

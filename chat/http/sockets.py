@@ -1,0 +1,54 @@
+"""WebSockets of an HTTP server, with a deadline for clients that do not read.
+
+Imported with the first socket: servers without any do without it.
+"""
+
+import asyncio
+from asyncio.transports import BaseTransport
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, which disconnects a client that does not read.
+
+    Args:
+        deadline_s: See `chat.http.connections.ConnectionBounds`.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _unread = 0
+
+    def __init__(self, *, deadline_s: float, **given: Any) -> None:
+        super().__init__(**given)
+        self._deadline_s = deadline_s
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Start the deadline."""
+        super().connection_made(transport)
+        self._check()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the application."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            # A handshake that was refused is complete; uvicorn would log an error for each.
+            self.handshake_complete = True
+
+    def _check(self) -> None:
+        # While writing is paused nothing is added, so what stays as it is was not read; a transport that is
+        # closing stays open until it was.
+        waits = not self.writable.is_set() or self.transport.is_closing()
+        unread = self.transport.get_write_buffer_size() if waits else 0
+        if unread and unread == self._unread:
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._timer = self.loop.call_later(self._deadline_s, self._check)

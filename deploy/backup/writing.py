@@ -1,0 +1,131 @@
+"""Writing a backup: a tar file, compressed, then encrypted with a passphrase (`identity.age`)."""
+
+import gzip
+import io
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from pydantic import SecretStr
+
+from contracts.errors import ConfigError
+from contracts.wire import rfc3339
+from deploy.backup.contents import PARTIAL, Found, find_files
+from deploy.home.directory import Home
+from hub_registry.storage.restoring import copy_database, inspect
+from identity.age import AgeWriter
+
+MANIFEST: Final = "strawberry-backup.json"
+FORMAT: Final = 1
+SHORTEST_PASSPHRASE: Final = 8
+_LEVEL: Final = 6
+_EXECUTABLE: Final = 0o100
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are done, and those that there are."""
+
+
+def check_passphrase(passphrase: SecretStr) -> None:
+    """Refuse a passphrase that protects nothing.
+
+    Raises:
+        ConfigError: If it is too short.
+    """
+    if len(passphrase.get_secret_value()) < SHORTEST_PASSPHRASE:
+        raise ConfigError(
+            f"the passphrase has fewer than {SHORTEST_PASSPHRASE} characters",
+            hint="The backup holds all keys of this home: take four or more words that only you know.",
+        )
+
+
+def write_backup(
+    home: Home,
+    target: BinaryIO,
+    passphrase: SecretStr,
+    *,
+    captures: bool = False,
+    progress: Progress = lambda _done, _all: None,
+) -> int:
+    """Write a backup of a home, whether or not its hub runs; return the bytes that are in it.
+
+    Args:
+        captures: Whether captures and recorded values are in it.
+
+    Raises:
+        ConfigError: If there is no hub here, the passphrase is too short, or a file cannot be read.
+    """
+    check_passphrase(passphrase)
+    if not home.has_hub:
+        raise ConfigError(
+            f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
+        )
+    for left in home.directory.glob(f"{PARTIAL}*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a run that was killed
+    with tempfile.TemporaryDirectory(dir=home.directory, prefix=PARTIAL) as copies:
+        files = [_copied(file, Path(copies)) for file in find_files(home, captures=captures)]
+        encrypted = AgeWriter(target, passphrase)
+        # Neither a name nor a time of this machine in its header.
+        sink = cast("BinaryIO", encrypted)
+        with (
+            gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_LEVEL, mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            _add_manifest(archive, Path(copies), captures=captures)
+            done, total = 0, sum(file.size for file in files)
+            progress(done, total)
+            for file in files:
+                done += _add(archive, file)
+                progress(done, total)
+        encrypted.finish()
+    return done
+
+
+def _copied(file: Found, copies: Path) -> Found:
+    """Return a file as it can be read in peace: of a database, a copy of one moment."""
+    if file.path.suffix != ".db":
+        return file
+    copy = copies / str(file.name).replace("/", "__")
+    copy_database(file.path, copy)
+    return Found(copy, file.name, copy.stat().st_size)
+
+
+def _add_manifest(archive: tarfile.TarFile, copies: Path, *, captures: bool) -> None:
+    contents = inspect(copies / "hub__hub.db")
+    manifest = {
+        "format": FORMAT,
+        "version": version("strawberry-home"),
+        "created_at": rfc3339(datetime.now(UTC)),
+        "hub_id": contents.hub_id,
+        "database": contents.revision,
+        "captures": captures,
+    }
+    text = json.dumps(manifest, indent=1).encode()
+    archive.addfile(_entry(MANIFEST, len(text), executable=False), io.BytesIO(text))
+
+
+def _add(archive: tarfile.TarFile, file: Found) -> int:
+    try:
+        with file.path.open("rb") as content:
+            # The size of this moment; a file that grows meanwhile is complete up to here.
+            status = file.path.stat()
+            executable = bool(status.st_mode & _EXECUTABLE)
+            archive.addfile(_entry(str(file.name), status.st_size, executable=executable), content)
+    except FileNotFoundError:
+        return 0  # removed since it was listed
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ConfigError(f"{file.path} became shorter while it was read", hint="Try it again.") from None
+    return status.st_size
+
+
+def _entry(name: str, size: int, *, executable: bool) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o700 if executable else 0o600
+    return entry

@@ -1,0 +1,164 @@
+"""``strawberry backup`` and ``restore``: all of a home in one encrypted file."""
+
+import argparse
+import getpass
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from agent_core.sentences.responses import bytes_text
+from contracts.errors import ConfigError
+from deploy.backup.reading import Summary, unpack
+from deploy.backup.restoring import complete, discard, has_data, plan
+from deploy.backup.writing import check_passphrase, write_backup
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note
+from deploy.home.directory import Home, only_hub
+from identity.files import make_private_directory
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+def backup(options: argparse.Namespace) -> None:
+    """Write the backup beside its name, and give it its name when it is whole."""
+    home, file = Home.find(), Path(options.file).absolute()
+    if file.exists():
+        raise ConfigError(f"there is a file {file} already", hint="Name another, or remove it.")
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no directory {file.parent}", hint="Make it first.")
+    passphrase = _passphrase(options.passphrase_file, twice=True)
+    check_passphrase(passphrase)
+    # Made for its owner alone before a byte is in it.
+    handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as target:
+            size = write_backup(
+                home, target, passphrase, captures=options.captures, progress=_progress("writing")
+            )
+            target.flush()
+            os.fsync(target.fileno())
+        Path(partial).rename(file)
+    finally:
+        _clear()
+        Path(partial).unlink(missing_ok=True)
+    written = file.stat().st_size
+    Output(options.json).result(
+        {"file": str(file), "bytes": written, "content_bytes": size},
+        text=f"Written: {file} ({bytes_text(written)}). It holds all keys of this home. Without its "
+        "passphrase nobody can open it, not even you.",
+    )
+
+
+def restore(options: argparse.Namespace) -> int:
+    """Check a backup, ask, and put it into the place of what is there."""
+    home = Home.named()
+    if home.directory.is_file():
+        raise ConfigError(f"{home.directory} is a file", hint="Set STRAWBERRY_HOME to a directory.")
+    make_private_directory(home.directory)
+    with only_hub(home):
+        if home.restore_plan.exists():
+            return _completed(home, options)
+        if not options.check and not options.replace and has_data(home):
+            raise ConfigError(
+                f"{home.directory} is in use already",
+                hint="--replace keeps what is there aside, below replaced/; or set another STRAWBERRY_HOME.",
+            )
+        try:
+            summary = _unpacked(home, options)
+            if options.check:
+                Output(options.json).result(summary.as_dict(), text=_described(summary))
+                return 0
+            revoke = _named(summary, options.revoke)
+            if not options.yes:
+                note(_described(summary))
+                if not agreed("Restore it?", otherwise="Add --yes."):
+                    note("Nothing was changed.")
+                    return 1
+            plan(home, revoke=revoke)
+            return _completed(home, options)
+        finally:
+            discard(home)
+
+
+def _unpacked(home: Home, options: argparse.Namespace) -> Summary:
+    try:
+        with Path(options.file).open("rb") as source:
+            passphrase = _passphrase(options.passphrase_file, twice=False)
+            return unpack(home, source, passphrase, progress=_progress("checking"))
+    finally:
+        _clear()
+
+
+def _completed(home: Home, options: argparse.Namespace) -> int:
+    aside = complete(home)
+    kept = f" What was there before is in {aside}." if aside is not None else ""
+    Output(options.json).result(
+        {"home": str(home.directory), "replaced": str(aside) if aside is not None else None},
+        text=f"Restored to {home.directory}.{kept}\nStart it: strawberry up",
+    )
+    return 0
+
+
+def _named(summary: Summary, wanted: list[str]) -> list[str]:
+    """Find devices by id or name."""
+    found = []
+    for each in wanted:
+        ids = [device for device, name in summary.devices.items() if each in (device, name)]
+        if not ids:
+            known = ", ".join(summary.devices.values()) or "none"
+            raise ConfigError(f"the backup has no device {each!r}", hint=f"It has: {known}.")
+        found += ids
+    return found
+
+
+def _described(summary: Summary) -> str:
+    people, devices = ", ".join(summary.people), ", ".join(summary.devices.values())
+    size = f"{summary.files} files, {bytes_text(summary.bytes)}"
+    lines = [
+        f"A backup of {summary.created_at}, by Strawberry {summary.version}: {size}",
+        f"  people         {people}",
+        f"  devices        {devices or 'none'}",
+        f"  conversations  {summary.conversations}",
+        "Devices that were revoked since then, and are not known as such here, come back: see --revoke.",
+    ]
+    return "\n".join([*lines, *(f"  problem        {problem}" for problem in summary.problems)])
+
+
+def _passphrase(file: str | None, *, twice: bool) -> SecretStr:
+    """Read the passphrase from where no other user can see it: never from an argument."""
+    if file is not None and file != "-":
+        try:
+            text = Path(file).read_text("utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the passphrase file {file}: {error}") from None
+    elif file == "-" or not sys.stdin.isatty():
+        text = sys.stdin.readline().rstrip("\r\n")
+    else:
+        text = getpass.getpass("Passphrase: ")
+        if twice and getpass.getpass("Once more: ") != text:
+            raise ConfigError("the two passphrases differ", hint="Run it again.")
+    if not text:
+        raise ConfigError("no passphrase was given", hint="Type it, or name a file with --passphrase-file.")
+    return SecretStr(text)
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    shown = -1
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        share = 100 * done // total if total else 100
+        if share != shown and sys.stderr.isatty():
+            print(f"{_CLEAR_LINE}  {what}, {share} %", end="", file=sys.stderr, flush=True)
+            shown = share
+
+    return show
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)

@@ -1,0 +1,79 @@
+"""``strawberry setup home-assistant``: its address and token, tried and written down."""
+
+import argparse
+import asyncio
+import getpass
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr, ValidationError
+
+from contracts.errors import ConfigError, StrawberryError
+from deploy.cli.terminal.output import Output, waiting
+from deploy.home.directory import Home
+from deploy.settings.settings import HomeAssistantTable, read_home_assistant
+
+if TYPE_CHECKING:
+    from hub_agent.settings import HomeAssistantAccess
+
+_DEFAULT: Final = "http://homeassistant.local:8123"
+_FLAGS: Final = f"For example: strawberry setup home-assistant --url {_DEFAULT} --token-stdin"
+_TOKEN: Final = "Long-lived access token, which is not shown (your profile in Home Assistant, Security): "  # noqa: S105
+
+
+def setup(options: argparse.Namespace) -> None:
+    """Ask for what no flag gives, try it, and write it."""
+    from deploy.home.home_assistant import access, write_home_assistant
+
+    home = Home.find()
+    present = read_home_assistant(home) or HomeAssistantTable()
+    asks = not options.json and sys.stdin.isatty()
+    url = (options.url or (_ask(present.url) if asks else "")).strip()
+    if not url:
+        raise ConfigError("no --url given", hint=_FLAGS)
+    try:
+        table = HomeAssistantTable.model_validate({**present.model_dump(), "url": url})
+    except ValidationError:
+        raise ConfigError(f"{url!r} is no address of Home Assistant", hint=_FLAGS) from None
+    if options.token_stdin:
+        token = sys.stdin.readline().strip()
+    elif asks:
+        token = getpass.getpass(_TOKEN).strip()
+    else:
+        raise ConfigError("no token given", hint=_FLAGS)
+    if not token.isascii() or not token:
+        raise ConfigError(
+            "this is not a token: it is empty, or has letters that no token has", hint="Copy it again."
+        )
+    found = None
+    if not options.no_test:
+        with waiting(f"asking {url}"):
+            found = asyncio.run(_try(access(home, table, url, SecretStr(token))))
+    write_home_assistant(home.directory, url, SecretStr(token), variable=table.token_env)
+    said = f"Home Assistant {found['version']} with {found['entities']} entities.\n" if found else ""
+    Output(options.json).result(
+        {"url": url, "tried": found},
+        text=f"{said}Written to {home.directory / 'strawberry.toml'}. A running hub uses it at once.",
+    )
+
+
+async def _try(access: "HomeAssistantAccess") -> dict[str, Any]:
+    """Log in, and count the entities.
+
+    Raises:
+        ConfigError: If it is not there, or refuses the token.
+    """
+    from hub_agent.home_assistant.inward.connection import open_connection
+
+    try:
+        async with open_connection(access) as connection:
+            return {"version": connection.version, "entities": len(await connection.ask("get_states"))}
+    except StrawberryError as error:
+        hint = "Nothing was written; --no-test writes it anyway."
+        raise ConfigError(error.message, hint=hint) from None
+
+
+def _ask(present: str | None) -> str:
+    shown = present or _DEFAULT
+    print(f"Address of Home Assistant [{shown}]: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() or shown

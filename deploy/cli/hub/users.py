@@ -1,0 +1,96 @@
+"""``strawberry users``: the people who log in to the hub."""
+
+import argparse
+from typing import Any, Final
+from urllib.parse import quote
+
+from contracts.errors import NotFound
+from deploy.cli.client import hub_of
+from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.tables import moment
+
+_COLUMNS: Final = ("name", "role", "logs in", "language", "time_zone", "id")
+
+
+def list_users(options: argparse.Namespace) -> None:
+    """Print all people."""
+    Output(options.json).rows(
+        hub_of(options).request("GET", "/api/users"), _COLUMNS, empty="There is nobody.", shown=_shown
+    )
+
+
+def _shown(user: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **user,
+        "logs in": "yes" if user["has_password"] else "no password yet",
+        "language": user["language"] or "",
+        "time_zone": user["time_zone"] or "",
+    }
+
+
+def add(options: argparse.Namespace) -> None:
+    """Add a person, and print the code with which they choose a password."""
+    answer = hub_of(options).request("POST", "/api/users", {"name": options.name, "role": options.role})
+    Output(options.json).result(answer, text=_code(answer))
+
+
+def code(options: argparse.Namespace) -> None:
+    """Print a new code, for somebody who has forgotten their password or has not chosen one."""
+    answer = hub_of(options).request("POST", f"{_path(options.user)}/code", {})
+    Output(options.json).result(answer, text=_code(answer))
+
+
+def _code(answer: dict[str, Any]) -> str:
+    user, expiry = answer["user"], moment(answer["expires_at"])
+    lines = [
+        f"{user['name']} ({user['role']}) chooses a password here. The link works once and expires {expiry}:",
+        "",
+        f"  {answer['link']}",
+    ]
+    if not answer["reachable"]:
+        lines += ["", "This link opens on this machine only. For other machines, start the hub with --lan."]
+    return "\n".join(lines)
+
+
+def rename(options: argparse.Namespace) -> None:
+    """Call a person something else; their id stays."""
+    answer = hub_of(options).request("PATCH", _path(options.user), {"name": options.name})
+    Output(options.json).result(answer, text=f"{options.user} is now {answer['name']}.")
+
+
+def role(options: argparse.Namespace) -> None:
+    """Change the role of a person, which ends their sessions."""
+    answer = hub_of(options).request("PATCH", _path(options.user), {"role": options.role})
+    Output(options.json).result(
+        answer, text=f"{answer['name']} has the role {answer['role']} now, and has to log in again."
+    )
+
+
+def remove(options: argparse.Namespace) -> int:
+    """Remove a person with what is theirs alone."""
+    client = hub_of(options)
+    # Nobody is asked about a person who is not there.
+    user = _found(client.request("GET", "/api/users"), options.user)
+    if not options.yes and not agreed(
+        f"Remove {user['name']}? Their conversations, private memory, watchers and timers are deleted, their "
+        "tokens and devices revoked. Devices and captures become yours.",
+        otherwise="Add --yes.",
+    ):
+        note("Nothing was changed.")
+        return 1
+    answer = client.request("DELETE", _path(user["id"]))
+    Output(options.json).result(answer, text=f"{answer['name']} is removed.")
+    return 0
+
+
+def _found(users: list[dict[str, Any]], user: str) -> dict[str, Any]:
+    wanted = user.strip().casefold()
+    found = next((each for each in users if wanted in (each["name"].casefold(), each["id"])), None)
+    if found is None:
+        raise NotFound(f"there is no user {user!r}", hint="'strawberry users list' shows all of them.")
+    return found
+
+
+def _path(user: str) -> str:
+    return f"/api/users/{quote(user, safe='')}"

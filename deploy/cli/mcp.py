@@ -1,0 +1,99 @@
+"""``strawberry mcp``: the hub's MCP server over standard input and output."""
+
+import argparse
+import asyncio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from contracts.errors import ConfigError, StrawberryError
+from deploy.cli.client import hub_of
+from deploy.cli.client.http import HubClient
+from deploy.cli.terminal.output import Output, note
+from deploy.logs.logs import set_up_logging
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
+
+_MISSING: Final = ConfigError(
+    "'strawberry mcp' needs a package that is not installed",
+    hint="Install it: pip install 'strawberry-home[mcp]'.",
+)
+_COLUMNS: Final = ("name", "skill", "state", "methods", "detail")
+_PROOF_S: Final = 10.0
+_ANSWER_S: Final = 900.0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve, or list servers."""
+    (list_servers if options.action == "list" else serve)(options)
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Pass messages between standard input and output, and the hub's ``/mcp``, until the input ends."""
+    if find_spec("mcp") is None:
+        raise _MISSING
+    # Standard output belongs to the protocol.
+    set_up_logging(debug=options.debug, quiet=True)
+    client = hub_of(options)
+    client.request("GET", "/api/health", timeout=_PROOF_S)
+    try:
+        asyncio.run(_pipe(client))
+    except* StrawberryError as errors:
+        raise errors.exceptions[0] from None
+
+
+def list_servers(options: argparse.Namespace) -> None:
+    """Print the servers of ``mcp.json`` and their state."""
+    found = hub_of(options).request("GET", "/api/mcp/servers")
+    empty = (
+        "No MCP server runs." if found["problem"] else "No MCP servers. Add them to mcp.json (docs/mcp.md)."
+    )
+    Output(options.json).rows(found["servers"], _COLUMNS, empty=empty)
+    if found["problem"]:
+        note(found["problem"])
+
+
+async def _pipe(hub: HubClient) -> None:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.server.stdio import stdio_server
+
+    timeout = httpx2.Timeout(30.0, read=_ANSWER_S)
+    headers = {"Authorization": f"Bearer {hub.token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout, verify=hub.trust()) as http,
+        streamable_http_client(f"{hub.url}/mcp", http_client=http) as (from_hub, to_hub),
+        stdio_server() as (from_client, to_client),
+        asyncio.TaskGroup() as tasks,
+    ):
+
+        async def answer() -> None:
+            async for message in from_hub:
+                if isinstance(message, Exception):
+                    raise StrawberryError(f"the hub's answer cannot be read: {message}")
+                await to_client.send(message)
+
+        answering = tasks.create_task(answer(), name="answers")
+        async for message in from_client:
+            if not isinstance(message, Exception):
+                await to_hub.send(_stamped(message))
+        answering.cancel()
+
+
+def _stamped(message: "SessionMessage") -> "SessionMessage":
+    """Add the headers that a request has over HTTP since 2026-07-28; an older one has none of its own."""
+    from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value
+    from mcp.shared.message import ClientMessageMetadata
+    from mcp_types import PROTOCOL_VERSION_META_KEY
+
+    content: Any = message.message
+    params = getattr(content, "params", None) or {}
+    version = (params.get("_meta") or {}).get(PROTOCOL_VERSION_META_KEY)
+    if version is None:
+        return message
+    headers = {"mcp-protocol-version": str(version), "mcp-method": content.method}
+    name = params.get(NAME_BEARING_METHODS.get(content.method, ""))
+    if name is not None:
+        headers["mcp-name"] = encode_header_value(str(name))
+    message.metadata = ClientMessageMetadata(headers=headers)
+    return message

@@ -1,0 +1,1 @@
+"""The brokers of one home: which are ours, which one is its bus, and those that it runs."""

@@ -1,0 +1,148 @@
+"""Which broker is the bus of this home, found out before anything is sent to it."""
+
+import asyncio
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from agent_core.models.entries import read_variable
+from contracts.addresses import broker_endpoint
+from contracts.errors import ConfigError
+from contracts.joining import Login
+from deploy.home.brokers.registry import OurBroker, by_number, find_ours, is_local, refuse_readable
+from deploy.home.directory import Home
+from deploy.settings.settings import LoginTable, read_broker, read_home_broker
+from hub_agent.settings import BusSettings, HomeLinkSettings
+
+DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
+"""Where ``strawberry broker run`` listens."""
+
+_SHARED_PREFIX: Final = "strawberry/"
+"""On a broker that others use, too, all of ours stands together."""
+_WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
+_LOOK_S: Final = 2.0
+
+
+async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings:
+    """Decide how the hub uses the broker at an address.
+
+    Args:
+        url: None takes the one of ``[broker]``, else that of the embedded broker.
+        trust: Whether a broker that Strawberry did not set up may be used.
+
+    Raises:
+        ConfigError: If it is such a broker without that word, or the settings cannot be used.
+    """
+    table = read_broker(home)
+    if url is None:
+        url = table.url if table is not None else DEFAULT_URL
+    if table is not None and table.url != url:
+        table = None
+    addresses = table.addresses if table is not None else ()
+    ours = find_ours(home, url)
+    if ours is not None:
+        if not ours.insecure:
+            refuse_readable(
+                url, hint=f"{_WITH_TLS} 'strawberry broker provision {url} --insecure' accepts it."
+            )
+        return own_bus(home, ours.own_name_of(url) or url, ours, addresses)
+    if trust or (table is not None and table.trust):
+        return BusSettings(
+            url=url,
+            kind="shared",
+            topic_prefix=_SHARED_PREFIX,
+            login=_login(home, table) if table is not None else None,
+            ca=_authority(home, table) if table is not None else None,
+            addresses=addresses,
+        )
+    url = by_number(url)
+    if await _listens(url):
+        raise _foreign(url)
+    if not is_local(url):
+        raise ConfigError(
+            f"no broker can be reached at {url}", hint="Check that it runs, and that the address is right."
+        )
+    # Nothing listens there yet: the embedded broker of this home may start, and no other broker is used.
+    return own_bus(home, url, OurBroker("embedded", urls=(url,)), addresses)
+
+
+def choose_home_link(home: Home) -> HomeLinkSettings | None:
+    """Decide how the hub uses the broker of ``[home_broker]``; None if there is no such table.
+
+    Raises:
+        ConfigError: If ``[home_broker]`` or what it names cannot be used.
+    """
+    table = read_home_broker(home)
+    if table is None:
+        return None
+    return HomeLinkSettings(
+        url=table.url, login=_login(home, table), ca=_authority(home, table), publish=table.publish
+    )
+
+
+def own_bus(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...] = ()) -> BusSettings:
+    """Return how the hub uses a broker of our own: it logs in only while that one runs."""
+    return BusSettings(
+        url=url,
+        kind=ours.kind,
+        ca=ours.ca,
+        addresses=addresses or ours.addresses,
+        is_ours=partial(_is_ours, home, url),
+    )
+
+
+def _is_ours(home: Home, url: str) -> bool:
+    return find_ours(home, url) is not None
+
+
+def _foreign(url: str) -> ConfigError:
+    return ConfigError(
+        f"the broker at {url} was not set up by Strawberry, so no token is sent to it",
+        hint=f"A Mosquitto of your own: 'strawberry broker provision {url}'. Another one, with its "
+        "ordinary login: --trust-broker.",
+    )
+
+
+async def _listens(url: str) -> bool:
+    """Return whether a program accepts connections there; nothing is sent."""
+    _, host, port = broker_endpoint(url)
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def _login(home: Home, table: LoginTable) -> Login | None:
+    if table.username is None and table.password_env is None:
+        return None
+    password = read_variable(home.directory, table.password_env) if table.password_env is not None else None
+    return Login(username=table.username, password=password)
+
+
+def _authority(home: Home, table: LoginTable) -> str | None:
+    return None if table.ca is None else read_authority(home.directory / table.ca)
+
+
+def read_authority(file: Path) -> str:
+    """Read the certificate authority of a broker.
+
+    Raises:
+        ConfigError: If the file cannot be read, or holds no certificate.
+    """
+    try:
+        text = file.expanduser().read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not PEM"
+        raise ConfigError(
+            f"cannot read the certificate authority {file}: {reason}",
+            hint="Name a PEM file that you can read.",
+        ) from None
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise ConfigError(f"{file} holds no certificate", hint="It must be PEM.")
+    return text

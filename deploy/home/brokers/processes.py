@@ -1,0 +1,185 @@
+"""The brokers that ``strawberry up`` runs as processes of their own: the embedded one, or Mosquitto.
+
+A hub that is busy for a moment is then no bus that stands still.
+"""
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from chat.tasks import open_tasks
+from contracts.addresses import LOOPBACK, broker_endpoint
+from contracts.errors import ConfigError, StrawberryError
+from contracts.rates import Backoff
+from deploy.home.brokers.registry import (
+    OurBroker,
+    announced,
+    announcement,
+    only_broker,
+    report_broker,
+    running_broker,
+)
+from deploy.home.child import Child, start_broker
+from deploy.home.directory import Home
+from deploy.home.running import Reporter
+from deploy.settings.options import ANY, PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
+from hub_registry.access.accounts import Accounts
+from hub_registry.access.hub_key import load_hub_key
+from hub_registry.storage.store import open_store
+from identity.keys import KeyPair
+
+if TYPE_CHECKING:
+    from deploy.home.lan import Lan
+
+_log = logging.getLogger(__name__)
+
+_RESTART_S: Final = (0.2, 15.0)
+"""First and longest wait before the embedded broker is started again, as for Mosquitto."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The hub's id and its key, which broker and hub share, whichever of them starts first."""
+
+    hub_id: str
+    key: KeyPair
+
+
+async def load_identity(home: Home) -> Identity:
+    """Read the identity of this home's hub, or make it.
+
+    Raises:
+        ConfigError: If the database or the key cannot be used.
+    """
+    key = load_hub_key(home.hub)
+    async with open_store(home.hub / "hub.db") as store:
+        return Identity(await Accounts(store).hub_id(), key)
+
+
+async def enter_embedded(
+    stack: AsyncExitStack,
+    home: Home,
+    first: Child,
+    *,
+    ports: BrokerPorts,
+    lan: "Lan | None",
+    report: Reporter,
+) -> OurBroker:
+    """Start serving this home's hub in a process of the embedded broker, and keep it running.
+
+    Args:
+        first: The process of a broker that was started and waits.
+
+    Raises:
+        ConfigError: If another broker runs with this home, a port is taken, or a file cannot be used.
+    """
+    exposure: Exposure = "loopback" if lan is None else "insecure" if lan.context is None else "tls"
+    process = EmbeddedProcess(home, await load_identity(home), exposure, report)
+    broker = await process.open(first, ports)
+    report_broker(report, broker)
+    tasks = await stack.enter_async_context(open_tasks())
+    tasks.create_task(process.keep(first, _ports_of(broker, ports)), name="embedded broker")
+    return broker
+
+
+async def enter_mosquitto(
+    stack: AsyncExitStack, home: Home, *, ports: BrokerPorts, lan: "Lan | None", report: Reporter
+) -> OurBroker:
+    """Start Mosquitto, set up for this home's hub: on loopback, and for other machines by ``lan``.
+
+    Raises:
+        ConfigError: If it is not installed or does not start, another broker runs with this home, or a port
+            is taken.
+    """
+    from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
+
+    stack.enter_context(only_broker(home))
+    identity = await load_identity(home)
+    certificate = lan.certificate if lan is not None else None
+    insecure = lan is not None and certificate is None
+    listeners = [MosquittoListener(host=ANY if insecure else LOOPBACK, port=ports.mqtt, insecure=insecure)]
+    if certificate is not None:
+        listeners.append(MosquittoListener(host=ANY, port=ports.mqtts, tls=certificate))
+    if ports.websocket is not None:
+        host = LOOPBACK if lan is None else ANY
+        listeners.append(
+            MosquittoListener(
+                host=host, port=ports.websocket, transport="websocket", tls=certificate, insecure=insecure
+            )
+        )
+    settings = MosquittoSettings(
+        data_dir=home.broker / "mosquitto",
+        hub_id=identity.hub_id,
+        key=identity.key,
+        listeners=tuple(listeners),
+    )
+    with chosen_by(PORT_OPTIONS):
+        running = await stack.enter_async_context(open_mosquitto(settings))
+    if lan is not None:
+        lan.on_renewed(running.reload_certificates)
+    broker = announcement("mosquitto", running.ports, ports=ports, lan=lan)
+    stack.enter_context(announced(home, broker))
+    report_broker(report, broker)
+    return broker
+
+
+class EmbeddedProcess:
+    """Starts the process of the embedded broker again when it ends by itself, and reports that."""
+
+    def __init__(self, home: Home, identity: Identity, exposure: Exposure, report: Reporter) -> None:
+        self._home = home
+        self._report = report
+        self._parameters = {
+            "hub_id": identity.hub_id,
+            "hub_key": identity.key.public.jwk(),
+            "exposure": exposure,
+        }
+
+    async def open(self, process: Child, ports: BrokerPorts) -> OurBroker:
+        """Make a process listen; return its addresses.
+
+        Raises:
+            ConfigError: If it cannot; with its reason.
+        """
+        await process.begin({**self._parameters, "ports": asdict(ports)})
+        async for told in process.states():
+            if told["state"] == "failed":
+                raise ConfigError(told["problem"], hint=told["hint"])
+            if told["state"] == "ready" and (broker := running_broker(self._home)) is not None:
+                return broker
+        raise ConfigError(
+            f"the embedded broker ended with code {await process.wait()}", hint="--debug shows more."
+        )
+
+    async def keep(self, process: Child, ports: BrokerPorts) -> None:
+        """Wait for the end of the process, and start another, on the same ports, whenever it ends."""
+        shortest, longest = _RESTART_S
+        backoff = Backoff(shortest, longest, jitter=0)
+        started, ended = time.monotonic(), f"code {await process.wait()}"
+        while True:
+            if time.monotonic() - started > longest:
+                backoff.reset()
+            wait = backoff.next()
+            _log.warning("the embedded broker ended (%s); starting it again in %.1f s", ended, wait)
+            await asyncio.sleep(wait)
+            started = time.monotonic()
+            async with start_broker(self._home) as again:
+                try:
+                    report_broker(self._report, await self.open(again, ports))
+                    ended = f"code {await again.wait()}"
+                except (StrawberryError, OSError) as error:
+                    ended = str(error)
+
+
+def _ports_of(broker: OurBroker, wanted: BrokerPorts) -> BrokerPorts:
+    """Return the ports that a broker has got, so that clients find it there again."""
+    secure = next((each for each in broker.addresses if each.startswith("mqtts://")), None)
+    return BrokerPorts(
+        mqtt=broker_endpoint(broker.urls[0]).port,
+        mqtts=wanted.mqtts if secure is None else broker_endpoint(secure).port,
+        websocket=None if broker.websocket is None else urlsplit(broker.websocket).port,
+    )

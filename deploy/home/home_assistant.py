@@ -1,0 +1,54 @@
+"""The Home Assistant of ``[home_assistant]``: how the hub uses it, and its settings written."""
+
+from pathlib import Path
+from typing import Final
+
+import tomlkit
+from pydantic import SecretStr
+
+from agent_core.models.entries import SETTINGS_FILE, read_tables, read_variable
+from agent_core.models.writing import write_key
+from deploy.home.brokers.bus import read_authority
+from deploy.home.directory import Home
+from deploy.settings.settings import HomeAssistantTable, read_home_assistant
+from hub_agent.settings import HomeAssistantAccess
+from identity.files import write_private
+
+TOKEN: Final = "HOME_ASSISTANT_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def choose_home_assistant(home: Home) -> HomeAssistantAccess | None:
+    """Return how the hub uses Home Assistant; None where no address of it is set.
+
+    Raises:
+        ConfigError: If ``[home_assistant]`` or what it names cannot be used.
+    """
+    table = read_home_assistant(home)
+    if table is None or table.url is None:
+        return None
+    return access(home, table, table.url, SecretStr(read_variable(home.directory, table.token_env)))
+
+
+def access(home: Home, table: HomeAssistantTable, url: str, token: SecretStr) -> HomeAssistantAccess:
+    """Return how a Home Assistant is used with these settings.
+
+    Raises:
+        ConfigError: If its certificate authority cannot be used.
+    """
+    ca = None if table.ca is None else read_authority(home.directory / table.ca)
+    return HomeAssistantAccess(url=url, token=token, ca=ca, confirm=table.confirm, hide=table.hide)
+
+
+def write_home_assistant(directory: Path, url: str, token: SecretStr, *, variable: str = TOKEN) -> None:
+    """Write address and token; everything else in the files stays as it is.
+
+    Raises:
+        ConfigError: If a file cannot be used as it is.
+    """
+    read_tables(directory)
+    file = directory / SETTINGS_FILE
+    # The token first: an address without it is named as a problem at each start.
+    write_key(directory, variable, token)
+    document = tomlkit.parse(file.read_text("utf-8") if file.exists() else "")
+    document.setdefault("home_assistant", tomlkit.table())["url"] = url
+    write_private(file, tomlkit.dumps(document).encode())

@@ -1,0 +1,107 @@
+"""What a running hub can do to its own installation: check it, back it up, and start again restored."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import SecretStr
+
+from contracts.errors import ConfigError
+from deploy.home.directory import STAGE, Home
+from deploy.home.restart import Restart
+from deploy.logs.logs import RedactingFormatter, keep_lines
+from hub_agent.system.logs import LogRing
+from identity.files import is_held
+
+
+class Maintenance:
+    """A `hub_agent.system.host.Host`.
+
+    Args:
+        restart: None where this process cannot start again by itself.
+        ours: Directories of the home that child processes of this one hold.
+    """
+
+    def __init__(self, home: Home, *, restart: Restart | None, ours: Sequence[Path] = ()) -> None:
+        self._home = home
+        self._restart = restart
+        self._ours = tuple(ours)
+        self.logs = keep_lines(LogRing(RedactingFormatter("%(message)s")))
+        self.upload = home.directory / STAGE / "upload.age"
+        # What an earlier run has left, that was not decided to be restored.
+        self._discard()
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether this process restores a backup by starting again: nothing else may use the home then."""
+        foreign = (each for each in (self._home.broker, self._home.spoke) if each not in self._ours)
+        return self._restart is not None and not any(map(is_held, foreign))
+
+    def check(
+        self, *, health: dict[str, Any], devices: list[dict[str, Any]], servers: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Look at this installation as ``strawberry doctor`` does, but for a program in the sandbox."""
+        from deploy.doctor.doctor import examine  # it imports what only a check needs
+
+        found = examine(
+            self._home,
+            health=lambda: health,
+            devices=lambda: devices,
+            servers=lambda: servers,
+            from_inside=True,
+        )
+        return [check.as_dict() for check in found]
+
+    def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
+        """Write an encrypted backup."""
+        from deploy.backup.writing import write_backup
+
+        write_backup(self._home, target, passphrase, captures=captures)
+
+    def read_backup(self, passphrase: SecretStr) -> dict[str, Any]:
+        """Check what was uploaded; nothing that was unpacked stays."""
+        from deploy.backup.reading import staged_files
+
+        try:
+            return self._unpack(passphrase)
+        finally:
+            shutil.rmtree(staged_files(self._home), ignore_errors=True)
+
+    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> dict[str, Any]:
+        """Check what was uploaded, and plan to restore it at the next start."""
+        from deploy.backup.reading import staged_files
+        from deploy.backup.restoring import plan
+
+        if not self.can_restart:
+            raise ConfigError(
+                "the broker or the spoke of this hub is a process of its own, which would use the old files",
+                hint="Stop them, and run 'strawberry restore FILE --replace'.",
+            )
+        summary = self._unpack(passphrase)
+        unknown = sorted(set(revoke) - {device["id"] for device in summary["devices"]})
+        if unknown:
+            shutil.rmtree(staged_files(self._home), ignore_errors=True)
+            raise ConfigError(f"the backup has no device {unknown[0]!r}")
+        plan(self._home, revoke=revoke)
+        return summary
+
+    def restart(self) -> None:
+        """End the hub in its order, and start it again."""
+        if self._restart is not None:
+            self._restart.request()
+
+    def _unpack(self, passphrase: SecretStr) -> dict[str, Any]:
+        from deploy.backup.reading import unpack
+
+        try:
+            with self.upload.open("rb") as source:
+                return unpack(self._home, source, passphrase).as_dict()
+        except FileNotFoundError:
+            raise ConfigError(
+                "no backup was uploaded", hint="PUT /api/system/restore sends it in pieces."
+            ) from None
+
+    def _discard(self) -> None:
+        if not self._home.restore_plan.exists():
+            shutil.rmtree(self._home.directory / STAGE, ignore_errors=True)

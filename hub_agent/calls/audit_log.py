@@ -1,0 +1,167 @@
+"""The audit as people read it: searched, filtered, in pages, and exported a slice at a time."""
+
+import csv
+import io
+import json
+from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal, cast
+
+from sqlmodel import Session, col, or_, select
+
+from contracts.chat import TurnRecord
+from contracts.errors import ErrorCode
+from contracts.wire import Json, rfc3339
+from hub_agent.calls.audit import AuditTrail
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import AuditRow
+
+ExportFormat = Literal["csv", "jsonl"]
+
+COLUMNS: Final = (
+    "id",
+    "at",
+    "user",
+    "device",
+    "skill",
+    "method",
+    "outcome",
+    "actor",
+    "arguments",
+    "call",
+    "token",
+    "token_name",
+    "through",
+    "confirmed_by",
+)
+_CHANGED: Final = (
+    "result",
+    *(code.value for code in (ErrorCode.TIMEOUT, ErrorCode.CANCELLED, ErrorCode.SKILL_ERROR)),
+    ErrorCode.OUTCOME_UNKNOWN.value,
+)
+"""Outcomes of calls that did something, or may have done it."""
+_SLICE: Final = 1_000
+"""Records that are read at once for an export; whoever writes meanwhile waits for no more of them."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet runs. Names of devices and arguments may be anybody's."""
+
+
+@dataclass(frozen=True)
+class AuditFilter:
+    """Which records are wanted; None for all.
+
+    Attributes:
+        concerning: Id of the person whom they concern: who called, or whose ``own`` device was called.
+        own: Ids of the devices of this person.
+        q: A text that who, what, or the name of the token contains.
+        before: Only records before this id.
+    """
+
+    concerning: str | None = None
+    own: Collection[str] = ()
+    q: str = ""
+    user: str | None = None
+    device: str | None = None
+    outcome: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    before: int | None = None
+
+
+class AuditLog:
+    """Reads the audit, the newest records first."""
+
+    def __init__(self, store: Store, trail: AuditTrail) -> None:
+        self._store = store
+        self._trail = trail
+
+    async def page(self, wanted: AuditFilter, *, limit: int) -> list[dict[str, Json]]:
+        """Return the newest records that fit."""
+        # What was called a moment ago is among them.
+        await self._trail.flush()
+        return [_shown(row) for row in await self._read(wanted, limit)]
+
+    async def changes(self, user: str, turns: Sequence[TurnRecord]) -> list[dict[str, Json]]:
+        """Return the calls of turns that changed something, or may have, oldest first.
+
+        Args:
+            turns: Of this person, the oldest first.
+        """
+        await self._trail.flush()
+        made_by = cast("Any", col(AuditRow.actor))["turn"].as_string()
+        chosen = (
+            select(AuditRow)
+            .where(AuditRow.user == user, col(AuditRow.at) >= turns[0].at, col(AuditRow.read_only).is_(False))
+            .where(made_by.in_([turn.turn for turn in turns]), col(AuditRow.outcome).in_(_CHANGED))
+            .order_by(col(AuditRow.id))
+        )
+        columns = ("device", "skill", "method", "outcome")
+
+        def work(session: Session) -> list[dict[str, Json]]:
+            return [
+                {name: getattr(row, name) for name in columns} | {"at": rfc3339(row.at)}
+                for row in session.exec(chosen)
+            ]
+
+        return await self._store.read(work)
+
+    async def export(self, wanted: AuditFilter, kind: ExportFormat) -> AsyncGenerator[bytes, None]:
+        """Yield all records that fit, as a document in slices."""
+        await self._trail.flush()
+        if kind == "csv":
+            yield _csv([COLUMNS])
+        while rows := await self._read(wanted, _SLICE):
+            shown = [_shown(row) for row in rows]
+            if kind == "csv":
+                yield _csv([[_cell(each[name]) for name in COLUMNS] for each in shown])
+            else:
+                yield "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in shown).encode()
+            wanted = replace(wanted, before=rows[-1].id)
+
+    async def _read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
+        chosen = select(AuditRow).where(*_conditions(wanted)).order_by(col(AuditRow.id).desc()).limit(limit)
+
+        def work(session: Session) -> Sequence[AuditRow]:
+            rows = session.exec(chosen).all()
+            session.expunge_all()
+            return rows
+
+        return await self._store.read(work)
+
+
+def _conditions(wanted: AuditFilter) -> list[Any]:
+    made: list[Any] = []
+    if wanted.concerning is not None:
+        devices = col(AuditRow.device).in_(wanted.own)
+        made.append(or_(col(AuditRow.user) == wanted.concerning, devices))
+    if wanted.q.strip():
+        path = col(AuditRow.device) + "." + col(AuditRow.skill) + "." + col(AuditRow.method)
+        texts = (path, col(AuditRow.user), col(AuditRow.outcome), col(AuditRow.token_name))
+        made.append(or_(*(each.contains(wanted.q.strip(), autoescape=True) for each in texts)))
+    given = ((name, getattr(wanted, name)) for name in ("user", "device", "outcome"))
+    made += [getattr(AuditRow, name) == value for name, value in given if value is not None]
+    if wanted.since is not None:
+        made.append(col(AuditRow.at) >= wanted.since)
+    if wanted.until is not None:
+        made.append(col(AuditRow.at) < wanted.until)
+    if wanted.before is not None:
+        made.append(col(AuditRow.id) < wanted.before)
+    return made
+
+
+def _shown(row: AuditRow) -> dict[str, Json]:
+    return {**{name: getattr(row, name) for name in COLUMNS}, "at": rfc3339(row.at)}
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
+
+
+def _csv(rows: Sequence[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()

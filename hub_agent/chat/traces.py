@@ -1,0 +1,274 @@
+"""Where the time of turns went: kept with the turns, listed and shown to people.
+
+A person sees their own turns whole. An admin sees those of all people, but what others said and what their
+calls said is theirs: of their turns it is only shown what ran when, where, how long, and how it ended.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, cast
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, func, literal, tuple_
+from sqlmodel import Session, col, delete, select
+
+from chat.turns import Turn, Turns
+from contracts.chat import TurnOutcome
+from contracts.errors import InvalidMessage, NotFound
+from contracts.names import Token
+from contracts.trace import TurnSpan, own_ms
+from contracts.wire import Json, rfc3339
+from hub_agent.tables import TraceRow, TurnRow
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import Moment
+
+_KEPT: Final = 2_000
+"""Turns of one person of which it is kept where their time went; that is some 5 MB, and at most 30."""
+_QUESTION_CHARS: Final = 200
+"""Characters of a question in a list."""
+PLAIN: Final = frozenset(
+    {"provider", "model", "first_ms", "run_ms", "ran_ms", "input_tokens", "output_tokens", "cost", "stop"}
+)
+"""Details in which there is nothing of what anybody said."""
+
+_SPANS: TypeAdapter[list[TurnSpan]] = TypeAdapter(list[TurnSpan])
+
+
+@dataclass(frozen=True)
+class TurnFilter:
+    """Which turns are listed.
+
+    Attributes:
+        user: Id of the person who asks for the list.
+        all_people: Whether those of others are listed, too.
+        device: Id of the current device of the turn.
+        outcome: How it ended, or ``running``.
+        since: Unix seconds; only turns that began then or later.
+        before: What the list before this one gave as ``next``.
+    """
+
+    user: str
+    all_people: bool = False
+    conversation: Token | None = None
+    device: Token | None = None
+    outcome: TurnOutcome | Literal["running"] | None = None
+    since: float | None = None
+    before: str | None = None
+    limit: int = 50
+
+
+class Traces:
+    """The turns of all people, with where their time went.
+
+    Args:
+        running: The turns that run in this process.
+    """
+
+    def __init__(self, store: Store, running: Turns) -> None:
+        self._store = store
+        self._running = running
+
+    async def page(self, wanted: TurnFilter) -> dict[str, Json]:
+        """Return turns, newest first, as ``{"turns": […], "next": …}``; the latter is None at the end.
+
+        Raises:
+            InvalidMessage: If ``before`` is nothing that a list gave.
+        """
+        query = (
+            cast("Any", select)(TurnRow, *_SUMMARY)
+            .outerjoin(TraceRow, _same_turn())
+            .where(*_conditions(wanted))
+            .order_by(*(column.desc() for column in _ORDER))
+            .limit(wanted.limit + 1)
+        )
+        found = await self._store.read(lambda session: session.exec(query).all())
+        rows = found[: wanted.limit]
+        shown = [_summary(row, _Costs(*costs), wanted.user) for row, *costs in rows]
+        return {"turns": shown, "next": _cursor(rows[-1][0]) if len(found) > len(rows) else None}
+
+    async def get(self, turn: str, *, user: str, all_people: bool) -> dict[str, Json]:
+        """Return one turn with its spans.
+
+        Args:
+            user: Id of the person who asks.
+            all_people: Whether it may be the turn of another person.
+
+        Raises:
+            NotFound: If there is no such turn that this person may see.
+        """
+
+        def work(session: Session) -> tuple[TurnRow, TraceRow | None] | None:
+            row = session.get(TurnRow, (user, turn))
+            if row is None and all_people:
+                row = session.exec(select(TurnRow).where(TurnRow.turn == turn)).first()
+            if row is None or row.conversation is None:
+                return None
+            return row, session.get(TraceRow, (row.user, turn))
+
+        found = await self._store.read(work)
+        if found is None:
+            raise NotFound(f"there is no turn {turn!r} here", hint="'strawberry turns' lists them.")
+        row, kept = found
+        running = self._running.get(row.user, turn)
+        spans: list[TurnSpan] | None = None
+        left_out = 0
+        if kept is not None:
+            spans, left_out = _SPANS.validate_json(zlib.decompress(kept.spans)), kept.left_out
+        elif running is not None:
+            spans, left_out = running.trace.spans(), running.trace.left_out
+        is_own = row.user == user
+        return {
+            **_summary(row, _costs(spans), user),
+            "answer": row.answer if is_own else None,
+            "did": row.did if is_own else [],
+            "spans": None if spans is None else [_span_shown(each, is_own=is_own) for each in spans],
+            "left_out": left_out,
+        }
+
+    async def trim(self) -> None:
+        """Forget where the time of old turns went."""
+        newest = func.row_number().over(
+            partition_by=col(TraceRow.user), order_by=(col(TraceRow.at).desc(), col(TraceRow.turn))
+        )
+        numbered = select(TraceRow.user, TraceRow.turn, newest.label("number")).subquery()
+        old = select(numbered.c.user, numbered.c.turn).where(numbered.c.number > _KEPT)
+        query = delete(TraceRow).where(tuple_(col(TraceRow.user), col(TraceRow.turn)).in_(old))
+        await self._store.write(lambda session: session.exec(query))
+
+
+def trace_row(turn: Turn, at: datetime) -> TraceRow:
+    """Return what is kept of where the time of a turn went."""
+    spans = turn.trace.spans()
+    costs = _costs(spans)
+    return TraceRow(
+        user=turn.user,
+        turn=turn.id,
+        at=at,
+        model=costs.model,
+        input_tokens=costs.input_tokens,
+        output_tokens=costs.output_tokens,
+        cost=costs.cost,
+        ms=dict(costs.ms),
+        left_out=turn.trace.left_out,
+        spans=zlib.compress(_SPANS.dump_json(spans, exclude_defaults=True)),
+    )
+
+
+def traces_of(user: str, conversation: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition for the traces of a conversation."""
+    turns = select(TurnRow.turn).where(TurnRow.user == user, TurnRow.conversation == conversation)
+    return col(TraceRow.user) == user, col(TraceRow.turn).in_(turns)
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What the models of a turn took, and how long each kind of span."""
+
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    ms: "dict[Any, float]" = field(default_factory=dict)
+
+
+_SUMMARY: Final = (
+    TraceRow.model,
+    TraceRow.input_tokens,
+    TraceRow.output_tokens,
+    TraceRow.cost,
+    TraceRow.ms,
+)
+_ORDER: Final = (col(TurnRow.at), col(TurnRow.user), col(TurnRow.turn))
+
+
+def _costs(spans: Sequence[TurnSpan] | None) -> _Costs:
+    models = [span for span in spans or () if span.kind == "model"]
+    answered = [span.name for span in models if span.outcome == "ok"]
+    said = [span.detail["cost"] for span in models if "cost" in span.detail]
+    return _Costs(
+        model=answered[-1] if answered else None,
+        input_tokens=sum(span.detail.get("input_tokens", 0) for span in models),
+        output_tokens=sum(span.detail.get("output_tokens", 0) for span in models),
+        cost=sum(said) if said else None,
+        ms=own_ms(spans or ()),
+    )
+
+
+def _summary(row: TurnRow, costs: _Costs, user: str) -> dict[str, Json]:
+    """Return a turn as it is in a list."""
+    is_own = row.user == user
+    ended = row.ended_at
+    return {
+        "turn": row.turn,
+        "conversation": row.conversation if is_own else None,
+        "user": row.user,
+        "agent": row.agent,
+        "device": row.device,
+        "origin": row.origin,
+        "question": row.question[:_QUESTION_CHARS] if is_own else None,
+        "at": rfc3339(row.at),
+        "ended_at": None if ended is None else rfc3339(ended),
+        "ms": None if ended is None else round((ended - row.at).total_seconds() * 1000),
+        "state": row.state,
+        "outcome": row.outcome,
+        "problem": row.problem if is_own else "",
+        "reason": row.reason,
+        "replaced_by": row.replaced_by,
+        "mode": row.mode,
+        "model": costs.model,
+        "input_tokens": costs.input_tokens or 0,
+        "output_tokens": costs.output_tokens or 0,
+        "cost": costs.cost,
+        "ms_by_kind": costs.ms or {},
+    }
+
+
+def _span_shown(span: TurnSpan, *, is_own: bool) -> dict[str, Json]:
+    shown = span.model_dump(mode="json")
+    if not is_own:
+        shown["detail"] = {name: value for name, value in span.detail.items() if name in PLAIN}
+    return shown
+
+
+def _same_turn() -> ColumnElement[bool]:
+    return (col(TraceRow.user) == col(TurnRow.user)) & (col(TraceRow.turn) == col(TurnRow.turn))
+
+
+def _conditions(wanted: TurnFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [col(TurnRow.conversation).is_not(None)]
+    if not wanted.all_people:
+        conditions.append(col(TurnRow.user) == wanted.user)
+    if wanted.conversation is not None:
+        # Its name may be that of another person's, whose words it would lead to.
+        conditions += [col(TurnRow.user) == wanted.user, col(TurnRow.conversation) == wanted.conversation]
+    if wanted.device is not None:
+        conditions.append(col(TurnRow.device) == wanted.device)
+    if wanted.outcome == "running":
+        conditions.append(col(TurnRow.state) == "running")
+    elif wanted.outcome is not None:
+        conditions.append(col(TurnRow.outcome) == wanted.outcome)
+    if wanted.since is not None:
+        conditions.append(col(TurnRow.at) >= datetime.fromtimestamp(wanted.since).astimezone())
+    if wanted.before is not None:
+        at, user, turn = _read_cursor(wanted.before)
+        conditions.append(tuple_(*_ORDER) < tuple_(literal(at, Moment()), user, turn))
+    return conditions
+
+
+def _cursor(row: TurnRow) -> str:
+    # No id contains a blank.
+    return f"{rfc3339(row.at)} {row.user} {row.turn}"
+
+
+def _read_cursor(text: str) -> tuple[datetime, str, str]:
+    at, _, rest = text.partition(" ")
+    user, _, turn = rest.partition(" ")
+    try:
+        moment = datetime.fromisoformat(at).astimezone()
+    except ValueError:
+        raise InvalidMessage(
+            f"before: {text[:40]!r} is no end of a list", hint="Send what the list before gave as 'next'."
+        ) from None
+    return moment, user, turn

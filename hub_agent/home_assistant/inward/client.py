@@ -1,0 +1,235 @@
+"""Home Assistant as a house: its connection kept up, its entities and states kept up to date."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from chat.tasks import open_tasks
+from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
+from contracts.rates import Backoff
+from contracts.wire import Json, rfc3339
+from hub_agent.home_assistant.inward.connection import Connection, Refused, open_connection
+from hub_agent.home_assistant.inward.entities import Entity, EntityIndex, State
+from hub_agent.home_assistant.inward.registry import Registries, changed_states, read_registries
+from hub_agent.home_assistant.inward.topics import StateTopics
+from hub_agent.settings import HomeAssistantAccess
+
+_log = logging.getLogger(__name__)
+
+_BACKOFF_S: Final = (0.5, 60.0)
+_REFUSED_S: Final = 300.0
+"""After a refused token: Home Assistant may lock out an address that tries again and again."""
+_SETTLE_S: Final = 0.3
+"""How long further changes are awaited before they are shown: they come many at once."""
+_FIRST_S: Final = 30.0
+_SERVICE_S: Final = 60.0
+_CHANGES: Final = (
+    "area_registry_updated",
+    "floor_registry_updated",
+    "device_registry_updated",
+    "entity_registry_updated",
+)
+
+
+class HomeAssistant:
+    """A ``House`` that is Home Assistant; none while no settings are given.
+
+    Args:
+        topics: Gets the states.
+        on_entities: Called when there are other entities.
+
+    Attributes:
+        settings: Where it is; None where there is none.
+        entities: Those that there are; what was known stays while the connection is lost.
+    """
+
+    def __init__(
+        self,
+        settings: HomeAssistantAccess | None,
+        *,
+        topics: StateTopics,
+        on_entities: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.entities = EntityIndex()
+        self._topics = topics
+        self._on_entities = on_entities
+        self._connection: Connection | None = None
+        self._error: LinkError | None = None
+        self._states: dict[str, State] = {}
+        self._registries = Registries()
+        self._changed = asyncio.Event()
+        self._is_outdated = False
+        self._other_settings = asyncio.Event()
+
+    def use(self, settings: HomeAssistantAccess | None) -> None:
+        """Use another Home Assistant, or none, from now on."""
+        if settings != self.settings:
+            self.settings = settings
+            self._other_settings.set()
+
+    def health(self) -> dict[str, Json] | None:
+        """Return whether it is connected; None where there is none."""
+        if self.settings is None:
+            return None
+        # Anybody may ask for it: no word of what there is.
+        error = self._error.message if self._error is not None else None
+        return {"connected": self._connection is not None, "error": error}
+
+    async def run(self) -> None:
+        """Keep up with it until cancelled."""
+        while True:
+            self._other_settings.clear()
+            async with open_tasks() as tasks:
+                if self.settings is not None:
+                    tasks.create_task(self._stay_connected(self.settings), name="Home Assistant")
+                await self._other_settings.wait()
+            self._states.clear()
+            self._registries = Registries()
+            await self._show()
+
+    def state(self, entity: Entity) -> State | None:
+        """See `House`."""
+        return self._states.get(entity.id) if self._connection is not None else None
+
+    async def call(
+        self, domain: str, service: str, entities: Sequence[Entity], data: Mapping[str, Json]
+    ) -> None:
+        """See `House`."""
+        target: dict[str, Json] = (
+            {"target": {"entity_id": [each.id for each in entities]}} if entities else {}
+        )
+        connection = self._connected()
+        await connection.call_service(domain, service, within_s=_SERVICE_S, service_data=dict(data), **target)
+
+    async def services_of(self, script: str) -> frozenset[str]:
+        """See `House`."""
+        try:
+            found = await self._connected().ask(f"{script.partition('.')[0]}/config", entity_id=script)
+        except Refused:
+            return frozenset()
+        return frozenset(services_in(found))
+
+    async def history(self, entity: Entity, since: float) -> list[State]:
+        """See `House`."""
+        try:
+            found = await self._connected().ask(
+                "history/history_during_period",
+                start_time=rfc3339(datetime.fromtimestamp(since, UTC)),
+                entity_ids=[entity.id],
+                significant_changes_only=False,
+                no_attributes=True,
+                minimal_response=True,
+            )
+        except Refused as error:
+            if error.code != "unknown_command":
+                raise
+            raise NotFound(
+                "Home Assistant keeps no history", hint="Its integrations recorder and history are off."
+            ) from None
+        attributes = now.attributes if (now := self._states.get(entity.id)) is not None else {}
+        rows: list[dict[str, Any]] = found.get(entity.id) or []
+        return [State(row.get("s"), attributes, row.get("lc", row.get("lu"))) for row in rows]
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            why = f": {self._error.message}" if self._error is not None else ""
+            raise Disconnected(f"Home Assistant is not connected{why}", hint="It is tried again.")
+        return self._connection
+
+    async def _stay_connected(self, settings: HomeAssistantAccess) -> None:
+        backoff = Backoff(*_BACKOFF_S)
+        while True:
+            error = LinkError("the connection was lost")
+            try:
+                async with open_connection(settings) as connection:
+                    await self._follow(connection)
+                backoff.reset()
+            except LinkError as failure:
+                error = failure
+            except Exception:  # noqa: BLE001 - the hub goes on without it
+                _log.exception("what Home Assistant sends cannot be read")
+                error = LinkError("what it sends cannot be read")
+            finally:
+                self._connection = None
+                self._topics.disconnect()
+            if self._error is None or self._error.message != error.message:
+                _log.warning("Home Assistant: %s", error.message)
+            self._error = error
+            await asyncio.sleep(_REFUSED_S if isinstance(error, LoginRefused) else backoff.next())
+
+    async def _follow(self, connection: Connection) -> None:
+        """Take in everything, and then what changes until the connection ends."""
+        first = asyncio.Event()
+        for kind in _CHANGES:
+            await connection.subscribe(self._note_registries, "subscribe_events", event_type=kind)
+        self._registries = await read_registries(connection)
+        self._is_outdated = False
+        self._states.clear()
+
+        def hear(event: dict[str, Any]) -> None:
+            changed, is_other = changed_states(self._states, event)
+            self._topics.put(changed, self._states, self.entities.by_id)
+            if is_other:
+                self._changed.set()
+            first.set()
+
+        await connection.subscribe(hear, "subscribe_entities")
+        try:
+            async with asyncio.timeout(_FIRST_S):
+                await first.wait()
+        except TimeoutError:
+            raise LinkError(f"Home Assistant sends no states within {_FIRST_S:.0f} s") from None
+        if not self._is_outdated:
+            self._changed.clear()
+        await self._show()
+        # Who hears that it is connected finds all of it.
+        self._connection, self._error = connection, None
+        await self._topics.connect()
+        _log.info("Home Assistant %s has %d entities", connection.version, len(self.entities))
+        async with open_tasks() as tasks:
+            tasks.create_task(self._keep_up(connection), name="registries of Home Assistant")
+            await connection.closed()
+
+    def _note_registries(self, _: object) -> None:
+        self._is_outdated = True
+        self._changed.set()
+
+    async def _keep_up(self, connection: Connection) -> None:
+        """Show other entities and names; while it starts, thousands come one by one."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_SETTLE_S)
+            self._changed.clear()
+            if self._is_outdated:
+                self._is_outdated = False
+                self._registries = await read_registries(connection)
+            await self._show()
+
+    async def _show(self) -> None:
+        """Show the entities as they are now, and the states of those that came or went."""
+        hide = self.settings.hide if self.settings is not None else ()
+        # Two thousand entities take 0.2 s.
+        self.entities = await asyncio.to_thread(self._registries.index, dict(self._states), hide=hide)
+        self._topics.put({*self._topics.entities, *self._states}, self._states, self.entities.by_id)
+        self._on_entities()
+
+
+def services_in(config: Any) -> Iterator[str]:
+    """Iterate over the services that the configuration of a script may call.
+
+    Scripts are among them also where another service starts them: each is a service of its own name.
+    """
+    match config:
+        case dict():
+            for key, value in config.items():
+                if key in ("service", "action") and isinstance(value, str):
+                    yield value
+                yield from services_in(value)
+        case list():
+            for each in config:
+                yield from services_in(each)
+        case str():
+            yield from (name for each in config.split(",") if (name := each.strip()).startswith("script."))

@@ -1,0 +1,156 @@
+"""What may be called on entities, and what asks a person first."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from contracts.errors import Forbidden, InvalidMessage
+from contracts.wire import Json
+from hub_agent.home_assistant.inward.entities import Entity, House
+from hub_agent.own_skills import Asking
+
+MOST_UNASKED: Final = 5
+"""Entities that one call, or one turn, may change without a question."""
+_ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})
+_DOORS: Final = frozenset({"garage", "gate", "door"})
+_PROGRAMS: Final = frozenset({"automation", "script"})
+"""What they do is not known here."""
+_CONVERSATIONS: Final = frozenset({"conversation", "assist_pipeline", "assist_satellite"})
+"""Their services ask an assistant, which may be this one: it would go round for ever."""
+_SCRIPT_SERVICES: Final = frozenset({"turn_on", "turn_off", "toggle", "reload"})
+"""Those of the domain ``script`` that are no scripts themselves."""
+_MOST_SCRIPTS: Final = 32
+"""Scripts that call each other and are looked at."""
+_TARGETS: Final = frozenset({"entity_id", "device_id", "area_id", "floor_id", "label_id"})
+_TURNS: Final = 256
+
+ANY: Final = "homeassistant"
+"""The domain whose services are for entities of any other."""
+
+
+class Control:
+    """Checks calls before they are made; remembers what each turn has changed."""
+
+    def __init__(self) -> None:
+        self._touched: OrderedDict[str, set[str]] = OrderedDict()
+
+    async def check(
+        self,
+        asking: Asking,
+        house: House,
+        entities: Sequence[Entity],
+        *,
+        service: str,
+        data: Mapping[str, Json],
+        patterns: Iterable[str],
+    ) -> None:
+        """Go on only with what may be called, and what was confirmed where that is needed.
+
+        Args:
+            service: With its domain, as ``light.turn_on``.
+            patterns: Of the ids of entities that ask always.
+
+        Raises:
+            Forbidden: If it asks an assistant.
+            InvalidMessage: If the data name entities.
+            CallError: ``needs_confirmation``.
+        """
+        members = _with_members(house, entities)
+        scripts = [each.id for each in members if each.domain == "script" or service == "automation.trigger"]
+        if _is_script(service):
+            scripts.append(service)
+        await _check_conversation(house, {service}, scripts)
+        if named := _TARGETS & data.keys():
+            raise InvalidMessage(f"data must not have {', '.join(sorted(named))}", hint="Give names instead.")
+        reason = _reason(members, service, data, tuple(patterns))
+        touched = self._of_turn(asking.actor.turn)
+        everything = touched | {each.id for each in members}
+        if reason is None and len(everything) > MOST_UNASKED:
+            reason = f"{len(everything)} entities are changed"
+        program = next((each for each in members if each.domain in _PROGRAMS), None)
+        if reason is None and asking.untrusted and program is not None:
+            reason = f"{program.name} may do anything, and text from outside was read before"
+        if reason is not None:
+            shown: dict[str, Json] = {"entities": [f"{each.name} ({each.id})" for each in members]}
+            hint = "Name all entities in one call: then one question is enough." if touched else ""
+            asking.need_confirmation(f"{service}: {reason}", hint=hint, shown=shown)
+        touched |= everything
+
+    def _of_turn(self, turn: str | None) -> set[str]:
+        if turn is None:
+            return set()
+        touched = self._touched.setdefault(turn, set())
+        self._touched.move_to_end(turn)
+        if len(self._touched) > _TURNS:
+            self._touched.popitem(last=False)
+        return touched
+
+
+def _is_script(service: str) -> bool:
+    domain, _, name = service.partition(".")
+    return domain == "script" and name not in _SCRIPT_SERVICES
+
+
+async def _check_conversation(house: House, services: Iterable[str], scripts: Iterable[str]) -> None:
+    """Check that neither services nor what scripts call, directly or through others, ask an assistant.
+
+    Raises:
+        Forbidden: If one does, or there are too many to know.
+    """
+    waiting, seen = list(scripts), set[str]()
+    while True:
+        asked = next((each for each in services if each.partition(".")[0] in _CONVERSATIONS), None)
+        if asked is not None:
+            raise Forbidden(
+                f"{asked} is never called from here: it asks an assistant, which may be this one",
+                hint="Answer the person yourself.",
+            )
+        waiting += [each for each in services if _is_script(each)]
+        waiting = [each for each in waiting if each not in seen]
+        if not waiting:
+            return
+        if len(seen) >= _MOST_SCRIPTS:
+            raise Forbidden(
+                f"it calls more than {_MOST_SCRIPTS} scripts, so whether one asks an assistant is not known"
+            )
+        seen.add(script := waiting.pop())
+        services = await house.services_of(script)
+
+
+def _with_members(house: House, entities: Sequence[Entity]) -> list[Entity]:
+    """Return entities with those that they stand for: a group switches all of its members."""
+    found = {each.id: each for each in entities}
+    waiting = list(entities)
+    while waiting:
+        state = house.state(waiting.pop())
+        members = state.attributes.get("entity_id") if state is not None else None
+        for id_ in members if isinstance(members, list) else ():
+            if isinstance(id_, str) and id_ not in found:
+                # Also those that are hidden here.
+                found[id_] = house.entities.by_id.get(id_) or Entity(id_, id_)
+                waiting.append(found[id_])
+    return list(found.values())
+
+
+def _reason(
+    entities: Sequence[Entity], service: str, data: Mapping[str, Json], patterns: tuple[str, ...]
+) -> str | None:
+    """Return why a person must be asked; None where they need not be."""
+    domain = service.partition(".")[0]
+    if _is_script(service) or any(map(_is_nested, data.values())):
+        return "what it changes is in its data"
+    if not entities:
+        return "no entity is named, so it is not known what it changes"
+    for entity in entities:
+        if entity.domain in _ALWAYS or (entity.domain == "cover" and entity.device_class in _DOORS):
+            return f"{entity.name} is a {entity.device_class or entity.domain}"
+        if any(fnmatchcase(entity.id, each) for each in patterns):
+            return f"{entity.name} is in [home_assistant] confirm"
+    if domain not in (ANY, "group") and all(each.domain != domain for each in entities):
+        return f"it is no service of a {entities[0].domain}"
+    return None
+
+
+def _is_nested(value: Json) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value)))

@@ -1,0 +1,129 @@
+"""Home Assistant inward, opened: connected, and shown as skill, sentences, world and topics."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from agent_core.search.finder import SkillFinder
+from contracts.wire import Json
+from hub_agent.home_assistant.inward.client import HomeAssistant
+from hub_agent.home_assistant.inward.entities import Entity, House
+from hub_agent.home_assistant.inward.skill import HomeAssistantSkill, slot_values
+from hub_agent.home_assistant.inward.topics import StateTopics, topic_of
+from hub_agent.home_assistant.inward.zigbee import Zigbee
+from hub_agent.live.topics import Feed
+from hub_agent.live.world import Thing, World
+from hub_agent.settings import HomeAssistantAccess
+from hub_registry.devices.directory import Directory
+
+
+class Inward:
+    """What the hub has of Home Assistant, or of Zigbee2MQTT. Made by `open_inward`.
+
+    Attributes:
+        skill: Offered while there is either.
+    """
+
+    def __init__(
+        self,
+        settings: HomeAssistantAccess | None,
+        topics: StateTopics,
+        *,
+        world: World,
+        feed: Feed,
+        finder: SkillFinder,
+        directory: Directory,
+    ) -> None:
+        self.client = HomeAssistant(settings, topics=topics, on_entities=self._show)
+        self.skill = HomeAssistantSkill(self._house, patterns=self._patterns, area_of=self._area_of)
+        self._zigbee = Zigbee(world, feed)
+        self._world = world
+        self._finder = finder
+        self._directory = directory
+        self._on_offered: list[Callable[[], None]] = []
+        self._update_offer()
+
+    def use(self, settings: HomeAssistantAccess | None) -> None:
+        """Use another Home Assistant, or none, from now on."""
+        self.client.use(settings)
+
+    def health(self) -> dict[str, Json] | None:
+        """Return whether Home Assistant is connected; None where there is none."""
+        return self.client.health()
+
+    def on_offered(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a plain function when the skill is offered, or is no more; return its undoing."""
+        self._on_offered.append(listener)
+        return lambda: self._on_offered.remove(listener)
+
+    def hear_world(self, topic: str) -> None:
+        """Take in other devices of Zigbee2MQTT."""
+        if not topic and self._zigbee.update() and self.client.settings is None:
+            self._show()
+
+    def _house(self) -> House:
+        return self.client if self.client.settings is not None else self._zigbee
+
+    def _patterns(self) -> tuple[str, ...]:
+        return self.client.settings.confirm if self.client.settings is not None else ()
+
+    def _area_of(self, device: str | None) -> str | None:
+        entry = self._directory.get(device) if device is not None else None
+        return entry.device.area if entry is not None else None
+
+    def _show(self) -> None:
+        """Show the entities that there are now."""
+        self._finder.set_values(slot_values(self._house().entities))
+        imported = None
+        if self.client.settings is not None:
+            imported = tuple(map(_thing, self.client.entities.by_id.values()))
+        self._update_offer()
+        self._world.entities.put(imported)
+
+    def _update_offer(self) -> None:
+        is_there = self.client.settings is not None or len(self._zigbee.entities) > 0
+        if is_there != self.skill.is_offered:
+            self.skill.is_offered = is_there
+            for listener in tuple(self._on_offered):
+                listener()
+
+
+def _thing(entity: Entity) -> Thing:
+    return Thing(
+        kind=entity.domain,
+        id=entity.id,
+        name=entity.name,
+        area=entity.area,
+        device=entity.device,
+        unit=entity.unit,
+        device_class=entity.device_class,
+        topic=topic_of(entity.id),
+        link="home_assistant",
+        field="state",
+    )
+
+
+@asynccontextmanager
+async def open_inward(
+    settings: HomeAssistantAccess | None,
+    topics: StateTopics,
+    *,
+    world: World,
+    feed: Feed,
+    finder: SkillFinder,
+    directory: Directory,
+    tasks: asyncio.TaskGroup,
+) -> AsyncIterator[Inward]:
+    """Keep up with Home Assistant, or with Zigbee2MQTT, for as long as the context is open.
+
+    Args:
+        topics: The link of the feed on which its states are.
+        finder: Gets the names that sentences may have.
+        tasks: Owns the connection.
+    """
+    inward = Inward(settings, topics, world=world, feed=feed, finder=finder, directory=directory)
+    async with AsyncExitStack() as stack:
+        stack.callback(world.on_change(inward.hear_world))
+        running = tasks.create_task(inward.client.run(), name="Home Assistant")
+        stack.callback(running.cancel)
+        yield inward

@@ -1,0 +1,125 @@
+"""What is shown to Home Assistant, over HTTP: ``/api/home-assistant``."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agent_core.search.nearest import suggestion
+from chat.http.requests import answer, read
+from contracts.errors import NotFound
+from contracts.wire import Json, rfc3339
+from hub_agent.home_assistant.outward import Outward
+from hub_agent.home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
+from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.devices.directory import Directory, Entry
+
+_HUB = "hub"
+
+
+class _Path(BaseModel):
+    """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    path: Annotated[str, Field(min_length=1, max_length=250)]
+
+
+def home_assistant_routes(outward: Outward, directory: Directory, gate: Gate) -> list[BaseRoute]:
+    """Make the routes. What is shown is the admin's to decide: all people of the home see it there."""
+
+    async def look(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        return answer(_shown(outward, directory, bearer))
+
+    async def expose(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        path = _find(outward, directory, bearer, (await read(request, _Path)).path)
+        await outward.exposures.show(path, user=bearer.user.id)
+        gate.note("home-assistant expose", bearer)
+        return answer(_shown(outward, directory, bearer))
+
+    async def hide(request: Request) -> Response:
+        bearer = await gate.require_admin(request)
+        given = (await read(request, _Path)).path
+        known = {each.path for each in outward.exposures.all()}
+        # What is gone, or is another person's now, can still be hidden.
+        path = given if given in known else _find(outward, directory, bearer, given)
+        await outward.exposures.hide(path, user=bearer.user.id)
+        gate.note("home-assistant hide", bearer)
+        return answer(_shown(outward, directory, bearer))
+
+    return [
+        Route("/api/home-assistant", look),
+        Route("/api/home-assistant/expose", expose, methods=["POST"]),
+        Route("/api/home-assistant/hide", hide, methods=["POST"]),
+    ]
+
+
+def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) -> str:
+    """Return the path by which something is kept, which has the id of a device in place of its name.
+
+    Raises:
+        NotFound: If there is no such thing.
+        CallError: If there is no such device.
+    """
+    first, *rest = given.removeprefix("devices.").split(".", 2)
+    if first == _HUB:
+        known = [_HUB, CHAT, NOTIFY, WATCHERS, *(path for path, _ in _watchers(outward))]
+        if given not in known:
+            raise NotFound(f"there is no {given[:100]!r}", hint=suggestion(given, known))
+        return given
+    entry = directory.seen_by(bearer.user.id).resolve(first)
+    path = ".".join((entry.id, *rest))
+    known = [entry.id, *_paths(outward, entry)]
+    if path not in known:
+        raise NotFound(f"{entry.display_name} has no {'.'.join(rest)[:100]!r}", hint=suggestion(path, known))
+    return path
+
+
+def _paths(outward: Outward, entry: Entry) -> list[str]:
+    members = outward.publishing.entities_of(entry) if outward.publishing is not None else ()
+    return [*(f"{entry.id}.{skill}" for skill in entry.skills), *(path for path, _ in members)]
+
+
+def _watchers(outward: Outward) -> list[tuple[str, str]]:
+    return outward.parts.watchers() if outward.parts is not None else []
+
+
+def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, Json]:
+    home, exposures, publishing = outward.home, outward.exposures, outward.publishing
+
+    def item(path: str, name: str, kind: str) -> dict[str, Json]:
+        return {"path": path, "name": name, "kind": kind, "shown": exposures.find(path) is not None}
+
+    devices: list[Json] = []
+    for entry in directory.seen_by(bearer.user.id).entries():
+        skills: list[Json] = []
+        for skill in entry.skills:
+            members = publishing.entities_of(entry) if publishing is not None else ()
+            entities = [
+                {
+                    **item(path, entity.label, entity.component),
+                    "shown": publishing is not None and publishing.is_shown(entry, path, entity),
+                    "only_by_name": entity.only_by_name,
+                }
+                for path, entity in members
+                if entity.skill == skill
+            ]
+            skills.append({**item(f"{entry.id}.{skill}", skill, "skill"), "entities": entities})
+        devices.append({**item(entry.id, entry.display_name, "device"), "skills": skills})
+    own = [item(CHAT, "Chat", "text"), item(WATCHERS, "Watchers", "event")]
+    if outward.discovery == "device":
+        own.append(item(NOTIFY, "Notify", "notify"))
+    own += [item(path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
+    return {
+        "broker": {"url": home.broker, **home.health()} if home is not None else None,
+        "home_assistant": outward.status,
+        "discovery": outward.discovery,
+        "published": publishing.entities if publishing is not None else 0,
+        "decisions": [{**vars(each), "at": rfc3339(each.at)} for each in exposures.all()],
+        "devices": devices,
+        "hub": own,
+    }

@@ -1,0 +1,192 @@
+"""What the hub itself has in Home Assistant: chat, an event for each watcher, and messages to people."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+from contracts import topics
+from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError, TurnFinal
+from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
+from contracts.presence import WatcherState
+from hub_agent.chat.assistant import Assistant
+from hub_agent.home_assistant.outward.commands import ACTOR, Handler
+from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement, Discovery
+from hub_agent.home_assistant.outward.exposures import Exposures
+from hub_agent.live.events import Events
+from hub_agent.live.topics import Sample, field
+from hub_registry.access.bearer import Bearer
+from identity.tokens import make_claims
+
+_log = logging.getLogger(__name__)
+
+CHAT: Final = "hub.chat"
+NOTIFY: Final = "hub.notify"
+WATCHERS: Final = "hub.watchers"
+_DECISIONS: Final = ("nothing", "notify", "act", "failed")
+_NOTES: Final = "The message came from Home Assistant, over the MQTT broker of the home."
+"""With notes a turn has text of strangers: whoever may publish on that broker can write there."""
+_MOST_CHATS: Final = 4
+"""Messages that wait for an answer at once."""
+_MOST_ATTRIBUTES: Final = 16 * 1024
+
+
+class HubParts:
+    """Adds them to the announcement of the hub, and answers what is written there.
+
+    Args:
+        publish_event: Publishes an event of an entity of the hub.
+        on_change: Called when there is something else to announce.
+    """
+
+    def __init__(
+        self,
+        assistant: Assistant,
+        exposures: Exposures,
+        events: Events,
+        *,
+        discovery: Discovery,
+        tasks: asyncio.TaskGroup,
+        publish_event: Callable[[str, dict[str, Any]], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._assistant = assistant
+        self._exposures = exposures
+        self._events = events
+        self._discovery = discovery
+        self._tasks = tasks
+        self._publish_event = publish_event
+        self._on_change = on_change
+        self._watchers: dict[str, WatcherState] = {}
+        self._said = ""
+        self._answer: dict[str, str] = {}
+        self._waiting = 0
+        self._one = asyncio.Lock()
+        self.handlers: dict[str, Handler] = {}
+
+    def watchers(self) -> list[tuple[str, str]]:
+        """List the path and the name of each watcher."""
+        return [(f"{WATCHERS}.{each}", state.name) for each, state in sorted(self._watchers.items())]
+
+    def extend(self, made: Announcement) -> None:
+        """Add what is exposed of the hub to its announcement."""
+        self.handlers.clear()
+        if self._exposures.find(CHAT) is not None:
+            said, answer = made.place.topic("state", "chat"), made.place.topic("state", "answer")
+            orders = made.place.topic("set", "chat")
+            self.handlers[orders] = self._say
+            made.add(
+                "text", "chat", "Chat", icon="mdi:chat", max=MAX_STATE, state_topic=said, command_topic=orders
+            )
+            details = f"{answer}/attributes"
+            made.add(
+                "sensor",
+                "answer",
+                "Answer",
+                icon="mdi:chat-outline",
+                state_topic=answer,
+                json_attributes_topic=details,
+            )
+            made.states[said] = self._said.encode()
+            made.states[answer] = self._answer.get("answer", "")[:MAX_STATE].encode()
+            made.states[details] = json.dumps(self._answer)[:_MOST_ATTRIBUTES].encode()
+        # Home Assistant has it since 2024.5, and announcements of a device since 2024.11.
+        if self._discovery == "device" and self._exposures.find(NOTIFY) is not None:
+            orders = made.place.topic("set", "notify")
+            self.handlers[orders] = self._notify
+            made.add("notify", "notify", "Notify", command_topic=orders)
+        for path, name in self.watchers():
+            if self._exposures.find(path) is not None:
+                object_ = f"watcher-{path.rpartition('.')[2]}"
+                made.add(
+                    "event",
+                    object_,
+                    f"Watcher {name}",
+                    icon="mdi:eye",
+                    state_topic=made.place.topic("state", object_),
+                    event_types=list(_DECISIONS),
+                )
+
+    def hear_watcher(self, sample: Sample) -> None:
+        """Take in the state of a watcher; for `Feed.follow`."""
+        names = topics.WATCHER.match(sample.topic)
+        if names is None:
+            return
+        id_, before = names["watcher"], self._watchers.get(names["watcher"])
+        if not sample.payload:
+            self._watchers.pop(id_, None)
+            self._on_change()
+            return
+        try:
+            state = self._watchers[id_] = topics.WATCHER.parse(sample.payload)
+        except InvalidMessage:
+            return
+        if before is None or before.name != state.name:
+            self._on_change()
+
+    def hear_decision(self, sample: Sample) -> None:
+        """Tell what a watcher decided, and none of what it saw; for `Feed.follow`."""
+        name, decision = field(sample.value, "subject"), field(sample.value, "data.decision")
+        if not isinstance(name, str) or name not in self._watchers or decision not in _DECISIONS:
+            return
+        if self._exposures.find(f"{WATCHERS}.{name}") is not None:
+            self._publish_event(f"watcher-{name}", {"event_type": decision, "watcher": name})
+
+    def _say(self, text: str) -> None:
+        message, exposure = text.strip(), self._exposures.find(CHAT)
+        if exposure is None or not 0 < len(message) <= MAX_MESSAGE:
+            raise InvalidMessage("there is no message")
+        if self._waiting >= _MOST_CHATS:
+            raise TooManyRequests("too many messages wait for their answers")
+        self._waiting += 1
+        self._said = message[:MAX_STATE]
+        self._on_change()
+        self._tasks.create_task(self._ask(message, exposure.user), name="home assistant: chat")
+
+    async def _ask(self, message: str, user: str) -> None:
+        answer = ""
+        try:
+            async with self._one:
+                answer = await self._turn(message, user)
+        except StrawberryError as error:
+            answer = f"{error.message}. {error.hint}".strip()
+        except Exception:  # noqa: BLE001  one message must not end the hub
+            _log.exception("a message of Home Assistant failed")
+            answer = "the hub failed; its log says more"
+        finally:
+            self._waiting -= 1
+        self._answer = {"question": message, "answer": answer}
+        self._on_change()
+
+    async def _turn(self, message: str, user: str) -> str:
+        """Have a turn of its own conversation; nobody can be asked for a confirmation there."""
+        registry = self._assistant.registry
+        claims = make_claims(
+            hub_id=registry.hub_id,
+            subject=ACTOR,
+            kind="client",
+            owner=user,
+            scopes=("chat",),
+            lifetime_s=60,
+        ).model_copy(update={"jti": ACTOR})
+        bearer = Bearer(claims, await registry.accounts.get(user))
+        asked = ChatRequest(message=message, conversation=ACTOR, notes=_NOTES)
+        turn = await self._assistant.ask(asked, bearer)
+        answer = ""
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                if isinstance(event, TurnFinal):
+                    answer = event.answer
+                elif isinstance(event, TurnError):
+                    answer = event.answer or f"{event.message}. {event.hint}".strip()
+        return answer
+
+    def _notify(self, text: str) -> None:
+        exposure = self._exposures.find(NOTIFY)
+        if exposure is not None and text.strip():
+            told = {"subject": text.strip()[:200], "text": text[:MAX_MESSAGE], "from": ACTOR}
+            self._tasks.create_task(
+                self._events.publish(exposure.user, "notification", told), name="home assistant: notify"
+            )

@@ -1,0 +1,346 @@
+"""What is published for Home Assistant, kept equal to what the owner exposes.
+
+All that was ever retained is recorded in the database (`hub_agent.bus.home_topics`) before it is published.
+So what no longer belongs there is emptied, also where it was published by an earlier run of the hub.
+"""
+
+import asyncio
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from agent_core.search.directory import is_for
+from bus.link import Message
+from contracts import topics
+from contracts.errors import Disconnected, InvalidMessage, StrawberryError
+from contracts.presence import State
+from contracts.wire import rfc3339
+from hub_agent.bus.home_link import HomeLink
+from hub_agent.home_assistant.outward.configs import ON, Announcement, Command, Discovery, Place
+from hub_agent.home_assistant.outward.exposures import Exposures
+from hub_agent.home_assistant.outward.rules import Entity, entities_of, object_name
+from hub_agent.live.topics import Sample, field
+from hub_registry.devices.directory import Directory, Entry
+
+_log = logging.getLogger(__name__)
+
+HUB: Final = "hub"
+"""Level of the hub itself among the devices."""
+_SETTLE_S: Final = 0.1
+"""How long changes are gathered: a device comes with many of them."""
+_SEEN_S: Final = 60.0
+"""How often it is told when a device was last seen."""
+_LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
+"""What is known only once the skill has published it, which may be long after the start of the hub."""
+_EVENTS: Final = 32
+"""Names of events of one skill that become entities."""
+_AWAY_S: Final = 0.5
+"""How long Home Assistant has to remove what is taken back, before anything else happens on its topics."""
+
+
+class Publishing:
+    """Publishes devices, entities and states, and takes them back. `run` it while the hub lives.
+
+    Args:
+        node: Gives the place of a device.
+        extend: Adds what belongs to the hub itself, and no skill, to its announcement.
+        on_commands: Called with all command topics when there may be others.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        exposures: Exposures,
+        home: HomeLink,
+        *,
+        discovery: Discovery,
+        version: str,
+        place: Callable[[str], Place],
+        extend: Callable[[Announcement], None],
+        on_commands: Callable[[dict[str, Command]], None],
+    ) -> None:
+        self._directory = directory
+        self._exposures = exposures
+        self._home = home
+        self._discovery: Discovery = discovery
+        self._version = version
+        self._place = place
+        self._extend = extend
+        self._on_commands = on_commands
+        self._values: defaultdict[tuple[str, str], dict[str, State | None]] = defaultdict(dict)
+        self._events: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._assumed: dict[str, bytes] = {}
+        self._made: dict[str, Announcement] = {}
+        self._sent: dict[str, bytes] = {}
+        self._areas: dict[str, str | None] = {}
+        self._changed: set[str] = set()
+        self._all = True
+        self._wake = asyncio.Event()
+
+    @property
+    def entities(self) -> int:
+        """How many entities are published."""
+        return sum(len(each.components) for each in self._made.values())
+
+    def entities_of(self, entry: Entry) -> Iterable[tuple[str, Entity]]:
+        """Iterate over what could be exposed of a device, with the path of each."""
+        for skill in entry.skills.values():
+            place = (entry.id, skill.name)
+            try:
+                found = list(entities_of(skill, self._values[place], self._events[place]))
+            except Exception:  # noqa: BLE001  whatever a device registers, it must not end the others
+                _log.exception("%s of %s cannot be shown in Home Assistant", skill.name, entry.id)
+                continue
+            for entity in found:
+                yield f"{entry.id}.{skill.name}.{entity.name}", entity
+
+    def is_shown(self, entry: Entry, path: str, entity: Entity) -> bool:
+        """Return whether an entity is exposed, by a person who sees the device."""
+        exposure = self._exposures.find(path)
+        if exposure is None or not is_for(exposure.user, entry):
+            return False
+        return not entity.only_by_name or self._exposures.names(path)
+
+    def refresh(self, device: str = "") -> None:
+        """Publish what has changed, of a device or of anything."""
+        if device:
+            self._changed.add(device)
+        else:
+            self._all = True
+        self._wake.set()
+
+    async def resend(self) -> None:
+        """Publish everything again, after each connect: the broker may have forgotten it."""
+        self._sent.clear()
+        self.refresh()
+
+    def hear_birth(self, message: Message) -> None:
+        """Publish everything again when Home Assistant has started; for `Link.subscribe`."""
+        if message.payload == b"online" and not message.retain:
+            self._sent.clear()
+            self.refresh()
+
+    def hear_state(self, sample: Sample) -> None:
+        """Take in what a skill publishes; for `Feed.follow`."""
+        names = topics.STATE.match(sample.topic)
+        if names is None or names["device"] not in self._directory:
+            return
+        try:
+            state = topics.STATE.parse(sample.payload) if sample.payload else None
+        except InvalidMessage:
+            return
+        self._values[names["device"], names["skill"]][names["property"]] = state
+        if names["device"] in self._made:
+            self.refresh(names["device"])
+
+    async def hear_event(self, device: str, skill: str, name: str, data: Any) -> None:
+        """Publish an event of a device as one of its entities, if that is exposed."""
+        entry = self._directory.get(device)
+        if entry is None or skill not in entry.skills:
+            return
+        known = self._events[device, skill]
+        if name not in known and len(known) < _EVENTS:
+            known.add(name)
+            self.refresh(device)
+        for path, entity in self.entities_of(entry):
+            if (entity.skill, entity.name) != (skill, name) or entity.component != "event":
+                continue
+            if self.is_shown(entry, path, entity):
+                await self.send_event(device, entity.object, {"event_type": name, "data": data})
+
+    async def send_event(self, device: str, name: str, payload: dict[str, Any]) -> None:
+        """Publish an event, which is not retained."""
+        topic = self._place(device).topic("state", name)
+        try:
+            await self._home.link.publish(topic, json.dumps(payload).encode())
+        except Disconnected as error:
+            _log.info("an event is not told to Home Assistant: %s", error)
+
+    def assume(self, topic: str, command: Command, text: str) -> None:
+        """Show what was set, where the skill itself does not publish it."""
+        if command.verb != "press":
+            self._assumed[topic.replace("/set/", "/state/", 1)] = text.encode()
+            self.refresh(command.path.partition(".")[0])
+
+    async def run(self) -> None:
+        """Publish changes as they come, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_SEEN_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._changed |= self._made.keys()
+            await asyncio.sleep(_SETTLE_S)
+            self._wake.clear()
+            try:
+                await self._publish()
+            except Disconnected as error:
+                _log.debug("Home Assistant is told when the broker is back: %s", error)
+                self._all = True
+            except StrawberryError as error:
+                _log.error("not all is told to Home Assistant: %s", error)
+                self._all = True
+
+    async def _publish(self) -> None:
+        everything, changed = self._all, self._changed
+        self._all, self._changed = False, set()
+        devices = {entry.id for entry in self._directory.entries()} | {HUB}
+        for device in devices | self._made.keys() if everything else changed:
+            made = self._announced(device) if device in devices else None
+            if made is None:
+                self._made.pop(device, None)
+            else:
+                self._made[device] = made
+        self._on_commands(
+            {topic: each for made in self._made.values() for topic, each in made.commands.items()}
+        )
+        wanted = {each.place.node: each for each in self._made.values()}
+        dropped = await self._drop(wanted)
+        for node, made in wanted.items():
+            area = made.device.get("suggested_area")
+            if self._areas.setdefault(node, area) != area:
+                await self._leave(made)
+            self._areas[node] = area
+            for topic, payload in {**made.messages(self._discovery, dropped[node]), **made.states}.items():
+                if self._sent.get(topic) != payload:
+                    await self._home.publish(topic, payload)
+                    self._sent[topic] = payload
+            if self._discovery == "device":
+                # Recorded so that a component that goes is known after a restart, too.
+                await self._home.record(
+                    topics.discovery_topic(component, node, name) for component, name in made.components
+                )
+
+    def _announced(self, device: str) -> Announcement | None:
+        try:
+            return self._announce(device)
+        except Exception:  # noqa: BLE001  whatever a device publishes, it must not end the others
+            _log.exception("%s cannot be shown in Home Assistant", device)
+            return self._made.get(device)
+
+    def _announce(self, device: str) -> Announcement | None:
+        """Make what is to be published of a device; None where nothing of it is exposed."""
+        place = self._place(device)
+        origin = {"name": "Strawberry", "sw_version": self._version}
+        described = {"identifiers": [place.node], "manufacturer": "Strawberry"}
+        if device == HUB:
+            described |= {"name": "Strawberry", "model": "Hub", "sw_version": self._version}
+            made = Announcement(place, described, origin)
+            made.states[place.topic("availability")] = topics.HOME_ONLINE
+            self._extend(made)
+            return made if made.components else None
+        entry = self._directory.get(device)
+        if entry is None or entry.revoked or not self._exposures.within(device):
+            return None
+        described |= {"name": entry.display_name, "model": "Spoke"}
+        given = {"sw_version": entry.version, "suggested_area": entry.device.area}
+        described |= {key: value for key, value in given.items() if value}
+        made = Announcement(place, described, origin)
+        for path, entity in self.entities_of(entry):
+            if self.is_shown(entry, path, entity):
+                made.add_entity(entity, self._assumed)
+        if made.components or self._exposures.find(device) is not None:
+            _add_presence(made, entry)
+            return made
+        return None
+
+    async def _drop(self, wanted: dict[str, Announcement]) -> dict[str, set[tuple[str, str]]]:
+        """Empty what is published and wanted no more; return the components that went, by node."""
+        entity_topics = {
+            topics.discovery_topic(component, node, name)
+            for node, made in wanted.items()
+            for component, name in made.components
+        }
+        keep = {
+            topic
+            for made in wanted.values()
+            for topic in (*made.messages(self._discovery, set()), *made.states)
+        }
+        gone: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        empty = []
+        for topic in await self._home.recorded():
+            parts = topic.split("/")
+            if not self._is_ours(parts) or topic in keep or self._may_come_back(parts):
+                continue
+            if len(parts) == 5 and self._discovery == "device":
+                if topic in entity_topics:
+                    if not self._sent:
+                        # From when each entity announced itself.
+                        await self._home.link.publish(topic, b"", retain=True)
+                    continue
+                gone[parts[2]].add((parts[1], parts[3]))
+            empty.append(topic)
+        announced = [topic for topic in empty if topic.startswith("homeassistant/")]
+        await self._home.retract(announced)
+        if len(announced) not in (0, len(empty)):
+            # An entity that still listens would complain about an empty state.
+            await asyncio.sleep(_AWAY_S)
+        await self._home.retract([topic for topic in empty if topic not in announced])
+        for topic in empty:
+            self._sent.pop(topic, None)
+        return gone
+
+    def _is_ours(self, parts: list[str]) -> bool:
+        own = self._place(HUB)
+        if parts[0] == "strawberry":
+            return len(parts) > 3 and parts[1] == own.instance
+        return len(parts) > 3 and parts[2].startswith(own.node.removesuffix(HUB))
+
+    def _may_come_back(self, parts: list[str]) -> bool:
+        """Return whether a topic is of an entity that an earlier run learned of, and this one not yet."""
+        node, name = (parts[2], parts[4]) if parts[0] == "strawberry" and len(parts) > 4 else ("", "")
+        if parts[0] == "homeassistant" and len(parts) == 5 and parts[1] in _LEARNED:
+            node, name = parts[2].removeprefix(self._place(HUB).node.removesuffix(HUB)), parts[3]
+        skill, _, member = name.partition("-")
+        entry = self._directory.get(node)
+        if entry is None or skill not in entry.skills:
+            return False
+        exposure = self._exposures.find(f"{node}.{skill}.{member}")
+        known = {*self._values[node, skill], *self._events[node, skill], *entry.skills[skill].methods}
+        return exposure is not None and name not in {object_name(skill, each) for each in known}
+
+    async def _leave(self, made: Announcement) -> None:
+        """Have Home Assistant forget a device: it takes an area only for one that is new to it."""
+        for topic in made.messages(self._discovery, set()):
+            await self._home.link.publish(topic, b"", retain=True, confirmed=True)
+            self._sent.pop(topic, None)
+        await asyncio.sleep(_AWAY_S)
+
+
+def _add_presence(made: Announcement, entry: Entry) -> None:
+    place = made.place
+    made.states[place.topic("availability")] = topics.HOME_ONLINE if entry.connected else topics.HOME_OFFLINE
+    shown = place.topic("state", "connected")
+    made.states[shown] = ON[entry.connected].encode()
+    made.add(
+        "binary_sensor",
+        "connected",
+        "Connected",
+        lasting=True,
+        state_topic=shown,
+        device_class="connectivity",
+        entity_category="diagnostic",
+    )
+    if entry.last_heartbeat is not None:
+        seen = place.topic("state", "seen")
+        made.states[seen] = rfc3339(entry.last_heartbeat).encode()
+        made.add(
+            "sensor",
+            "seen",
+            "Last seen",
+            lasting=True,
+            state_topic=seen,
+            device_class="timestamp",
+            entity_category="diagnostic",
+        )
+
+
+def event_of(sample: Sample) -> tuple[str, str, str, Any] | None:
+    """Return device, skill, name and data of an event; None where it is none."""
+    names = topics.EVENT.match(sample.topic)
+    skill = field(sample.value, "skill")
+    if names is None or not isinstance(skill, str):
+        return None
+    return names["device"], skill, names["name"], field(sample.value, "data")

@@ -1,0 +1,316 @@
+"""``/api/chat/stream``: conversations over one WebSocket, whose turns outlive a connection that is lost.
+
+A turn is followed here, not by the socket: its events are kept for a while, so that a client that comes back
+resumes after the last one that it has.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from chat.http.errors import expected
+from chat.http.streams import Connections
+from chat.turns import Turn
+from contracts.chat import TurnEvent
+from contracts.chat_stream import (
+    CLIENT_FRAME,
+    Ask,
+    Begun,
+    Cancel,
+    Confirm,
+    Missed,
+    Refused,
+    Resume,
+    State,
+    TurnEventFrame,
+)
+from contracts.errors import InvalidMessage, NotFound, StrawberryError, TooManyRequests
+from contracts.validation import check_numbers, explain
+from hub_agent.chat.assistant import Assistant, key_of
+from hub_registry.access.bearer import Bearer, Gate
+
+_PATH: Final = "/api/chat/stream"
+_SOCKETS: Final = 8
+"""Sockets of one token at once, as with other streams."""
+_TURNS: Final = 32
+"""Turns that one socket follows, and turns of one holder whose events are kept."""
+_GRACE_S: Final = 60.0
+"""How long a turn goes on without its client, and its events are kept after its end: a phone changes from one
+network to another in seconds."""
+_MOST_KEPT: Final = 1024 * 1024
+"""Bytes of events of one turn that are kept."""
+
+
+class _Followed:
+    """A turn with its events."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._forgotten = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+        self._clients = 0
+        self._abandon: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Follow the turn to its end; it is cancelled where no client has been there for too long."""
+        try:
+            async with aclosing(self.turn.events()) as events:
+                async for event in events:
+                    self._keep(event)
+        finally:
+            self._ended = True
+            self._tell()
+
+    async def frames(self, after: int) -> AsyncGenerator[bytes, None]:
+        """Yield the events after that one, to the end of the turn."""
+        self._clients += 1
+        if self._abandon is not None:
+            self._abandon.cancel()
+        try:
+            while True:
+                if after < self._forgotten:
+                    yield _json(Missed(turn=self.turn.id, events=self._forgotten - after))
+                    after = self._forgotten
+                while after - self._forgotten < len(self._frames):
+                    after += 1
+                    yield self._frames[after - 1 - self._forgotten]
+                    if after < self._forgotten:
+                        break
+                else:
+                    if self._ended:
+                        return
+                    await self._changed.wait()
+        finally:
+            self._clients -= 1
+            if not self._clients:
+                self._abandon = asyncio.get_running_loop().call_later(_GRACE_S, self.turn.cancel)
+
+    def _keep(self, event: TurnEvent) -> None:
+        number = self._forgotten + len(self._frames) + 1
+        turn, conversation = self.turn.id, self.turn.conversation_name
+        self._frames.append(
+            _json(TurnEventFrame(turn=turn, conversation=conversation, id=number, event=event))
+        )
+        self._size += len(self._frames[-1])
+        if self._size > _MOST_KEPT:
+            # A quarter at a time: each of them moves all others.
+            while self._size > _MOST_KEPT * 3 // 4 and len(self._frames) > 1:
+                self._size -= len(self._frames.pop(0))
+                self._forgotten += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class ChatSockets:
+    """The route, and the turns that its clients follow.
+
+    Args:
+        connections: The clients that wait.
+        tasks: Owns the turns' followers, which outlive a connection.
+    """
+
+    def __init__(
+        self, assistant: Assistant, gate: Gate, *, connections: Connections, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.assistant = assistant
+        self._authenticate = gate.require("chat")
+        self._connections = connections
+        self._tasks = tasks
+        self._followed: dict[tuple[str, str], _Followed] = {}
+        self._open: Counter[str] = Counter()
+
+    def route(self) -> WebSocketRoute:
+        """Make the route."""
+        return WebSocketRoute(_PATH, self._serve)
+
+    def follow(self, turn: Turn) -> _Followed:
+        """Begin to follow a turn; the oldest of its holder's is forgotten where there are too many."""
+        key = (turn.user, turn.id)
+        own = [each for each, known in self._followed.items() if known.turn.holder == turn.holder]
+        if len(own) >= _TURNS:
+            del self._followed[own[0]]
+        self._followed[key] = followed = _Followed(turn)
+        self._tasks.create_task(self._run(followed, key), name=f"follow turn {turn.id}")
+        return followed
+
+    def find(self, turn: str, caller: Bearer) -> _Followed:
+        """Return a turn that the caller may follow.
+
+        Raises:
+            NotFound: If there is none, or its events are no longer kept.
+        """
+        followed = self._followed.get((caller.user.id, turn))
+        if followed is None or followed.turn.through not in (None, key_of(caller)):
+            raise NotFound(
+                f"the events of turn {turn!r} are not kept here", hint="Read its conversation for the answer."
+            )
+        return followed
+
+    async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
+        await followed.run()
+        await asyncio.sleep(_GRACE_S)
+        if self._followed.get(key) is followed:
+            del self._followed[key]
+
+    async def _serve(self, websocket: WebSocket) -> None:
+        try:
+            bearer = await self._authenticate(_as_request(websocket))
+            if self._open[bearer.claims.jti] >= _SOCKETS:
+                raise TooManyRequests(f"this token has {_SOCKETS} sockets open", hint="Close one.")
+        except StrawberryError as error:
+            await websocket.send_denial_response(expected(_PATH, error))
+            return
+        await websocket.accept()
+        jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
+        self._open[jti] += 1
+        reason = "the token has been revoked"
+        try:
+            async with self._connections.hold(_never, token=jti):
+                reason = await self._talk(websocket, bearer, left_s)
+        finally:
+            self._open[jti] -= 1
+        if websocket.client_state is WebSocketState.CONNECTED:
+            with suppress(WebSocketDisconnect, RuntimeError):
+                await websocket.close(1008, reason)
+
+    async def _talk(self, websocket: WebSocket, bearer: Bearer, left_s: float) -> str:
+        """Serve a client until it leaves or its token expires; return why it is to go."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s), asyncio.TaskGroup() as tasks:
+                client = _Client(self, websocket, bearer, tasks)
+                await client.read()
+        return "the token has expired"
+
+
+class _Client:
+    """A client at its socket."""
+
+    def __init__(
+        self, sockets: ChatSockets, websocket: WebSocket, bearer: Bearer, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._sockets = sockets
+        self._websocket = websocket
+        self._bearer = bearer
+        self._tasks = tasks
+        self._sending: dict[str, asyncio.Task[None]] = {}
+
+    async def read(self) -> None:
+        """Obey its messages until it leaves."""
+        try:
+            while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
+                await self._take(message.get("text") or message.get("bytes") or "")
+        finally:
+            for task in self._sending.values():
+                task.cancel()
+
+    async def _take(self, text: str | bytes) -> None:
+        ref, turn = "", None
+        try:
+            frame = _frame(text)
+            if isinstance(frame, Ask):
+                ref, turn = frame.ref, frame.turn
+            else:
+                turn = frame.turn
+            await self._obey(frame)
+        except StrawberryError as error:
+            problem = json.loads(bytes(expected(_PATH, error).body))
+            await self._send(_json(Refused(ref=ref, turn=turn, problem=problem)))
+
+    async def _obey(self, frame: Ask | Resume | Cancel | Confirm) -> None:
+        assistant = self._sockets.assistant
+        match frame:
+            case Ask(ref=ref):
+                self._make_room()
+                with suppress(NotFound):
+                    # A client whose connection was lost does not know whether its message has arrived.
+                    self._follow(self._sockets.find(frame.turn or "", self._bearer), ref=ref)
+                    return
+                turn = await assistant.ask(frame, self._bearer)
+                self._follow(self._sockets.follow(turn), ref=ref)
+            case Resume(turn=name, after=after):
+                followed = self._sockets.find(name, self._bearer)
+                self._make_room()
+                self._follow(followed, after=after)
+            case Cancel(turn=name):
+                # It waits for the skill that runs; the other conversations go on meanwhile.
+                self._make_room()
+                if f"cancel {name}" not in self._sending:
+                    self._begin(f"cancel {name}", self._cancel(name))
+            case Confirm(turn=name, question=question, approve=approve):
+                await assistant.confirm(name, question, self._bearer, approve=approve)
+
+    def _follow(self, followed: _Followed, *, ref: str = "", after: int = 0) -> None:
+        turn = followed.turn
+        begun = Begun(ref=ref, turn=turn.id, conversation=turn.conversation_name)
+        if (before := self._sending.get(turn.id)) is not None:
+            before.cancel()
+        self._begin(turn.id, self._send_all(_json(begun), followed, after))
+
+    def _begin(self, name: str, work: Any) -> None:
+        task = self._sending[name] = self._tasks.create_task(work, name=f"socket: {name}")
+        task.add_done_callback(lambda done: self._sending.get(name) is done and self._sending.pop(name))
+
+    def _make_room(self) -> None:
+        if len(self._sending) >= _TURNS:
+            raise TooManyRequests(f"this socket follows {_TURNS} turns", hint="Wait until one has ended.")
+
+    async def _send_all(self, begun: bytes, followed: _Followed, after: int) -> None:
+        await self._send(begun)
+        async with aclosing(followed.frames(after)) as frames:
+            async for frame in frames:
+                await self._send(frame)
+
+    async def _cancel(self, turn: str) -> None:
+        try:
+            state = await self._sockets.assistant.cancel(turn, self._bearer)
+            await self._send(_json(State(turn=turn, state=state)))
+        except StrawberryError as error:
+            problem = json.loads(bytes(expected(_PATH, error).body))
+            await self._send(_json(Refused(turn=turn, problem=problem)))
+
+    async def _send(self, frame: bytes) -> None:
+        # A client that does not read is disconnected by the server's protocol.
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await self._websocket.send_text(frame.decode())
+
+
+def _frame(text: str | bytes) -> Ask | Resume | Cancel | Confirm:
+    try:
+        frame = CLIENT_FRAME.validate_json(text)
+        check_numbers(text.encode() if isinstance(text, str) else text)
+    except ValidationError as error:
+        raise InvalidMessage(explain(error, what="field")) from None
+    except ValueError as error:
+        raise InvalidMessage(f"the message is not valid JSON: {error}") from None
+    return frame
+
+
+def _as_request(websocket: WebSocket) -> Request:
+    """Return the handshake as a request, as which its token is checked."""
+    # A cookie counts only from a page of the hub: without an origin it is good for reading alone.
+    method = "GET" if "authorization" in websocket.headers else "POST"
+    return Request({**websocket.scope, "type": "http", "method": method})
+
+
+async def _never() -> Any:
+    """Wait for what the socket itself reads."""
+    await asyncio.Event().wait()
+
+
+def _json(frame: BaseModel) -> bytes:
+    return frame.model_dump_json().encode()

@@ -1,0 +1,302 @@
+"""The assistant as programs know it that speak to Ollama: agents are models, answers come as lines of JSON.
+
+A program that can send no token has it in the path, ``/ollama/k/TOKEN/…``: it is moved to where tokens belong
+before anything else sees the request.
+"""
+
+import re
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from chat.http.completions import followed
+from chat.http.errors import error_response
+from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
+from chat.http.requests import answer, read
+from chat.http.streams import Connections, EventStream, farewell
+from chat.turns import Turn
+from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
+from contracts.wire import Json, Part, rfc3339
+from hub_agent.chat.assistant import Assistant
+from hub_registry.access.bearer import Bearer, Gate
+
+_VERSION: Final = "0.12.6"
+"""The version of Ollama whose API this is; clients ask for it to know what they may use."""
+_BEGAN: Final = "2026-01-01T00:00:00Z"
+_DETAILS: Final[dict[str, Json]] = {
+    "parent_model": "",
+    "format": "agent",
+    "family": "strawberry",
+    "families": ["strawberry"],
+    "parameter_size": "",
+    "quantization_level": "",
+}
+
+
+_TAG: Final = ":latest"
+_Tagged = Annotated[str, Field(max_length=64 + len(_TAG))]
+"""Name of an agent, perhaps with the tag that Ollama puts to every model."""
+
+
+class _Options(Part):
+    """What is read of the options; sampling settings are ignored."""
+
+    stop: Stops | None = None
+
+
+class _Asked(Part):
+    model: _Tagged
+    stream: bool = True
+    options: _Options | None = None
+
+    @property
+    def agent(self) -> str:
+        return _agent(self.model)
+
+    @property
+    def stop(self) -> StopTexts:
+        return StopTexts(self.options.stop if self.options else None)
+
+
+class _ChatBody(_Asked):
+    messages: list[ChatMessage] = []
+    tools: list[OfferedTool] | None = None
+
+    def chat_request(self) -> ChatRequest:
+        tools: Sequence[ClientTool] = [tool.function for tool in self.tools or ()]
+        return chat_request(self.messages, agent=self.agent, tools=tools)
+
+
+class _GenerateBody(_Asked):
+    prompt: str = ""
+    system: str = ""
+    images: list[Json] | None = None
+
+    def chat_request(self) -> ChatRequest:
+        said = ChatMessage(role="user", content=self.prompt, images=self.images)
+        return chat_request([ChatMessage(role="system", content=self.system), said], agent=self.agent)
+
+
+class _ShowBody(Part):
+    model: _Tagged = ""
+    name: _Tagged = ""
+
+
+class OllamaRoutes:
+    """The routes below ``/ollama``.
+
+    Args:
+        connections: The clients that wait.
+    """
+
+    def __init__(self, assistant: Assistant, gate: Gate, connections: Connections) -> None:
+        self._assistant = assistant
+        self._authenticate = gate.require("chat")
+        self._connections = connections
+
+    def routes(self) -> list[BaseRoute]:
+        """Make the routes."""
+        return [
+            Route("/ollama/", self._root),
+            Route("/ollama/api/version", self._version),
+            Route("/ollama/api/tags", self._tags),
+            Route("/ollama/api/ps", self._loaded),
+            Route("/ollama/api/show", self._show, methods=["POST"]),
+            Route("/ollama/api/chat", self._chat, methods=["POST"]),
+            Route("/ollama/api/generate", self._generate, methods=["POST"]),
+        ]
+
+    async def _root(self, request: Request) -> Response:
+        await self._authenticate(request)
+        return PlainTextResponse("Ollama is running")
+
+    async def _version(self, request: Request) -> Response:
+        await self._authenticate(request)
+        return answer({"version": _VERSION})
+
+    async def _tags(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        names = await self._assistant.agent_names(caller)
+        return answer({"models": [{**_listed(name), "modified_at": _BEGAN} for name in names]})
+
+    async def _loaded(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        names = await self._assistant.agent_names(caller)
+        more = {"expires_at": "2100-01-01T00:00:00Z", "size_vram": 0, "context_length": self._context}
+        return answer({"models": [{**_listed(name), **more} for name in names]})
+
+    async def _show(self, request: Request) -> Response:
+        caller, body = await self._authenticate(request), await read(request, _ShowBody, any_type=True)
+        name = _agent(body.model or body.name)
+        if name not in (known := await self._assistant.agent_names(caller)):
+            raise unknown_agent(name, known)
+        info = {"general.architecture": "strawberry", "strawberry.context_length": self._context}
+        capabilities = ["completion", "tools"]
+        shown = {"modelfile": "", "parameters": "", "template": "{{ .Prompt }}", "details": _DETAILS}
+        return answer({**shown, "model_info": info, "capabilities": capabilities, "modified_at": _BEGAN})
+
+    async def _chat(self, request: Request) -> Response:
+        caller, body = await self._authenticate(request), await read(request, _ChatBody, any_type=True)
+        if not body.messages:
+            return await self._load(caller, _ChatLines(body))
+        return await self._answer(request, caller, body.chat_request(), _ChatLines(body))
+
+    async def _generate(self, request: Request) -> Response:
+        caller, body = await self._authenticate(request), await read(request, _GenerateBody, any_type=True)
+        if not body.prompt:
+            return await self._load(caller, _GenerateLines(body))
+        return await self._answer(request, caller, body.chat_request(), _GenerateLines(body))
+
+    @property
+    def _context(self) -> int:
+        return self._assistant.settings.turns.limits.context_tokens
+
+    async def _load(self, caller: Bearer, lines: "_Lines") -> Response:
+        """Answer a program that says nothing: it wants a model to be loaded, or unloaded."""
+        self._assistant.agents.find(lines.body.agent)
+        return answer(lines.last("load"))
+
+    async def _answer(
+        self, request: Request, caller: Bearer, asked: ChatRequest, lines: "_Lines"
+    ) -> Response:
+        turn = await self._assistant.ask(asked, caller)
+        if lines.body.stream:
+            return _LineStream(lines.of(turn), connections=self._connections, headers={})
+        async with self._connections.hold(request.receive) as client:
+            last, _ = await followed(turn)
+            if isinstance(last, TurnError):
+                return error_response(request.url.path, 503, "no_model", last.message, last.hint)
+            return answer(lines.last("stop", lines.stop.cut(last.answer), last))
+        return farewell(client)
+
+
+class _LineStream(EventStream):
+    """An answer line by line; it ends when the client leaves."""
+
+    media_type = "application/x-ndjson"
+
+
+class _Lines:
+    """A turn in the lines of Ollama's API.
+
+    Attributes:
+        body: The request.
+        stop: Where the client wants the answer to end.
+    """
+
+    def __init__(self, body: _Asked) -> None:
+        self.body = body
+        self.stop = body.stop
+        self._began = time.monotonic_ns()
+
+    async def of(self, turn: Turn) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of a stream."""
+        try:
+            async with aclosing(turn.events()) as events:
+                async for told in events:
+                    match told:
+                        case TextDelta(text=text) if piece := self.stop.feed(text):
+                            yield _line({**self._head(), **self.said(piece), "done": False})
+                            if self.stop.found:
+                                break
+                        case TurnFinal():
+                            yield _line(self.last("stop", self.stop.rest(), told))
+                        case TurnError():
+                            yield _line({"error": " ".join(filter(None, (f"{told.message}.", told.hint)))})
+            if self.stop.found:
+                yield _line(self.last("stop"))
+        finally:
+            # A client that leaves closes the stream, perhaps before the turn has begun.
+            turn.cancel()
+
+    def last(self, reason: Literal["stop", "load"], text: str = "", final: TurnFinal | None = None) -> Any:
+        """Return the last line, which is also the answer without a stream.
+
+        Args:
+            text: What of the answer it brings.
+            final: None where no turn came to its end.
+        """
+        if final is None:
+            return {**self._head(), **self.said(text), "done": True, "done_reason": reason}
+        lasted = time.monotonic_ns() - self._began
+        return {
+            **self._head(),
+            **self.said(text, final),
+            "done": True,
+            "done_reason": reason,
+            "total_duration": lasted,
+            "load_duration": 0,
+            "prompt_eval_count": final.input_tokens,
+            "prompt_eval_duration": 0,
+            "eval_count": final.output_tokens,
+            "eval_duration": lasted,
+        }
+
+    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
+        """Return the member that holds a piece of the answer."""
+        raise NotImplementedError
+
+    def _head(self) -> dict[str, Json]:
+        return {"model": self.body.model, "created_at": rfc3339(datetime.now(UTC))}
+
+
+class _ChatLines(_Lines):
+    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
+        message: dict[str, Json] = {"role": "assistant", "content": text}
+        if final is not None and final.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+                for call in final.calls
+            ]
+        return {"message": message}
+
+
+class _GenerateLines(_Lines):
+    def said(self, text: str, final: TurnFinal | None = None) -> dict[str, Json]:
+        return {"response": text}
+
+
+def _agent(tagged: str) -> str:
+    return tagged.removesuffix(_TAG)
+
+
+def _listed(name: str) -> dict[str, Json]:
+    tag = f"{name}{_TAG}"
+    return {"name": tag, "model": tag, "size": 0, "digest": name.encode().hex(), "details": _DETAILS}
+
+
+class KeyInPath:
+    """ASGI middleware that takes the token out of ``/ollama/k/TOKEN/…`` and has it in ``Authorization``.
+
+    Nothing behind it sees the token in a path, so that none gets into a log, an error or the audit.
+
+    Args:
+        base_path: Where a proxy puts the hub; it may have taken it off.
+    """
+
+    def __init__(self, app: ASGIApp, *, base_path: str = "") -> None:
+        self._app = app
+        self._pattern = re.compile(rf"((?:{re.escape(base_path)})?/ollama)/k/([^/]*)")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] == "http" and (found := self._pattern.match(scope["path"])):
+            kept = [pair for pair in scope["headers"] if pair[0] not in (b"authorization", b"cookie")]
+            path = found[1] + scope["path"][found.end() :]
+            headers = [*kept, (b"authorization", f"Bearer {found[2]}".encode())]
+            # In place: the server's own log line is made of this very scope.
+            scope.update(path=path, raw_path=path.encode(), headers=headers)
+        await self._app(scope, receive, send)
+
+
+def _line(data: Any) -> bytes:
+    return to_json(data) + b"\n"

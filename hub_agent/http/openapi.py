@@ -1,0 +1,163 @@
+"""``GET /api/openapi.json``: the routes as an OpenAPI document, made of the models that they read.
+
+What a route reads is known from its endpoint, ``read(request, Model)`` or ``read_query(request, Model)``, so
+that the document cannot say anything else than the code.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.routing import BaseRoute, Route
+
+from contracts.problems import PROBLEM_JSON
+from contracts.wire import Json
+
+_READ: Final = {"read": "body", "read_query": "query"}
+_DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
+OPEN: Final = frozenset(
+    {
+        "/api/health",
+        "/api/setup",
+        "/api/session",
+        "/api/devices/enrol",
+        "/api/devices/join",
+        "/api/devices/join/poll",
+        "/.well-known/strawberry",
+        "/.well-known/jwks.json",
+    }
+)
+"""Paths at which a request without a token is answered, with some method or other."""
+
+_TEXT: Final[Json] = {"type": "string"}
+_PROBLEM: Final[Json] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code", "hint"],
+    "properties": {
+        "type": {**_TEXT, "format": "uri"},
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": {**_TEXT, "description": "What happened, in one line."},
+        "code": _TEXT,
+        "hint": {**_TEXT, "description": "What to do about it; may be empty."},
+        "errors": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"field": _TEXT, "detail": _TEXT}},
+        },
+    },
+}
+_OTHER_API: Final[Json] = {"type": "object", "required": ["error"]}
+"""An error of OpenAI's or of Ollama's API."""
+_ANSWER: Final[Json] = {"description": "The answer, or none.", "content": {"*/*": {}}}
+
+
+def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, Json]:
+    """Return the document of all routes of HTTP."""
+    found = [
+        (route, method, _models(route.endpoint))
+        for route in routes
+        if isinstance(route, Route) and route.path.startswith(_DOCUMENTED)
+        for method in sorted((route.methods or set()) - {"HEAD"})
+    ]
+    used = {read["body"] for *_, read in found if "body" in read}
+    bodies = sorted(used, key=lambda each: (each.__module__, each.__qualname__))
+    refs, schemas = models_json_schema(
+        [(model, "validation") for model in bodies], ref_template="#/components/schemas/{model}"
+    )
+    paths: dict[str, dict[str, Json]] = {}
+    for route, method, read in found:
+        path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
+        body = refs[(read["body"], "validation")] if "body" in read else None
+        operation = _operation(path, method, read, body)
+        paths.setdefault(path, {})[method.lower()] = operation
+    problem = {"Problem": _PROBLEM, "OtherError": _OTHER_API}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Strawberry",
+            "version": version,
+            "description": "docs/http.md says what the routes do and answer. Errors are problem details.",
+        },
+        "security": [{"bearer": []}, {"session": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas.get("$defs", {}), **problem},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "strawberry_session"},
+            },
+        },
+    }
+
+
+def _operation(
+    path: str, method: str, read: dict[str, type[BaseModel]], body: Json | None
+) -> dict[str, Json]:
+    is_other = path.startswith(("/v1/", "/ollama/"))
+    error = "OtherError" if is_other else "Problem"
+    media_type = "application/json" if is_other else PROBLEM_JSON
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+    if "query" in read:
+        schema = read["query"].model_json_schema(ref_template="#/components/schemas/{model}")
+        parameters += [
+            {
+                "name": name,
+                "in": "query",
+                "required": name in schema.get("required", ()),
+                "schema": _inlined(each, schema.get("$defs", {})),
+            }
+            for name, each in schema.get("properties", {}).items()
+        ]
+    operation: dict[str, Json] = {
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
+        "tags": [path.split("/")[2 if path.startswith("/api/") else 1]],
+        "responses": {
+            "2XX": _ANSWER,
+            "default": {
+                "description": "An error.",
+                "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{error}"}}},
+            },
+        },
+    }
+    if parameters:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    if path in OPEN:
+        operation["security"] = [{}, {"bearer": []}, {"session": []}]
+    return operation
+
+
+def _models(endpoint: Callable[..., Any]) -> dict[str, type[BaseModel]]:
+    """Return what an endpoint reads: the model of its body, and that of its query."""
+    function = inspect.unwrap(getattr(endpoint, "__func__", endpoint))
+    if not inspect.isfunction(function):
+        return {}
+    used = inspect.getclosurevars(function)
+    known = {**used.globals, **used.nonlocals}
+    found: dict[str, type[BaseModel]] = {}
+    awaited = ""
+    code = function.__code__
+    for name in (*code.co_names, *code.co_freevars):
+        value = known.get(name)
+        awaited = _READ.get(name, awaited)
+        if awaited and isinstance(value, type) and issubclass(value, BaseModel):
+            found[awaited], awaited = value, ""
+    return found
+
+
+def _inlined(schema: Json, definitions: dict[str, Json]) -> Json:
+    """Return a schema with what it refers to put in its place: a parameter has no definitions of its own."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inlined(each, definitions) for name, each in schema.items()}

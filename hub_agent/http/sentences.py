@@ -1,0 +1,73 @@
+"""``GET /api/skills/sentence``: what a sentence would call; nothing is called."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent_core.search.catalogue import raised_flags
+from agent_core.sentences.index import SentenceCall, SentenceChoice
+from chat.http.requests import answer, read_query
+from contracts.wire import Json
+from hub_agent.chat.assistant import Assistant
+from hub_registry.access.bearer import Gate
+from hub_registry.devices.directory import Entry
+
+
+class _Query(BaseModel):
+    """Query parameters.
+
+    Attributes:
+        device: On which it would be said; the token of a device implies it.
+        language: In which, where that is not the language of the user.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    q: Annotated[str, Field(min_length=1, max_length=1_000)]
+    device: Annotated[str | None, Field(max_length=64)] = None
+    language: Annotated[str | None, Field(max_length=35)] = None
+
+
+def sentence_route(assistant: Assistant, gate: Gate) -> Route:
+    """Make the route."""
+    may_look = gate.require("chat", "call")
+    registry = assistant.registry
+
+    async def try_sentence(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _Query)
+        user, directory = bearer.user.id, registry.directory.seen_by(bearer.user.id)
+        device = bearer.device
+        if device is None and query.device is not None:
+            device = directory.resolve(query.device).id
+        language = query.language or assistant.prompter.household(bearer.user).language
+        await registry.search.catch_up()
+        matched = registry.search.match(query.q, language=language, current=device, user=user)
+        calls = (
+            matched.calls if isinstance(matched, SentenceChoice) else () if matched is None else (matched,)
+        )
+        return answer(
+            {
+                "language": language,
+                "calls": [_shown(each, directory.get(each.target.device)) for each in calls],
+                "question": matched.question if isinstance(matched, SentenceChoice) else None,
+                "examples": [] if calls else registry.search.examples(language, user),
+            }
+        )
+
+    return Route("/api/skills/sentence", try_sentence)
+
+
+def _shown(call: SentenceCall, entry: Entry | None) -> dict[str, Json]:
+    target = call.target
+    return {
+        "path": target.path,
+        "device_name": target.device_name,
+        "signature": target.method.signature,
+        "summary": target.method.summary,
+        "arguments": call.arguments,
+        "flags": list(raised_flags(target.method.flags)),
+        "unavailable": (entry.unavailable or "") if entry is not None else "",
+    }

@@ -1,0 +1,90 @@
+"""One capture that is known, whether it runs or not: its row, its files, and how people see it."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.access import overlaps
+from contracts.presence import CaptureState
+from hub_agent.live.captures.budget import Usage
+from hub_agent.live.captures.recording import Followed, Recording, State
+from hub_agent.live.captures.series import Series
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec
+from hub_agent.live.captures.tables import CaptureRow
+from hub_agent.live.topics import Feed
+
+
+@dataclass
+class Capture:
+    """A capture that is known.
+
+    Attributes:
+        recording: While it runs.
+        task: Runs the recording.
+        problem: Why it does not run although it should.
+        published: The state that is retained on the bus.
+        stored: The row as it is in the database.
+    """
+
+    row: CaptureRow
+    spec: CaptureSpec
+    series: Series
+    recording: Recording | None = None
+    task: asyncio.Task[None] | None = None
+    problem: str = ""
+    published: CaptureState | None = None
+    stored: dict[str, Any] | None = None
+
+    @property
+    def state(self) -> State:
+        """Whether it runs, and if not, why."""
+        if self.recording is not None:
+            return self.recording.state
+        return "stopped" if self.row.is_stopped else "failed"
+
+    def note(self) -> None:
+        """Bring the row up to date."""
+        recording, row = self.recording, self.row
+        if recording is not None:
+            row.messages, row.gaps = recording.messages, recording.gaps
+            row.begun_at = recording.writer.begun_at
+
+    def described(self, usage: Usage, feed: Feed) -> CaptureInfo:
+        """Return it as people see it.
+
+        Args:
+            usage: What its files take.
+            feed: Knows what keeps messages from coming.
+        """
+        row, spec, recording = self.row, self.spec, self.recording
+        refused = (feed.refusal(each.topic, each.link) for each in spec.topics)
+        problem = (
+            recording.problem or next(filter(None, refused), "") if recording is not None else self.problem
+        )
+        self.note()
+        return CaptureInfo(
+            **spec.model_dump(),
+            id=row.id,
+            owner=row.owner,
+            state=self.state,
+            file=str(self.series.path),
+            messages=row.messages,
+            bytes=usage.bytes,
+            gaps=row.gaps,
+            files=usage.files,
+            problem=problem,
+            created_at=row.created_at,
+        )
+
+
+def followed(spec: CaptureSpec) -> tuple[Followed, ...]:
+    """Return the topic filters of a capture."""
+    return tuple(Followed(each.topic, each.link) for each in spec.topics)
+
+
+def holds(spec: CaptureSpec, topics: Collection[Followed]) -> bool:
+    """Return whether a capture has messages of one of these topics."""
+    return any(
+        own.link == asked.link and overlaps(own.topic, asked.topic) for own in spec.topics for asked in topics
+    )

@@ -1,0 +1,60 @@
+"""The files of a capture, listed and handed out."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from contracts.errors import Forbidden, NotFound
+from contracts.wire import rfc3339
+from hub_agent.live.captures.series import Series
+
+_PIECE: Final = 256 * 1024
+
+
+def listed(series: Series) -> list[dict[str, Any]]:
+    """Return name, size and time of the files, oldest first; blocks."""
+    try:
+        with series.directory() as directory:
+            found = directory.files()
+    except (Forbidden, OSError):
+        # Not made yet, or away for now.
+        return []
+    names = [*series.numbers(found).values(), *([series.gaps_file] if series.gaps_file in found else [])]
+    return [
+        {
+            "name": name,
+            "bytes": found[name].st_size,
+            "changed_at": rfc3339(datetime.fromtimestamp(found[name].st_mtime, UTC)),
+        }
+        for name in names
+    ]
+
+
+def opened(series: Series, name: str) -> tuple[int, int]:
+    """Open a file to read it; return its descriptor and its present size; blocks.
+
+    Raises:
+        NotFound: If it is none of the capture's.
+    """
+    if Path(name).name == name and (series.numbers([name]) or name == series.gaps_file):
+        try:
+            with series.directory() as directory:
+                handle = directory.open(name, os.O_RDONLY)
+            return handle, os.fstat(handle).st_size
+        except (Forbidden, OSError):
+            pass
+    raise NotFound(f"the capture has no file {name[:200]!r}", hint="GET …/files lists them.")
+
+
+async def pieces(handle: int, size: int) -> AsyncIterator[bytes]:
+    """Yield what a file has up to a size, and close it; it may grow meanwhile."""
+    with os.fdopen(handle, "rb") as file:
+        while size > 0:
+            piece = await asyncio.to_thread(file.read, min(_PIECE, size))
+            if not piece:
+                return
+            size -= len(piece)
+            yield piece

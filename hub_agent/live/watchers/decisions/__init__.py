@@ -1,0 +1,1 @@
+"""What the model of a watcher proposes and decides, within the calls that a person approved."""

@@ -1,0 +1,304 @@
+"""One evaluation of a watcher: the model decides, and the decision is recorded before it is carried out."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from contracts import topics
+from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound
+from contracts.presence import WatcherState
+from contracts.rates import TokenBucket
+from contracts.rpc import Actor
+from contracts.wire import Json, rfc3339
+from hub_agent.live.events import Events
+from hub_agent.live.topics import Feed
+from hub_agent.live.watchers.decisions.approved import ApprovedCall, ApprovedCaller
+from hub_agent.live.watchers.decisions.model import Decision, Question, Seen, WatcherModel
+from hub_agent.live.watchers.store import WatcherStore
+from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
+from hub_agent.settings import WatcherSettings
+from hub_registry.access.accounts import Accounts
+from hub_registry.devices.directory import Directory
+from hub_registry.storage.tables import now
+
+_log = logging.getLogger(__name__)
+
+_EARLIER: Final = 5
+"""Decisions that a model is shown: enough to see that something was done already."""
+_DAY_S: Final = 86_400.0
+_MOST_OUTCOME: Final = 500
+
+NOTIFY: Final = "notify"
+
+
+class Limits:
+    """What the evaluations of all watchers may use, and what each may do."""
+
+    def __init__(self, settings: WatcherSettings) -> None:
+        self._settings = settings
+        per_minute = settings.evaluations_per_minute
+        self.evaluations = TokenBucket(burst=per_minute, per_second=per_minute / 60)
+        self.tokens = TokenBucket(burst=settings.tokens_per_day, per_second=settings.tokens_per_day / _DAY_S)
+        self._actions: dict[str, TokenBucket] = {}
+
+    def actions(self, row: WatcherRow) -> TokenBucket:
+        """Return what a watcher may do."""
+        bucket = self._actions.get(row.name)
+        if bucket is None:
+            most = row.actions_per_hour or self._settings.actions_per_hour
+            bucket = self._actions[row.name] = TokenBucket(burst=most, per_second=most / 3_600)
+        return bucket
+
+    def forget(self, name: str) -> None:
+        """Drop a watcher that was removed or changed."""
+        self._actions.pop(name, None)
+
+    def check_tokens(self) -> None:
+        """Check that a model may be asked.
+
+        Raises:
+            NoModel: If the tokens of the day are used up.
+        """
+        if self.tokens.empty:
+            raise NoModel(
+                f"the {self._settings.tokens_per_day} tokens that watchers may use in a day are used up",
+                hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
+            )
+
+
+class Announcer:
+    """Tells people and the bus what watchers do."""
+
+    def __init__(self, events: Events, feed: Feed) -> None:
+        self._events = events
+        self._feed = feed
+
+    async def state(self, row: WatcherRow, last: DecisionRow | None = None) -> None:
+        """Publish what a watcher is doing, retained. Its reasons are in its owner's events."""
+        state = WatcherState.model_validate(
+            {
+                "name": row.name,
+                "state": row.state,
+                "at": now(),
+                "dry_run": row.dry_run,
+                "fired": row.fired,
+                "last_decision": last.decision if last else "",
+            }
+        )
+        await self._retain(row.name, state.model_dump_json().encode())
+
+    async def gone(self, name: str) -> None:
+        """Empty the retained state of a watcher that was removed."""
+        await self._retain(name, b"")
+
+    async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
+        """Publish a decision; the owner is notified of one that does something."""
+        await self._events.publish(row.owner, "watcher", {"subject": row.name, **entry_json(entry)})
+        if entry.decision in (NOTIFY, "act"):
+            await self.notify(row, _sentence(entry))
+
+    async def notify(self, row: WatcherRow, text: str) -> None:
+        """Notify the owner."""
+        payload: dict[str, Json] = {"subject": row.name, "text": text, "from": "watcher"}
+        await self._events.publish(row.owner, "notification", payload)
+
+    async def gap(self, owner: str, watchers: Sequence[str], reason: str) -> None:
+        """Publish that data was missed, once for all watchers of a person."""
+        payload: dict[str, Json] = {
+            "subject": "gap",
+            "decision": "gap",
+            "reason": reason,
+            "watchers": list(watchers),
+        }
+        await self._events.publish(owner, "watcher", payload)
+
+    async def _retain(self, name: str, payload: bytes) -> None:
+        topic = topics.WATCHER
+        with suppress(Disconnected):  # it is published again on reconnect
+            await self._feed.publish(topic.build(watcher=name), payload, retain=True, qos=topic.qos)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """Evaluates watchers with a model."""
+
+    store: WatcherStore
+    model: WatcherModel
+    caller: ApprovedCaller
+    announcer: Announcer
+    accounts: Accounts
+    directory: Directory
+    limits: Limits
+
+    async def evaluate(
+        self,
+        row: WatcherRow,
+        seen: Mapping[str, Seen],
+        *,
+        occasion: str,
+        gaps: Sequence[str] = (),
+        is_current: Callable[[], bool],
+    ) -> DecisionRow:
+        """Ask the model, record what it decides, and do it.
+
+        What is decided is in the database before it is done, so that it is done at most once, whenever the
+        hub is stopped. What was done since the predicate was last false is not done again.
+
+        Args:
+            is_current: Whether the watcher is still the one that was asked about; nothing is done for one
+                that was paused, changed or removed meanwhile.
+        """
+        entry = DecisionRow(
+            watcher=row.name,
+            at=now(),
+            decision="failed",
+            seen={name: each.value for name, each in seen.items()},
+            dry_run=row.dry_run,
+        )
+        try:
+            self.limits.check_tokens()
+            decision = await self.model.decide(await self._question(row, seen, occasion, gaps))
+        except GatewayError as error:
+            entry.reason, entry.tokens = error.message, getattr(error, "tokens", 0)
+            if not isinstance(error, NoModel):
+                self._charge(row, entry)
+            if is_current():
+                await self.store.record(row, entry)
+            return entry
+        entry.decision, entry.reason, entry.tokens = decision.kind, decision.reason, decision.tokens
+        self._charge(row, entry)
+        if not is_current():
+            entry.decision, entry.reason = "nothing", "the watcher was changed meanwhile"
+            return entry
+        before = row.done, row.fired
+        call = self._bounded(row, entry, decision)
+        try:
+            await self.store.record(row, entry)
+        except BaseException:
+            # Nothing was done, so it can be decided again.
+            row.done, row.fired = before
+            raise
+        if entry.state == "acting":
+            if call is not None:
+                await self._act(row, entry, call)
+            entry.state = "done"
+            await self.announcer.decision(row, entry)
+            await self.store.finish(entry)
+        else:
+            await self.announcer.decision(row, entry)
+        await self.announcer.state(row, entry)
+        return entry
+
+    async def objection(self, row: WatcherRow) -> str | None:
+        """Return why a watcher may no longer do what it was made for; None where it may.
+
+        It acts for the person who made it, by the word of the person who approved its calls.
+        """
+        for person in dict.fromkeys((row.owner, row.approver or row.owner)):
+            try:
+                user = await self.accounts.get(person)
+            except NotFound as error:
+                return error.message
+            if user.read_only:
+                return f"{user.display_name} has read-only access now"
+            if person != row.owner and row.allow and user.role != "admin":
+                return f"{user.display_name}, who approved its calls, is no longer an admin"
+        if row.allow and row.approved_through is not None:
+            entry = self.directory.get(row.approved_through)
+            if entry is None or entry.revoked:
+                return f"its calls were approved through the device {row.approved_through}, which is revoked"
+        return None
+
+    async def would_decide(self, row: WatcherRow, seen: Mapping[str, Seen], *, at: str) -> dict[str, Json]:
+        """Return what the model decides on values of the past; nothing is done or recorded."""
+        occasion = f"{row.predicate} became true at {at}."
+        try:
+            self.limits.check_tokens()
+            decision = await self.model.decide(Question(row.instruction, occasion, seen, calls_of(row)))
+        except GatewayError as error:
+            self.limits.tokens.charge(getattr(error, "tokens", 0))
+            return {"decision": "failed", "reason": error.message}
+        self.limits.tokens.charge(decision.tokens)
+        made: dict[str, Json] = {"decision": decision.kind, "reason": decision.reason}
+        if decision.call is not None:
+            call, arguments = decision.call
+            made["action"] = {"path": call.path, "arguments": arguments}
+        return made
+
+    async def _question(
+        self, row: WatcherRow, seen: Mapping[str, Seen], occasion: str, gaps: Sequence[str]
+    ) -> Question:
+        earlier = await self.store.history(row.name, limit=_EARLIER, gaps=False)
+        lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
+        return Question(row.instruction, occasion, seen, calls_of(row), gaps, lines)
+
+    def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
+        if not row.model_calls and row.predicate is None:
+            row.note = "no predicate: there was no model when it was made"
+        row.model_calls += 1
+        row.tokens += entry.tokens
+        self.limits.tokens.charge(entry.tokens)
+
+    def _bounded(
+        self, row: WatcherRow, entry: DecisionRow, decision: Decision
+    ) -> tuple[ApprovedCall, dict[str, Json]] | None:
+        """Apply the limits to a decision; return the call that is to be made."""
+        key, call = decision.key, decision.call
+        if not key:
+            # Without a predicate, the model's own word says when it is over.
+            if row.predicate is None:
+                row.done = []
+            return None
+        if key in row.done:
+            entry.decision, entry.reason = "nothing", f"done already: {entry.reason}"
+            return None
+        if call is not None and not row.dry_run and not self.limits.actions(row).take():
+            key, call = f"{NOTIFY} limit", None
+            entry.decision = "nothing" if key in row.done else NOTIFY
+            entry.reason = f"the actions of an hour are used up, so it was not done: {entry.reason}"
+        entry.state = "acting"
+        row.fired += not row.done
+        row.done = [*row.done, key]
+        return call
+
+    async def _act(
+        self, row: WatcherRow, entry: DecisionRow, chosen: tuple[ApprovedCall, dict[str, Json]]
+    ) -> None:
+        call, arguments = chosen
+        action: dict[str, Json] = {"path": call.path, "arguments": arguments}
+        if row.dry_run:
+            action["outcome"] = "dry_run"
+        else:
+            try:
+                user = await self.accounts.get(row.owner)
+                actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
+                value = await self.caller.call(call, arguments, actor=actor, by=row.approved_by or "")
+                action["outcome"] = "result"
+                action["result"] = json.dumps(value, ensure_ascii=False, default=str)[:_MOST_OUTCOME]
+            except CallError as error:
+                action["outcome"], action["error"] = error.code.value, error.message[:_MOST_OUTCOME]
+            except NotFound as error:
+                action["outcome"], action["error"] = "refused", error.message
+        entry.actions = [action]
+
+
+def calls_of(row: WatcherRow) -> list[ApprovedCall]:
+    """Return the calls that were approved for a watcher."""
+    return [ApprovedCall.model_validate(each) for each in row.allow]
+
+
+def entry_json(entry: DecisionRow) -> dict[str, Json]:
+    """Write an entry of the history as people and programs read it."""
+    shown = entry.model_dump(exclude={"id", "watcher", "at"})
+    return {"at": rfc3339(entry.at), **shown}
+
+
+def _sentence(entry: DecisionRow) -> str:
+    did = [
+        f"{each['path']}: {each.get('error') or ('done' if each['outcome'] == 'result' else 'dry run')}"
+        for each in entry.actions
+    ]
+    return ". ".join(filter(None, (entry.reason.rstrip("."), *did)))

@@ -1,0 +1,47 @@
+"""A predicate for a new watcher: one that a model proposes, and whether it works with the present values."""
+
+from collections.abc import Mapping
+
+from contracts.errors import GatewayError, PredicateError
+from hub_agent.live.watchers.decisions.evaluation import Evaluations
+from hub_agent.live.watchers.decisions.model import Seen
+from hub_agent.live.watchers.definition import DEFAULT_EVERY_S
+from hub_agent.live.watchers.predicates import Evaluator, parse
+from hub_agent.live.watchers.tables import WatcherRow
+from hub_registry.storage.tables import now
+
+
+async def propose(row: WatcherRow, seen: Mapping[str, Seen], *, evaluations: Evaluations) -> None:
+    """Ask a model once for a predicate; without a good one, it evaluates at its interval itself."""
+    try:
+        evaluations.limits.check_tokens()
+        proposal = await evaluations.model.propose(row.instruction, seen)
+        evaluations.limits.tokens.charge(proposal.tokens)
+        row.tokens, row.model_calls = proposal.tokens, 1
+        if not proposal.predicate:
+            problem: str | None = proposal.reason
+        else:
+            parse(proposal.predicate, row.topics)
+            problem = objection(proposal.predicate, seen)
+            if problem is None:
+                row.predicate = proposal.predicate
+                return
+    except (GatewayError, PredicateError) as error:
+        problem = error.message
+    if row.schedule is None:
+        row.every_s = row.every_s or DEFAULT_EVERY_S
+        row.note = f"no predicate ({problem}): the model evaluates it every {row.every_s:g} s"
+    else:
+        row.note = f"no predicate ({problem}): the model evaluates it each time"
+
+
+def objection(predicate: str, seen: Mapping[str, Seen]) -> str | None:
+    """Return why a predicate cannot work with the values that there are; None if it can."""
+    parsed = parse(predicate, seen)
+    if any(seen[name].age_s is None for name in parsed.names) or any(parsed.keep_s.values()):
+        return None
+    evaluator, at = Evaluator(parsed), now().timestamp()
+    for name in parsed.names:
+        evaluator.put(name, at - (seen[name].age_s or 0.0), seen[name].value)
+    verdict = evaluator.verdict(at)
+    return verdict.reason if verdict.truth is None else None

@@ -1,0 +1,69 @@
+"""The watchers of a hub, put together and kept going."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from agent_core.gateway.protocol import Gateway
+from bus.link import Link
+from chat.tasks import open_tasks
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.live.captures.captures import Captures
+from hub_agent.live.events import Events
+from hub_agent.live.topics import Feed
+from hub_agent.live.topics.values import visible_to
+from hub_agent.live.watchers.backtest import Recordings
+from hub_agent.live.watchers.decisions.approved import ApprovedCaller
+from hub_agent.live.watchers.decisions.evaluation import Announcer, Evaluations, Limits
+from hub_agent.live.watchers.decisions.model import WatcherModel
+from hub_agent.live.watchers.engine import Engine
+from hub_agent.live.watchers.store import WatcherStore
+from hub_agent.live.watchers.watchers import Watchers
+from hub_agent.settings import HubSettings
+from hub_registry.registry import Registry
+
+
+@asynccontextmanager
+async def open_watchers(
+    settings: HubSettings,
+    registry: Registry,
+    *,
+    link: Link,
+    feed: Feed,
+    events: Events,
+    captures: Captures,
+    manager: DeviceManager,
+    gateway: Gateway,
+) -> AsyncIterator[Watchers]:
+    """Watch for as long as the context is open."""
+    store = WatcherStore(registry.store, instance=settings.instance)
+    announcer = Announcer(events, feed)
+    evaluations = Evaluations(
+        store=store,
+        model=WatcherModel(gateway, only=settings.watchers.model),
+        caller=ApprovedCaller(registry.directory, manager),
+        announcer=announcer,
+        accounts=registry.accounts,
+        directory=registry.directory,
+        limits=Limits(settings.watchers),
+    )
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(open_tasks())
+        sees = partial(visible_to, registry.directory)
+        engine = Engine(feed, evaluations, sees=sees, household=settings.household, tasks=tasks)
+        watchers = Watchers(
+            store=store,
+            engine=engine,
+            evaluations=evaluations,
+            feed=feed,
+            recordings=Recordings(feed, captures, settings.watchers),
+            registry=registry,
+            settings=settings,
+        )
+        stack.callback(feed.on_gap(engine.gap))
+        stack.callback(link.on_connected(watchers.announce))
+        await watchers.load()
+        await watchers.announce()
+        tasks.create_task(engine.run(), name="watchers")
+        stack.push_async_callback(engine.note_progress)
+        yield watchers

@@ -1,0 +1,146 @@
+"""The route ``/mcp``: MCP over streamable HTTP, with the rights of a person's token.
+
+The library takes 0.6 s to import, so that it is loaded with the first request, in a thread.
+"""
+
+import asyncio
+import importlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chat.http.streams import Client, Connections, farewell
+from chat.lazy import Lazy
+from contracts.errors import ConfigError
+from contracts.presence import Revocation
+from hub_agent.chat.assistant import Assistant
+from hub_agent.mcp.runs import ToolRuns
+from hub_registry.access.bearer import Gate
+
+if TYPE_CHECKING:
+    from hub_agent.mcp.server import McpServer
+
+BEARER: Final = "strawberry.bearer"
+"""Key of a request's scope under which its bearer is."""
+_SESSION: Final = b"mcp-session-id"
+_EACH: Final = 8
+_MOST: Final = 256
+"""Sessions of one token, and of all: clients that were killed leave theirs behind for half an hour."""
+
+
+class Mcp:
+    """The endpoint.
+
+    Args:
+        connections: The clients that wait.
+        tasks: Owns the server and its calls.
+        version: Of Strawberry.
+    """
+
+    def __init__(
+        self,
+        assistant: Assistant,
+        gate: Gate,
+        connections: Connections,
+        tasks: asyncio.TaskGroup,
+        version: str,
+    ) -> None:
+        self._assistant = assistant
+        self._authenticate = gate.require_user("chat", "call")
+        self._connections = connections
+        self._runs = ToolRuns(assistant.questions, tasks)
+        self._version = version
+        self._server = Lazy(self._open, tasks=tasks, name="MCP server")
+        self._app: ASGIApp | None = None
+        # By session, the token that it belongs to; the one that was used longest ago is first.
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+        self._clients: set[Client] = set()
+
+    def route(self, app: ASGIApp) -> Route:
+        """Make the route.
+
+        Args:
+            app: The hub's application, whose resources are read with the same token.
+        """
+        self._app = app
+        return Route("/mcp", self, methods=["GET", "POST", "DELETE"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope, receive)
+        bearer = await self._authenticate(request)
+        server = await self._server.get()
+        session, token = request.headers.get("mcp-session-id", ""), bearer.claims.jti
+        if session in self._sessions:
+            self._sessions.move_to_end(session)
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                made = dict(message["headers"]).get(_SESSION, b"").decode()
+                if made and made not in self._sessions and not session:
+                    self._sessions[made] = token
+            await send(message)
+
+        async with self._connections.hold(_never, token=token) as client:
+            self._clients.add(client)
+            try:
+                await server.handle({**scope, BEARER: bearer}, receive, noted, token=token)
+            finally:
+                self._clients.discard(client)
+        if client.gone and begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif client.gone:
+            await farewell(client)(scope, receive, send)
+        await self._bound(token)
+
+    async def end_revoked(self, revocation: Revocation) -> None:
+        """End the sessions and calls of tokens that were revoked."""
+        tokens = frozenset(revocation.tokens)
+        self._runs.end(tokens)
+        for session in [session for session, token in self._sessions.items() if token in tokens]:
+            await self._end(session)
+
+    def close(self) -> None:
+        """End all streams: the server waits for them when it closes."""
+        for client in tuple(self._clients):
+            client.leave()
+
+    async def _bound(self, token: str) -> None:
+        """End the sessions that were used longest ago where there are too many."""
+        own = [session for session, owner in self._sessions.items() if owner == token]
+        for session in [*own[:-_EACH], *list(self._sessions)[:-_MOST]]:
+            await self._end(session)
+
+    async def _end(self, session: str) -> None:
+        token = self._sessions.pop(session, None)
+        if token is not None and (server := self._server.opened) is not None:
+            await server.end(session, token=token)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator["McpServer"]:
+        if find_spec("mcp") is None:
+            raise ConfigError(
+                "MCP needs a package that is not installed",
+                hint="Install it: pip install 'strawberry-home[mcp]'.",
+            )
+        module: Any = await asyncio.to_thread(importlib.import_module, "hub_agent.mcp.server")
+        assert self._app is not None
+        async with module.open_server(
+            self._assistant, self._runs, self._app, version=self._version
+        ) as server:
+            yield server
+
+
+async def _never() -> Message:
+    """Wait: the library itself looks whether a client leaves."""
+    forever: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    return await forever

@@ -1,0 +1,175 @@
+"""The spans of turns, sent to an OpenTelemetry collector over OTLP/HTTP.
+
+What ran, when and how long is sent; what people, models and devices said is not.
+"""
+
+import asyncio
+import importlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+from agent_core.skills.execution import in_thread
+from chat.turns import Turn
+from contracts.trace import TurnSpan
+from hub_agent.chat.traces import PLAIN
+
+_log = logging.getLogger(__name__)
+
+_WAITING: Final = 100
+_DELAY_MS: Final = 1_000
+_SEND_S: Final = 5.0
+_END_S: Final = 3.0
+"""How long the end of the hub waits for a collector that does not answer."""
+_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A turn that has ended, as it is sent.
+
+    Attributes:
+        start: Nanoseconds since 1970.
+    """
+
+    id: str
+    mode: str
+    outcome: str
+    start: int
+    end: int
+    spans: list[TurnSpan]
+
+
+class TraceExport:
+    """Sends the spans of turns.
+
+    Args:
+        endpoint: Of the collector, without ``/v1/traces``.
+        version: Of Strawberry.
+    """
+
+    def __init__(self, endpoint: str, version: str) -> None:
+        self._endpoint = endpoint
+        self._version = version
+        self._waiting: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING)
+        self._provider: Any = None
+        self._trace_id = 0
+
+    def note(self, turn: Turn) -> None:
+        """Have a turn that has ended sent; it is left out where too many wait."""
+        end = time.time_ns()
+        ended = _Ended(
+            id=turn.id,
+            mode=turn.mode or "none",
+            outcome=turn.outcome or "stopped",
+            start=end - round(turn.trace.seconds * 1_000 * _MS),
+            end=end,
+            spans=turn.trace.spans(),
+        )
+        with suppress(asyncio.QueueFull):
+            self._waiting.put_nowait(ended)
+
+    async def run(self) -> None:
+        """Send what waits, until cancelled."""
+        if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.sdk") is None:
+            _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT: install it: pip install 'strawberry-home[otel]'")
+            return
+        while True:
+            ended = await self._waiting.get()
+            try:
+                await asyncio.to_thread(self._send, ended)
+            except Exception:  # noqa: BLE001  what the libraries fail with must not end the hub
+                _log.exception("the trace of a turn was not sent")
+
+    async def close(self) -> None:
+        """Send what is left, as far as the collector takes it at once."""
+        if self._provider is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_S):
+                    await in_thread(self._provider.shutdown, name="traces")
+
+    def _send(self, ended: _Ended) -> None:
+        trace: Any = importlib.import_module("opentelemetry.trace")
+        if self._provider is None:
+            self._provider = self._opened()
+        tracer = self._provider.get_tracer("strawberry", self._version)
+        self._trace_id = _trace_id(ended.id)
+        turn = {
+            "strawberry.turn": ended.id,
+            "strawberry.mode": ended.mode,
+            "strawberry.outcome": ended.outcome,
+        }
+        nothing_above: Any = importlib.import_module("opentelemetry.context").Context()
+        root = tracer.start_span("turn", context=nothing_above, start_time=ended.start, attributes=turn)
+        made: list[Any] = []
+        for each in ended.spans:
+            above = root if each.parent is None else made[each.parent]
+            start = ended.start + round(each.start_ms * _MS)
+            one = tracer.start_span(
+                f"{each.kind} {each.name}",
+                context=trace.set_span_in_context(above),
+                start_time=start,
+                attributes=_attributes(each),
+            )
+            if each.outcome == "failed":
+                one.set_status(trace.StatusCode.ERROR)
+            made.append(one)
+        for each, one in zip(ended.spans, made, strict=True):
+            one.end(ended.start + round((each.start_ms + each.ms) * _MS))
+        if ended.outcome == "failed":
+            root.set_status(trace.StatusCode.ERROR)
+        root.end(ended.end)
+
+    def _opened(self) -> Any:
+        sdk: Any = importlib.import_module("opentelemetry.sdk.trace")
+        batches: Any = importlib.import_module("opentelemetry.sdk.trace.export")
+        ids: Any = importlib.import_module("opentelemetry.sdk.trace.id_generator")
+        resources: Any = importlib.import_module("opentelemetry.sdk.resources")
+        exporter: Any = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        generator = ids.RandomIdGenerator()
+        # A person finds the trace of a turn by the id of the turn.
+        generator.generate_trace_id = lambda: self._trace_id
+        resource = {"service.name": "strawberry-hub", "service.version": self._version}
+        provider = sdk.TracerProvider(
+            id_generator=generator, resource=resources.Resource.create(resource), shutdown_on_exit=False
+        )
+        sender = exporter.OTLPSpanExporter(f"{self._endpoint.rstrip('/')}/v1/traces", timeout=_SEND_S)
+        provider.add_span_processor(batches.BatchSpanProcessor(sender, schedule_delay_millis=_DELAY_MS))
+        return provider
+
+
+@asynccontextmanager
+async def open_traces(
+    endpoint: str, *, version: str, tasks: asyncio.TaskGroup
+) -> AsyncIterator[Callable[[Turn], None]]:
+    """Send traces within the block; yield what is called with each turn that has ended."""
+    export = TraceExport(endpoint, version)
+    task = tasks.create_task(export.run(), name="traces")
+    try:
+        yield export.note
+    finally:
+        task.cancel()
+        await export.close()
+
+
+def _attributes(span: TurnSpan) -> dict[str, str | int | float]:
+    made: dict[str, str | int | float] = {"strawberry.kind": span.kind, "strawberry.outcome": span.outcome}
+    if span.device is not None:
+        made["strawberry.device"] = span.device
+    plain = {name: value for name, value in span.detail.items() if name in PLAIN}
+    return made | {
+        f"strawberry.{name}": value for name, value in plain.items() if isinstance(value, str | int | float)
+    }
+
+
+def _trace_id(turn: str) -> int:
+    """Return the id of a turn as that of a trace; a client may have chosen one that is no UUID."""
+    try:
+        return uuid.UUID(turn).int or 1
+    except ValueError:
+        return uuid.uuid5(uuid.NAMESPACE_OID, turn).int

@@ -1,0 +1,68 @@
+"""What the hub needs of the program that runs it; `deploy` has it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from pydantic import SecretStr
+
+from contracts.wire import Json
+from hub_agent.system.logs import LogRing
+
+
+class Host(Protocol):
+    """The installation around a hub. What blocks is called in a thread.
+
+    Attributes:
+        logs: The latest lines of the log, without secrets.
+        upload: Where a backup is put together that is to be restored.
+    """
+
+    logs: LogRing
+    upload: Path
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether the hub starts again by itself to restore a backup."""
+        ...
+
+    def check(
+        self, *, health: dict[str, Json], devices: list[dict[str, Json]], servers: list[dict[str, Json]]
+    ) -> list[dict[str, Json]]:
+        """Look at this installation; blocks.
+
+        Returns:
+            For each thing ``{"check", "ok", "detail", "hint"}``.
+        """
+        ...
+
+    def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
+        """Write an encrypted backup; blocks.
+
+        Raises:
+            ConfigError: If it cannot be written, or the passphrase is too short.
+        """
+        ...
+
+    def read_backup(self, passphrase: SecretStr) -> dict[str, Json]:
+        """Check what was uploaded, and return what it holds; blocks.
+
+        Raises:
+            ConfigError: If it is not a whole backup that this version can use.
+        """
+        ...
+
+    def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> dict[str, Json]:
+        """Check what was uploaded, and decide that it takes the place of what is there; blocks.
+
+        Args:
+            revoke: Ids of devices that do not come back.
+
+        Raises:
+            ConfigError: As `read_backup`, or if this hub cannot be restored while it runs.
+        """
+        ...
+
+    def restart(self) -> None:
+        """End the hub in its order, and start it again."""
+        ...

@@ -1,0 +1,306 @@
+"""Models over HTTP: their order and settings, trying one, keys, and models in Ollama."""
+
+import os
+import re
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agent_core.gateway.opening import LiveGateway
+from agent_core.models.entries import (
+    SETTINGS_FILE,
+    Model,
+    ModelEntry,
+    Models,
+    choose,
+    read_entries,
+    read_keys,
+)
+from agent_core.models.looking import ask_ollamas, ollamas_of
+from agent_core.models.ollama import open_ollama
+from agent_core.models.probe import probe
+from agent_core.models.providers import PROVIDERS
+from agent_core.models.writing import own_variable, with_time, write_entries, write_key
+from chat.http.requests import answer, read
+from chat.http.streams import Connections, EventStream, event, farewell
+from contracts.addresses import Endpoint, endpoint
+from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
+from contracts.validation import explain
+from contracts.wire import Json
+from hub_registry.access.bearer import Gate
+
+_TRY_S: Final = 60.0
+"""A model that was idle has to be loaded first."""
+_KEY_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
+_KEY_END: Final = "_API_KEY"
+_ENTERED_S: Final = 5 * 60.0
+_PULLED: Final = re.compile(r"(?:(?P<host>[\w.:-]+)/)?(?:[\w.-]+/)?[\w.-]+(?::[\w.-]+)?\Z", re.ASCII)
+_LIBRARIES: Final = ("hf.co", "huggingface.co", "ollama.com", "registry.ollama.ai")
+"""Where Ollama may get a model from. From any other host it would fetch what an address in the house says."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Entries(_Body):
+    """All entries, in the order in which they are asked."""
+
+    entries: Annotated[list[dict[str, Json]], Field(max_length=50)]
+
+
+class _Test(_Body):
+    """What is tried: an entry by its name, or one that was not written yet, with its key.
+
+    Attributes:
+        key: None for the one that is stored.
+    """
+
+    name: str | None = None
+    entry: dict[str, Json] | None = None
+    key: SecretStr | None = None
+
+
+class _Key(_Body):
+    """A key; it is written down and never shown again."""
+
+    key: Annotated[SecretStr, Field(min_length=1, max_length=4_000)]
+
+
+class _Pull(_Body):
+    """A model to download; ``address`` is one of those that `GET /api/ollama` lists, by default the first."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    address: str | None = None
+
+
+class ModelRoutes:
+    """The routes of models.
+
+    Args:
+        home: Directory with ``strawberry.toml`` and ``.env``.
+    """
+
+    def __init__(self, home: Path, gateway: LiveGateway, gate: Gate, *, connections: Connections) -> None:
+        self._home = home
+        self._gateway = gateway
+        self._gate = gate
+        self._connections = connections
+        self._entered: dict[str, tuple[str, float]] = {}
+
+    def routes(self) -> list[BaseRoute]:
+        """Make the routes."""
+        return [
+            Route("/api/models", self._states),
+            Route("/api/models", self._write, methods=["PUT"]),
+            Route("/api/models/settings", self._settings),
+            Route("/api/models/test", self._test, methods=["POST"]),
+            Route("/api/models/keys/{name}", self._write_key, methods=["PUT"]),
+            Route("/api/ollama", self._ollamas),
+            Route("/api/ollama/pull", self._pull, methods=["POST"]),
+        ]
+
+    async def _states(self, request: Request) -> Response:
+        await self._gate.require("chat")(request)
+        return answer({"models": self._gateway.states(), "problems": list(self._gateway.models.problems)})
+
+    async def _settings(self, request: Request) -> Response:
+        await self._gate.require_admin(request)
+        return answer(self._shown())
+
+    async def _write(self, request: Request) -> Response:
+        await self._gate.require_admin(request)
+        body = await read(request, _Entries)
+        entries = [_entry(fields) for fields in body.entries]
+        twice = {entry.name for entry in entries if sum(entry.name == each.name for each in entries) > 1}
+        if twice:
+            raise InvalidMessage(f"two models are named {min(twice)!r}", hint="Give each its own name.")
+        await self._require_bound(request, entries)
+        write_entries(self._home, entries)
+        self._reload()
+        return answer(self._shown())
+
+    async def _test(self, request: Request) -> Response:
+        bearer = await self._gate.require_admin(request)
+        body = await read(request, _Test)
+        if body.entry is not None:
+            entry = _entry(body.entry)
+        else:
+            found = (each for each in read_entries(self._home) if each.name == body.name)
+            entry = next(found, None) or _unknown(body.name)
+        if body.key is None:
+            await self._require_bound(request, [entry])
+        model = self._located(entry, body.key)
+        patient = entry.model_copy(update={"first_token_s": max(_TRY_S, entry.first_token_s)})
+        async with self._connections.hold(request.receive, token=bearer.claims.jti) as client:
+            tried = await probe(replace(model, entry=patient), kind=self._gateway.kind)
+            advised = with_time(entry, tried).first_token_s
+            return answer(
+                {**asdict(tried), "serves": tried.serves, "advice": tried.advice, "first_token_s": advised}
+            )
+        return farewell(client)
+
+    async def _write_key(self, request: Request) -> Response:
+        bearer = await self._gate.require_admin(request)
+        name, body = request.path_params["name"], await read(request, _Key)
+        if not _KEY_NAME.match(name) or not (name.endswith(_KEY_END) or name in self._variables()):
+            raise InvalidMessage(
+                f"{name[:80]!r} is not the variable of a key",
+                hint=f"It ends in {_KEY_END}, or is one that an entry names as api_key_env.",
+            )
+        write_key(self._home, name, body.key)
+        if not os.environ.get(name):
+            self._entered[name] = bearer.claims.jti, time.monotonic()
+        self._reload()
+        return Response(status_code=204)
+
+    async def _ollamas(self, request: Request) -> Response:
+        await self._gate.require_admin(request)
+        found = await ask_ollamas(ollamas_of(self._home, dict(os.environ)))
+        return answer(
+            [
+                {
+                    "address": each.address,
+                    "problem": each.problem,
+                    "models": [asdict(model) for model in each.models],
+                }
+                for each in found
+            ]
+        )
+
+    async def _pull(self, request: Request) -> Response:
+        bearer = await self._gate.require_admin(request)
+        body = await read(request, _Pull)
+        named = _PULLED.match(body.name)
+        # The first of two parts is a person, the first of three a host.
+        is_hosted = body.name.count("/") > 1 or bool(named and re.search(r"[.:]", named["host"] or ""))
+        if named is None or (is_hosted and named["host"] not in _LIBRARIES):
+            raise InvalidMessage(
+                f"{body.name!r} is no name in a library", hint="For example qwen3:4b, or hf.co/NAME/MODEL."
+            )
+        servers = ollamas_of(self._home, dict(os.environ))
+        server = next((each for each in servers if body.address in (None, each.entry.address)), None)
+        if server is None:
+            raise NotFound("this is not the address of an Ollama in the settings", hint="GET /api/ollama")
+        return EventStream(
+            _steps(server, body.name),
+            connections=self._connections,
+            headers={},
+            token=bearer.claims.jti,
+        )
+
+    def _shown(self) -> dict[str, Json]:
+        entries = read_entries(self._home)
+        keys = read_keys(self._home, os.environ)
+        problems = choose(entries, keys, home=self._home).problems
+        return {
+            "entries": [
+                {
+                    **entry.model_dump(mode="json"),
+                    "key_variable": entry.key_variable,
+                    "has_key": bool(entry.key_variable and keys.get(entry.key_variable)),
+                    "problem": next(
+                        (
+                            each.removeprefix(f"{entry.name}: ")
+                            for each in problems
+                            if each.startswith(f"{entry.name}: ")
+                        ),
+                        "",
+                    ),
+                }
+                for entry in entries
+            ],
+            "providers": [
+                {
+                    "name": each.name,
+                    "about": each.about,
+                    "address": each.address,
+                    "key_variable": each.key_variable or own_variable(each.name),
+                    "needs_key": bool(each.key_variable),
+                }
+                for each in PROVIDERS.values()
+            ],
+            "file": str(self._home / SETTINGS_FILE),
+            # Those of the environment have precedence over what is written here.
+            "fixed_keys": sorted(name for name in self._variables() if os.environ.get(name)),
+        }
+
+    async def _require_bound(self, request: Request, entries: Sequence[ModelEntry]) -> None:
+        """Require that stored keys, and what people say, go where they went before, or the password again.
+
+        A key that the same session has entered in the last minutes it knows anyway.
+        """
+        bearer = await self._gate.require_admin(request)
+        keys, bound = read_keys(self._home, os.environ), _places(read_entries(self._home))
+        bound |= {(each.key_variable, each.address) for each in PROVIDERS.values()}
+        for variable, _ in _places(entries) - bound:
+            jti, at = self._entered.get(variable or "", ("", 0.0))
+            is_own = jti == bearer.claims.jti and time.monotonic() - at < _ENTERED_S
+            if not is_own and (variable is None or keys.get(variable)):
+                await self._gate.require_password(request)
+
+    def _variables(self) -> set[str]:
+        """Name the variables that entries and providers take a key from."""
+        named = {entry.key_variable for entry in read_entries(self._home)}
+        return {each for each in named if each} | {
+            each.key_variable for each in PROVIDERS.values() if each.key_variable
+        }
+
+    def _located(self, entry: ModelEntry, key: SecretStr | None) -> Model:
+        keys = read_keys(self._home, os.environ)
+        if key is not None and entry.key_variable is not None:
+            keys[entry.key_variable] = key.get_secret_value()
+        found = choose((entry,), keys, home=self._home)
+        if not found.usable:
+            raise InvalidMessage("; ".join(found.problems), hint=found.hint)
+        return found.usable[0]
+
+    def _reload(self) -> None:
+        """Ask other models from the next message on, without waiting for the look at the files."""
+        models: Models = choose(read_entries(self._home), read_keys(self._home, os.environ), home=self._home)
+        self._gateway.reload(models, kind=self._gateway.kind)
+
+
+def _places(entries: Iterable[ModelEntry]) -> set[tuple[str | None, Endpoint | str]]:
+    """Return the origins that entries ask beyond this machine or with a key, each with its variable."""
+    asked = (each for each in entries if each.key_variable or not each.on_loopback)
+    return {(each.key_variable, endpoint(each.address) or each.address) for each in asked}
+
+
+def _entry(fields: dict[str, Json]) -> ModelEntry:
+    try:
+        return ModelEntry.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidMessage(explain(error, ModelEntry, what="field")) from None
+
+
+def _unknown(name: str | None) -> ModelEntry:
+    raise NotFound(f"there is no model {name!r}", hint="GET /api/models/settings lists them.")
+
+
+async def _steps(server: Model, name: str) -> AsyncGenerator[bytes, None]:
+    """Yield the steps of a pull as events; the last one has ``done`` or ``error``."""
+    yield event({"status": "", "completed": 0, "total": 0})
+    last = ""
+    try:
+        async with (
+            open_ollama(server.entry.address, server.key) as ollama,
+            aclosing(ollama.pull(name)) as steps,
+        ):
+            async for step in steps:
+                last = step.status
+                yield event(asdict(step))
+        if last != "success":
+            raise ConfigError(f"Ollama stopped before {name} was complete", hint="Pull it again to go on.")
+    except StrawberryError as error:
+        yield event({"error": {"message": error.message, "hint": error.hint}})
+        return
+    yield event({"done": True})

@@ -1,0 +1,112 @@
+"""The pages before a session: login and the choice of a password; small, and there without NiceGUI."""
+
+import json
+from html import escape
+from typing import Final
+
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse
+
+from hub_web.assets import asset
+from hub_web.texts import Text
+from hub_web.visit import theme_of
+
+PATHS: Final = ("/login", "/setup")
+
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS: Final = {"content-security-policy": _POLICY, "cache-control": "no-store"}
+
+_ERRORS: Final = (
+    "the name or the password is wrong",
+    "the code is wrong, was used, or has expired",
+    "too many wrong passwords",
+    "too many wrong codes",
+    "a password has 10 to 1,000 characters",
+)
+"""What the routes of sessions say, so that it is said in the language of the page."""
+
+
+def door(path: str, connection: HTTPConnection, text: Text, *, needs_setup: bool) -> HTMLResponse:
+    """Return the login page, or the one where a person with a one-time code chooses a password.
+
+    Args:
+        needs_setup: Whether there is nobody yet who could log in.
+    """
+    base = connection.scope.get("root_path", "")
+    if path == "/setup":
+        title, lead = text("Choose your password"), text("With it you log in to your home in this browser.")
+        fields = (
+            _field("code", text("One-time code"), autocomplete="one-time-code", required=True)
+            + _field("name", text("Your name (optional)"), autocomplete="username")
+            + _field(
+                "password", text("Password"), kind="password", autocomplete="new-password", required=True
+            )
+            + _field(
+                "again", text("Password again"), kind="password", autocomplete="new-password", required=True
+            )
+        )
+        button, below = text("Continue"), text("A password has at least 10 characters.")
+    elif needs_setup:
+        title, lead = text("Welcome"), text("Nobody can log in to this home yet.")
+        fields, button = "", ""
+        below = text(
+            "Open the link that 'strawberry up' prints, or that of 'strawberry users code admin': "
+            "it has a one-time code for the first admin."
+        )
+    else:
+        title, lead = text("Log in"), ""
+        fields = _field("name", text("Name"), autocomplete="username", required=True) + _field(
+            "password", text("Password"), kind="password", autocomplete="current-password", required=True
+        )
+        button = text("Log in")
+        below = text("Forgotten it? An admin can make a one-time code for you.")
+    words = {"unreachable": text("The hub does not answer."), "differ": text("The two passwords differ.")}
+    words |= {error: text.message(error) for error in _ERRORS}
+    said, route = escape(json.dumps(words)), "/api/setup" if path == "/setup" else "/api/session"
+    theme = theme_of(connection)
+    content = f"""<!doctype html>
+<html lang="{text.language}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="{"light dark" if theme == "auto" else theme}">
+<title>{escape(title)} · Strawberry</title>
+<link rel="icon" type="image/svg+xml" href="{asset("strawberry.svg", base)}">
+<link rel="stylesheet" href="{asset("door.css", base)}">
+<script defer src="{asset("door.js", base)}" data-base="{base}" data-words="{said}"></script>
+</head>
+<body data-theme="{theme}">
+<main>
+<img src="{asset("strawberry.svg", base)}" alt="" width="56" height="56">
+<h1>{escape(title)}</h1>
+{f"<p>{escape(lead)}</p>" if lead else ""}
+<form method="post" action="{base}{path}" data-route="{base}{route}">
+{fields}
+<p id="error" role="alert" hidden></p>
+{f"<button>{escape(button)}</button>" if button else ""}
+</form>
+<p class="quiet">{escape(below)}</p>
+</main>
+</body>
+</html>
+"""
+    return HTMLResponse(content, headers=_HEADERS)
+
+
+def _field(name: str, label: str, *, kind: str = "text", autocomplete: str, required: bool = False) -> str:
+    return (
+        f'<label for="{name}">{escape(label)}</label>'
+        f'<input id="{name}" name="{name}" type="{kind}" autocomplete="{autocomplete}" autocapitalize="none" '
+        f'spellcheck="false"{" required" if required else ""}>'
+    )

@@ -1,0 +1,192 @@
+"""Agents: their profiles, with what is wrong in which line, and their files."""
+
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from hub_web.api import part
+from hub_web.parts.dialogs import actions
+from hub_web.parts.files import FileField, download_link, size
+from hub_web.parts.forms import text_field
+from hub_web.parts.layout import Words, badge, card, dot, empty, facts, grid, note, problem, refilled, row
+from hub_web.parts.tables import Cell, table
+from hub_web.shell import page
+from hub_web.view import View
+
+_LEAST_LINES: Final = 12
+
+
+@page("/agents", title="Agents", icon="smart_toy", menu=70)
+async def agents(view: View) -> None:
+    """Show the agents of the home."""
+    text = view.text
+    found = await view.api.get("/api/agents")
+    with ui.element("div").classes("sb-row"):
+        note(text("Assistants with their own instructions, files and rights."))
+        ui.element("div").classes("sb-grow")
+        if view.is_admin:
+            view.button(text("New agent"), partial(_ask, view), icon="add", kind="primary")
+    if not found:
+        with empty(
+            "smart_toy",
+            text("No agent yet"),
+            text("An agent is a file with instructions: what it looks after, and what it may call."),
+        ):
+            if view.is_admin:
+                view.button(text("Write one"), partial(_ask, view), icon="add", kind="primary")
+        return
+    with grid(least=320):
+        for agent in found:
+            _card(view, agent)
+
+
+def _card(view: View, agent: dict[str, Any]) -> None:
+    text = view.text
+    with card(agent["name"], icon="smart_toy") as tools:
+        with tools:
+            if agent["problems"]:
+                badge(text("to be mended"), "bad")
+        if agent.get("description"):
+            Words("p", agent["description"])
+        for each in agent["problems"]:
+            problem(each["message"].rpartition("/")[2], each["hint"])
+        if "models" in agent:
+            facts(
+                {
+                    text("Models"): ", ".join(agent["models"]) or text("all, in their order"),
+                    text("Tools"): ", ".join(agent["tools"]),
+                    text("May call"): ", ".join(agent["allow"]) or text("nothing"),
+                    text("Files"): agent["data_dir"],
+                }
+            )
+        with actions():
+            if view.is_admin:
+                view.button(text("Edit"), lambda: view.go(f"/agents/{part(agent['name'])}"), icon="edit")
+
+
+async def _ask(view: View) -> None:
+    text = view.text
+
+    async def make() -> None:
+        made = await view.api.post("/api/agents", {"name": name.value})
+        view.go(f"/agents/{part(made['name'])}")
+
+    with view.form(text("New agent"), make, yes=text("Write its file")):
+        name = text_field(text("Name"), hint=text("Letters, digits, - and _"))
+
+
+@page("/agents/{name}", title="Agent", icon="smart_toy")
+async def agent(view: View, name: str) -> None:
+    """Show an agent's profile to edit, and its files."""
+    view.title(name)
+    await _Editor(view, name).open()
+
+
+class _Editor:
+    """The page as one browser shows it."""
+
+    def __init__(self, view: View, name: str) -> None:
+        self._view = view
+        self._name = name
+        self._path = f"/api/agents/{part(name)}"
+
+    async def open(self) -> None:
+        """Build the page."""
+        view, text = self._view, self._view.text
+        shown = await view.api.get(self._path)
+        self._saved = shown["source"]
+        with card(text("Profile"), icon="description"):
+            note(text("What you save counts from the next message on; with a mistake it is not saved."))
+            with ui.element("div").classes("sb-editor"):
+                self._numbers = Words("pre", "", "sb-lines").props("aria-hidden=true")
+                self._source = ui.textarea(value=self._saved).props("borderless spellcheck=false")
+                self._source.props["aria-label"] = text("Profile")
+                self._source.props("debounce=400").classes("sb-grow")
+            self._source.on_value_change(self._check)
+            self._problems = ui.element("div").classes("sb-stack").props("aria-live=polite")
+            with ui.element("div").classes("sb-actions"):
+                view.button(text("Delete"), self._delete, icon="delete", kind="flat")
+                view.button(text("As it was"), self._reset, icon="undo", kind="flat")
+                view.button(text("Save"), self._save, icon="save", kind="primary")
+        self._files = ui.element("div")
+        self._say(shown["problems"])
+        await self._show_files()
+
+    async def _check(self) -> None:
+        source = self._source.value or ""
+        self._say((await self._view.api.post(f"{self._path}/check", {"source": source}))["problems"])
+
+    def _say(self, problems: list[dict[str, Any]]) -> None:
+        text = self._view.text
+        wrong = {each["line"] for each in problems}
+        count = (self._source.value or "").count("\n") + 1
+        self._numbers.set("\n".join(f"▸{n:>3}" if n in wrong else f"{n:>4}" for n in range(1, count + 1)))
+        self._source.props(f"rows={max(count, _LEAST_LINES)}")
+        with refilled(self._problems):
+            for each in problems:
+                message = each["message"].rpartition("/")[2]
+                said = text("Line {n}: {message}", n=each["line"], message=message)
+                problem(said if each["line"] else message, each["hint"])
+            if not problems:
+                dot("good", text("No mistake."))
+
+    async def _save(self) -> None:
+        view, text = self._view, self._view.text
+        written = await view.api.put(self._path, {"source": self._source.value or ""})
+        self._saved = self._source.value
+        self._say(written["problems"])
+        view.notify(text("Saved"))
+        await self._show_files()
+
+    def _reset(self) -> None:
+        self._source.value = self._saved
+
+    async def _delete(self) -> None:
+        view, text = self._view, self._view.text
+        question = text("Delete the agent {name}?", name=self._name)
+        if await view.ask(question, text("Its files stay."), yes=text("Delete"), danger=True):
+            await view.api.delete(self._path)
+            view.go("/agents")
+
+    async def _show_files(self) -> None:
+        text = self._view.text
+        found: list[dict[str, Any]] = await self._view.api.get(f"{self._path}/files")
+        with refilled(self._files), card(text("Its files"), icon="folder_open"):
+            note(text("What it reads and writes with its file tools, and nothing else of this machine."))
+            with row():
+                chosen = FileField(text("File to add"))
+                self._view.button(text("Upload"), partial(self._upload, chosen), icon="upload")
+            if not found:
+                note(text("It has no file yet."))
+                return
+            rows = [self._file(each) for each in found if "path" in each]
+            table((text("Name"), text("Size"), ""), rows, label=text("Its files"))
+            for each in found:
+                if "note" in each:
+                    note(each["note"])
+
+    def _file(self, file: dict[str, Any]) -> tuple[Cell, ...]:
+        view, name = self._view, file["path"]
+
+        def tools() -> None:
+            with ui.element("div").classes("sb-row sb-end"):
+                download_link(view, name, self._file_path(name))
+                tip = view.text("Delete {name}", name=name)
+                view.button("", partial(self._drop, name), icon="delete", kind="flat", tip=tip)
+
+        return name, size(view.text, file["bytes"]), tools
+
+    def _file_path(self, name: str) -> str:
+        return f"{self._path}/files/{'/'.join(map(part, name.split('/')))}"
+
+    async def _upload(self, chosen: FileField) -> None:
+        await chosen.send(self._view, f"{self._path}/files/")
+        self._view.notify(self._view.text("Uploaded"))
+        await self._show_files()
+
+    async def _drop(self, name: str) -> None:
+        view, text = self._view, self._view.text
+        if await view.ask(text("Delete {name}?", name=name), yes=text("Delete"), danger=True):
+            await view.api.delete(self._file_path(name))
+            await self._show_files()

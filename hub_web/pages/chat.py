@@ -1,0 +1,404 @@
+"""Chat with the assistant: conversations, the turns of one, and the place to write."""
+
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.errors import Forbidden, NotFound
+from hub_web.api import part
+from hub_web.feeds import Feed
+from hub_web.parts.dialogs import actions, dialog
+from hub_web.parts.forms import choice, text_field
+from hub_web.parts.layout import Words, card, empty, menu_item, note, row
+from hub_web.parts.turns.turn import Replaced, TurnBox
+from hub_web.shell import page
+from hub_web.view import View
+from identity.ids import uuid7
+
+_LISTED: Final = 200
+_TURNS: Final = 30
+_TITLE_CHARS: Final = 60
+_SEND: Final = """(event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    emit();
+}"""
+
+
+@page("/chat", title="Chat", icon="chat_bubble_outline", menu=10, width="full")
+async def new_chat(view: View) -> None:
+    """Show the place to begin a conversation, beside those that there are."""
+    await _Chat(view, uuid7(), is_new=True).build()
+
+
+@page("/chat/{conversation}", title="Chat", icon="chat_bubble_outline", width="full")
+async def open_chat(view: View, conversation: str) -> None:
+    """Show a conversation."""
+    await _Chat(view, conversation, is_new=False).build()
+
+
+class _Chat:
+    """The page.
+
+    Args:
+        conversation: Its id.
+        is_new: Whether nothing was said in it yet.
+    """
+
+    def __init__(self, view: View, conversation: str, *, is_new: bool) -> None:
+        self._view = view
+        self._id = conversation
+        self._is_new = is_new
+        self._running: Feed | None = None
+        self._first: str | None = None
+        self._turns: list[TurnBox] = []
+        self._replacing: TurnBox | None = None
+
+    async def build(self) -> None:
+        """Make everything."""
+        view, text = self._view, self._view.text
+        with ui.element("div").classes("sb-chat"):
+            with ui.element("aside").classes("sb-chats") as aside:
+                aside.props["aria-label"] = text("Conversations")
+                self._list = _Conversations(view, self._id)
+            with ui.element("div").classes("sb-chat-main"):
+                self._top = ui.element("div").classes("sb-chat-top")
+                self._thread = ui.element("div").classes("sb-thread")
+                self._thread.props("role=log")
+                self._thread.props["aria-label"] = text("Conversation")
+                await self._build_composer()
+        title = await self._list.refresh()
+        with self._top:
+            phone = view.button(
+                "", self._list.show_dialog, icon="forum", kind="flat", tip=text("Conversations")
+            )
+            phone.classes("sb-chats-button")
+        if self._is_new:
+            await self._welcome()
+        else:
+            if title:
+                view.title(title)
+            await self._load()
+
+    # -- what was said ------------------------------------------------------------------------------
+
+    async def _welcome(self) -> None:
+        view, text = self._view, self._view.text
+        models = await view.api.get("/api/models")
+        examples = (await view.api.get("/api/skills/sentence", q="?", language=text.language))["examples"]
+        with self._thread:
+            # Above the examples, where the place to write does not cover it on a phone.
+            if not models["models"]:
+                with card(text("No model is configured yet."), icon="psychology"):
+                    note(text("Until then only sentences that skills declare are understood."))
+                    if view.is_admin:
+                        with row():
+                            view.button(text("Choose a model"), lambda: view.go("/models"), kind="primary")
+            with empty("chat_bubble_outline", text("What can I do for you?")):
+                for example in examples[:4]:
+                    view.button(example, partial(self._say, example), kind="plain")
+
+    async def _load(self) -> None:
+        """Show the last turns, and follow what still runs."""
+        feeds = self._view.feeds.of(self._view.user.id, self._id)
+        exchanges: list[dict[str, Any]] = []
+        try:
+            found = await self._view.api.get(f"/api/conversations/{part(self._id)}", limit=_TURNS)
+            exchanges = found["exchanges"]
+        except NotFound:
+            if not feeds:
+                raise
+        if len(exchanges) == _TURNS:
+            with self._thread:
+                more = self._view.button(
+                    self._view.text("Earlier turns"), lambda: self._earlier(more), kind="flat"
+                )
+        self._show(exchanges, feeds)
+        known = {each["turn"] for each in exchanges}
+        for feed in feeds.values():
+            if feed.turn not in known:
+                self._follow(feed)
+        ui.run_javascript("strawberry.toEnd()")
+
+    def _show(
+        self, exchanges: list[dict[str, Any]], feeds: dict[str, Feed], *, earlier: bool = False
+    ) -> None:
+        if exchanges:
+            self._first = exchanges[0]["turn"]
+        fold, made = None, list[ui.element]()
+        turns = list[TurnBox]() if earlier else self._turns
+        for exchange in exchanges:
+            feed = feeds.get(exchange["turn"])
+            if feed is not None and exchange["ended_at"] is None:
+                self._follow(feed)
+                continue
+            box = self._box(exchange["question"], exchange["turn"])
+            box.show_recorded(exchange)
+            if exchange["replaced_by"] is None:
+                fold = None
+                turns.append(box)
+                made.append(box.box)
+                continue
+            if fold is None:
+                fold = self._fold()
+                made.append(fold.box)
+            fold.take(box)
+        if earlier:
+            self._turns[:0] = turns
+            for place, element in enumerate(made, start=1):
+                element.move(self._thread, place)
+
+    def _fold(self) -> Replaced:
+        with self._thread:
+            return Replaced(self._view.text)
+
+    async def _earlier(self, button: ui.button) -> None:
+        path = f"/api/conversations/{part(self._id)}"
+        found = await self._view.api.get(path, limit=_TURNS, before=self._first)
+        self._show(found["exchanges"], {}, earlier=True)
+        if len(found["exchanges"]) < _TURNS:
+            button.delete()
+
+    def _box(self, question: str, turn: str) -> TurnBox:
+        with self._thread:
+            return TurnBox(self._view, question, turn=turn, on_edit=self._edit, on_retry=self._retry)
+
+    # -- saying something ---------------------------------------------------------------------------
+
+    async def _build_composer(self) -> None:
+        view, text = self._view, self._view.text
+        agents = [each["name"] for each in await view.api.get("/api/agents") if "models" in each]
+        devices: list[str] = []
+        with suppress(Forbidden):
+            devices = [
+                each["name"] for each in await view.api.get("/api/devices") if each["state"] == "online"
+            ]
+        with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
+            self._note = ui.element("div").classes("sb-editing").props("role=status")
+            self._input = ui.textarea().props("autogrow borderless dense autofocus rows=1").classes("sb-grow")
+            self._input.props["placeholder"] = self._input.props["aria-label"] = text("Message")
+            self._input.props["maxlength"] = 32_000
+            self._input.on("keydown", self._send, js_handler=_SEND)
+            self._input.on("keydown.esc", self._stop)
+            with ui.element("div").classes("sb-composer-tools"):
+                self._agent = choice(text("Agent"), agents or ["assistant"], (agents or ["assistant"])[0])
+                self._agent.set_visibility(len(agents) > 1)
+                self._device = choice(text("Device"), {"": text("none"), **{d: d for d in devices}}, "")
+                self._device.set_visibility(bool(devices))
+                ui.element("div").classes("sb-grow")
+                self._stop_button = view.button(
+                    text("Stop|an answer"), self._stop, icon="stop", kind="danger"
+                )
+                self._stop_button.set_visibility(False)
+                self._send_button = view.button(
+                    "", self._send, icon="arrow_upward", kind="primary", tip=text("Send")
+                )
+                self._send_button.classes("sb-send")
+
+    async def _send(self) -> None:
+        said = (self._input.value or "").strip()
+        if not said or self._running is not None:
+            return
+        self._input.value = ""
+        await self._say(said, replaces=self._replacing)
+
+    async def _say(self, said: str, *, replaces: TurnBox | None = None) -> None:
+        if self._running is not None:
+            self._view.notify(self._view.text("One after the other: an answer is on its way."), kind="info")
+            return
+        if self._is_new:
+            self._is_new = False
+            self._thread.clear()
+            ui.run_javascript(f"history.replaceState(null, '', '{self._view.href(f'/chat/{self._id}')}')")
+        self._edit_no_more()
+        if replaces in self._turns:
+            fold, at = self._fold(), self._turns.index(replaces)
+            for box in self._turns[at:]:
+                fold.take(box)
+            del self._turns[at:]
+        feed = self._view.feeds.ask(
+            self._view.user.id,
+            self._view.api,
+            said,
+            conversation=self._id,
+            agent=self._agent.value,
+            device=self._device.value or None,
+            replaces=replaces.turn if replaces is not None and replaces.is_kept else None,
+        )
+        self._follow(feed)
+        ui.run_javascript("strawberry.toEnd()")
+
+    def _follow(self, feed: Feed) -> None:
+        """Show a turn that runs."""
+        box = self._box(feed.question, feed.turn)
+        self._turns.append(box)
+        self._set_running(feed)
+
+        async def follow() -> None:
+            await box.follow(feed.follow())
+            with self._thread:
+                if self._running is feed:
+                    self._set_running(None)
+                title = await self._list.refresh()
+                if title:
+                    self._view.title(title)
+
+        self._view.run(follow(), name=f"turn {feed.turn}")
+
+    def _set_running(self, feed: Feed | None) -> None:
+        self._running = feed
+        self._stop_button.set_visibility(feed is not None)
+        self._send_button.set_visibility(feed is None)
+
+    async def _stop(self) -> None:
+        if self._running is not None:
+            await self._view.api.post(f"/api/turns/{self._running.turn}/cancel")
+
+    # -- asking again -------------------------------------------------------------------------------
+
+    async def _edit(self, box: TurnBox) -> None:
+        """Put a question where one writes; what is sent then takes the place of its turn."""
+        view, text = self._view, self._view.text
+        done = await self._done(box)
+        self._edit_no_more()
+        self._replacing, self._input.value = box, box.question
+        self._input.run_method("focus")
+        with self._note:
+            with row(wrap=False):
+                said = text("Takes the place of this message, and of all after it.")
+                Words("span", said, "sb-grow")
+                view.button("", self._give_up, icon="close", kind="flat", tip=text("Cancel"))
+            if done:
+                Words("p", text("Done already, and it stays done:"), "sb-strong")
+                with ui.element("ul"):
+                    for line in done:
+                        Words("li", line)
+
+    def _give_up(self) -> None:
+        self._edit_no_more()
+        self._input.value = ""
+
+    def _edit_no_more(self) -> None:
+        self._replacing = None
+        self._note.clear()
+
+    async def _retry(self, box: TurnBox) -> None:
+        text = self._view.text
+        if done := await self._done(box):
+            said = text("This was done already and may be done again:\n{did}", did="\n".join(done))
+            if not await self._view.ask(text("Ask again?"), said, yes=text("Ask again")):
+                return
+        await self._say(box.question, replaces=box)
+
+    async def _done(self, box: TurnBox) -> list[str]:
+        """Return what a turn and those after it have changed, a line for each call."""
+        if not box.is_kept:
+            return []
+        view, text = self._view, self._view.text
+        found = await view.api.get(f"/api/turns/{part(box.turn)}/changes")
+        return [
+            f"{view.at(each['at'])} · {each['device_name']} · {each['skill']}.{each['method']}"
+            + ("" if each["outcome"] == "result" else f" ({text('perhaps')})")
+            for each in found["changes"]
+        ]
+
+
+class _Conversations:
+    """The list of conversations, which is a dialog on a phone.
+
+    Args:
+        current: Id of the one that is open.
+    """
+
+    def __init__(self, view: View, current: str) -> None:
+        self._view = view
+        self._current = current
+        self._found: list[dict[str, Any]] = []
+        text = view.text
+        with ui.element("div").classes("sb-stack sb-chats-in") as self._inside:
+            view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
+            self._search = text_field(text("Search")).props("clearable type=search")
+            self._search.on_value_change(self._show)
+            self._place = ui.element("nav").classes("sb-chat-list")
+            self._place.props["aria-label"] = text("Conversations")
+
+    async def refresh(self) -> str | None:
+        """Read the list; return what the open conversation is called."""
+        self._found = await self._view.api.get("/api/conversations", limit=_LISTED)
+        self._show()
+        here = next((each for each in self._found if each["id"] == self._current), None)
+        return None if here is None else _title(here)
+
+    def show_dialog(self) -> None:
+        """Show the list over the page, on a phone."""
+        ui.run_javascript("document.querySelector('.sb-chats').classList.toggle('sb-open')")
+
+    def _show(self) -> None:
+        self._place.clear()
+        wanted = (self._search.value or "").casefold()
+        with self._place:
+            found = [each for each in self._found if wanted in f"{each['title']}\n{each['asked']}".casefold()]
+            for each in found:
+                self._entry(each)
+            if not found:
+                note(self._view.text("Nothing found") if wanted else self._view.text("Nothing was said yet"))
+
+    def _entry(self, conversation: dict[str, Any]) -> None:
+        view, text, id_ = self._view, self._view.text, conversation["id"]
+        with ui.element("div").classes("sb-chat-entry"):
+            with ui.element("a").classes("sb-grow sb-chat-link") as link:
+                link.props["href"] = view.href(f"/chat/{part(id_)}")
+                link.props["title"] = _title(conversation)
+                if id_ == self._current:
+                    link.props("aria-current=page")
+                Words("span", _title(conversation), "sb-cut")
+                Words("span", view.ago(conversation["at"]), "sb-muted sb-small")
+            more = (
+                ui.button(icon="more_vert", color=None).props("flat round dense size=sm").classes("sb-tool")
+            )
+            more.props["aria-label"] = text("More for {name}", name=_title(conversation))
+            with more, ui.menu():
+                menu_item(text("Rename"), lambda: self._rename(conversation))
+                for kind, name in (("markdown", "Markdown"), ("json", "JSON")):
+                    path = f"/api/conversations/{part(id_)}/export?format={kind}"
+                    ending = {"markdown": "md"}.get(kind, kind)
+                    menu_item(
+                        text("Export as {kind}", kind=name),
+                        partial(ui.download.from_url, path, f"{id_}.{ending}"),
+                    )
+                menu_item(text("Delete"), lambda: self._delete(conversation))
+
+    async def _rename(self, conversation: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+
+        async def save() -> None:
+            await view.api.patch(f"/api/conversations/{part(conversation['id'])}", {"title": field.value})
+            box.close()
+            title = await self.refresh()
+            if conversation["id"] == self._current and title:
+                view.title(title)
+
+        with dialog(text("Rename the conversation")) as box:
+            field = text_field(text("Title"), conversation["title"] or "")
+            field.props["maxlength"] = 120
+            with actions():
+                view.button(text("Save"), save, kind="primary")
+        box.open()
+
+    async def _delete(self, conversation: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+        question = text("Delete “{title}”?", title=_title(conversation))
+        if not await view.ask(question, text("It is gone for good."), yes=text("Delete"), danger=True):
+            return
+        await view.api.delete(f"/api/conversations/{part(conversation['id'])}")
+        if conversation["id"] == self._current:
+            view.go("/chat")
+        else:
+            await self.refresh()
+
+
+def _title(conversation: dict[str, Any]) -> str:
+    title = conversation["title"] or conversation["asked"]
+    return title if len(title) <= _TITLE_CHARS else f"{title[: _TITLE_CHARS - 1]}…"

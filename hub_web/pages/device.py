@@ -1,0 +1,447 @@
+"""One device: how it is, what it may, its skills run by forms, its settings and its programs."""
+
+import difflib
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from hub_web.api import part
+from hub_web.pages.devices import TONES, load_words, state_words
+from hub_web.parts.calls import call, call_by_form, flags, human, run_by_form
+from hub_web.parts.code import code
+from hub_web.parts.dialogs import actions, dialog
+from hub_web.parts.forms import SchemaForm, choice, switch, text_field
+from hub_web.parts.invitation import show_invitation
+from hub_web.parts.layout import Words, badge, card, dot, facts, note, problem, refilled
+from hub_web.parts.plots import plot
+from hub_web.parts.tables import table
+from hub_web.parts.times import lasting
+from hub_web.shell import page
+from hub_web.view import View
+
+_REFRESH_S: Final = 15.0
+_MOST_LINES: Final = 400
+_NODE_ACTIONS: Final = ("start", "stop", "restart", "build")
+
+
+@page("/devices/{name}", title="Device", icon="devices", width="wide")
+async def device(view: View, name: str) -> None:
+    """Show one device."""
+    shown = _Device(view, name)
+    await shown.open()
+
+
+class _Device:
+    """The page of one device."""
+
+    def __init__(self, view: View, name: str) -> None:
+        self._view = view
+        self._path = f"/api/devices/{part(name)}"
+        self._device: dict[str, Any] = {}
+        self._shape: dict[str, Any] = {}
+
+    async def open(self) -> None:
+        """Build the page, and keep it up to date."""
+        view = self._view
+        self._device = await view.api.get(self._path)
+        view.title(self._device["name"])
+        may_manage = view.is_admin
+        self._head = ui.element("div").classes("sb-row")
+        if may_manage:
+            self._review = ui.element("div")
+            await self._show_review()
+        with ui.element("div").classes("sb-grid sb-tops").style("--sb-least: 320px"):
+            with card(view.text("State"), icon="monitor_heart"):
+                self._facts = ui.element("div")
+            with card(view.text("Load"), icon="show_chart"):
+                self._plots = ui.element("div").classes("sb-stack")
+            if may_manage or self._device["owner"] == view.user.id:
+                self._rights()
+        self._problems = ui.element("div")
+        self._show()
+        await self._skills()
+        if "NodesSkill" in self._device["skills"]:
+            with card(view.text("Programs"), icon="terminal"):
+                self._nodes = ui.element("div")
+            await self._show_nodes()
+        ui.timer(_REFRESH_S, self._refresh)
+        view.follow("/api/world", lambda _: self._refresh(), kind="device", follow=True)
+
+    async def _refresh(self) -> None:
+        before, self._device = self._device, await self._view.api.get(self._path)
+        self._show()
+        if self._view.is_admin and before["to_review"] != self._device["to_review"]:
+            await self._show_review()
+
+    # -- how it is --------------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        view, text, device = self._view, self._view.text, self._device
+        shape = {name: device[name] for name in ("name", "state", "area", "shared", "owner", "aliases")}
+        if shape != self._shape:
+            self._shape = shape
+            self._show_head()
+        with refilled(self._facts):
+            uptime = device["uptime_s"]
+            modes = {"hub": text("with the hub"), "alone": text("alone")}
+            memory = device["memory_mb"]
+            facts(
+                {
+                    text("Last heartbeat"): view.ago(device["last_seen"]) or text("never"),
+                    text("Version"): device["version"],
+                    text("Mode"): modes.get(device["mode"], ""),
+                    text("Runs for"): lasting(text, uptime) if uptime is not None else "",
+                    text("Load"): load_words(view, device["load"]),
+                    text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
+                    text("Name in code"): f"devices.{device['key']}",
+                    text("Id"): device["id"],
+                }
+            )
+        with refilled(self._plots):
+            self._plot()
+        with refilled(self._problems):
+            if device["problems"] or device["awaited"]:
+                self._show_problems()
+
+    def _show_head(self) -> None:
+        view, text, device = self._view, self._view.text, self._device
+        whose = (text("shared"), "group") if device["shared"] else (device["owner"], "person")
+        with refilled(self._head):
+            dot(TONES.get(device["state"], "plain"), state_words(view, device["state"]))
+            if device["area"]:
+                badge(device["area"], icon="place")
+            badge(whose[0], icon=whose[1])
+            for alias in device["aliases"]:
+                badge(alias)
+            ui.element("div").classes("sb-grow")
+            if view.is_admin:
+                view.button(text("Edit"), self._edit, icon="edit")
+                with ui.button(icon="more_vert", color=None).props("flat round") as more:
+                    more.props["aria-label"] = text("More")
+                    with ui.menu():
+                        ui.menu_item(text("New invitation"), self._invite)
+                        if device["state"] != "revoked":
+                            ui.menu_item(text("Revoke …"), self._revoke)
+                        ui.menu_item(text("Remove …"), self._remove)
+
+    def _plot(self) -> None:
+        view, text, loads = self._view, self._view.text, self._device["loads"] or ()
+        if len(loads) < 2:
+            note(text("A plot of the last hour appears here after a minute."))
+            return
+        times = [datetime.fromtimestamp(at, UTC) for at, _, _ in loads]
+        shares = [None if load is None else 100 * load for _, load, _ in loads]
+        for label, values, unit in (
+            (text("Load"), shares, "%"),
+            (text("Memory"), [memory for _, _, memory in loads], "MiB"),
+        ):
+            plot(
+                times,
+                values,
+                label=label,
+                text=view.text,
+                zone=view.zone,
+                unit=f"{label}, {unit}",
+                height=110,
+                width=320,
+            )
+
+    def _show_problems(self) -> None:
+        view, text, device = self._view, self._view.text, self._device
+        with card(text("Problems"), icon="error_outline"):
+            if device["awaited"]:
+                note(text("Skills that did not come: {names}", names=", ".join(device["awaited"])))
+            for each in device["problems"]:
+                with ui.element("div").classes("sb-row sb-nowrap"):
+                    Words("span", view.at(each["at"]), "sb-muted sb-small")
+                    Words("span", each["message"], "sb-text")
+
+    # -- what it may ------------------------------------------------------------------------------
+
+    def _rights(self) -> None:
+        view, text, device = self._view, self._view.text, self._device
+        with card(text("Rights"), icon="verified_user"):
+            rows = [
+                ("shared", text("For everybody at home"), text("Otherwise only its owner sees and calls it."))
+            ]
+            if view.is_admin:
+                rows += [
+                    (
+                        "confirm",
+                        text("May confirm calls"),
+                        text("Somebody stands in front of it and answers questions."),
+                    ),
+                    (
+                        "trusted",
+                        text("Skills are trusted"),
+                        text("What its skills declare needs no approval, now and later."),
+                    ),
+                ]
+            for name, label, more in rows:
+                self._right(label, more, bool(device[name]), partial(self._change, name))
+            for scope, label, more in (
+                ("chat", text("Chats"), text("It talks to the assistant as its owner.")),
+                (
+                    "call",
+                    text("Calls skills of other devices"),
+                    text("By itself, without the assistant, as its owner."),
+                ),
+            ):
+                self._right(label, more, scope in device["scopes"], partial(self._set_scope, scope))
+
+            link = f"/audit?device={part(device['id'])}"
+            view.link(text("Who called it: the audit log"), link, classes="sb-small")
+
+    def _right(self, label: str, more: str, value: bool, change: Callable[[bool], Any]) -> None:
+        with ui.element("div").classes("sb-stack sb-tight"):
+            switch(label, value, change).classes("sb-wide-switch")
+            Words("p", more, "sb-muted sb-small")
+
+    async def _set_scope(self, scope: str, value: bool) -> None:
+        others = [each for each in self._device["scopes"] if each != scope]
+        await self._change("scopes", [*others, scope] if value else others)
+
+    async def _change(self, name: str, value: bool | list[str]) -> None:
+        await self._view.api.patch(self._path, {name: value})
+        self._view.notify(self._view.text("Saved"))
+        await self._refresh()
+
+    async def _edit(self) -> None:
+        view, text, device = self._view, self._view.text, self._device
+        people = await view.api.get("/api/users")
+
+        async def save() -> None:
+            given = {
+                "name": name.value.strip(),
+                "area": area.value.strip(),
+                "floor": floor.value.strip(),
+                "aliases": [each.strip() for each in aliases.value.splitlines() if each.strip()],
+            }
+            if owner.value != device["owner"]:
+                given["owner"] = owner.value
+            await view.api.patch(self._path, given)
+            view.title(given["name"])
+            await self._refresh()
+
+        with view.form(text("Edit {name}", name=device["name"]), save):
+            name = text_field(text("Name"), device["name"])
+            area = text_field(text("Room"), device["area"] or "")
+            floor = text_field(text("Floor"), device["floor"] or "")
+            aliases = text_field(
+                text("Other names"), "\n".join(device["aliases"]), hint=text("One in each line"), lines=True
+            )
+            names = {each["id"]: each["name"] for each in people}
+            owner = choice(text("Owner"), names, device["owner"])
+
+    async def _invite(self) -> None:
+        invitation = await self._view.api.post(f"{self._path}/invitations", {})
+        show_invitation(self._view, self._device["name"], invitation)
+
+    async def _revoke(self) -> None:
+        view, text, name = self._view, self._view.text, self._device["name"]
+        more = text("It is disconnected at once and can join again only by a new invitation.")
+        if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
+            await view.api.post(f"{self._path}/revoke")
+            view.notify(text("{name} is revoked", name=name))
+            await self._refresh()
+
+    async def _remove(self) -> None:
+        view, text, name = self._view, self._view.text, self._device["name"]
+        more = text("It is forgotten with its skills, and its topics are cleared.")
+        if await view.ask(text("Remove {name}?", name=name), more, yes=text("Remove"), danger=True):
+            await view.api.delete(self._path)
+            view.go("/devices")
+
+    # -- what waits for approval ------------------------------------------------------------------
+
+    async def _show_review(self) -> None:
+        view, text = self._view, self._view.text
+        review = await view.api.get(f"{self._path}/review")
+        self._review.clear()
+        if not review["items"]:
+            return
+        with self._review, card(text("To approve"), icon="rule", classes="sb-attention"):
+            note(text("Its skills declare this. Until you approve it, what is stricter counts."))
+            for item in review["items"]:
+                self._item(item)
+            with actions():
+                view.button(text("Deny"), partial(self._decide, review["digest"], False), kind="danger")
+                view.button(
+                    text("Approve all"),
+                    partial(self._decide, review["digest"], True),
+                    icon="check",
+                    kind="primary",
+                )
+
+    def _item(self, item: dict[str, Any]) -> None:
+        text = self._view.text
+        kinds = {
+            "flags": text("may do more than before"),
+            "sentence": text("hears a sentence with free text on every device"),
+            "provider": text("serves beside other devices"),
+            "documentation": text("tells the assistant what it does"),
+        }
+        with ui.element("div").classes("sb-stack sb-tight"):
+            with ui.element("div").classes("sb-row"):
+                Words("span", ".".join(filter(None, (item["skill"], item["method"]))), "sb-mono sb-strong")
+                Words("span", kinds.get(item["kind"], item["kind"]))
+                if item["denied"]:
+                    badge(text("denied"), "bad")
+            _difference(item["before"], item["after"], label=text("What changes"))
+
+    async def _decide(self, digest: str, approve: bool) -> None:
+        await self._view.api.post(f"{self._path}/review", {"digest": digest, "approve": approve})
+        await self._show_review()
+        await self._refresh()
+
+    # -- what it can do ---------------------------------------------------------------------------
+
+    async def _skills(self) -> None:
+        view = self._view
+        found = await view.api.get("/api/skills/methods", device=self._device["id"])
+        if found["skills"]:
+            Words("h2", view.text("Skills"), "sb-h2")
+        with ui.element("div").classes("sb-stack"):
+            for skill in found["skills"]:
+                self._skill(skill)
+
+    def _skill(self, skill: dict[str, Any]) -> None:
+        view, methods = self._view, {each["name"]: each for each in skill["methods"]}
+        has_settings = {"get_settings", "change_settings"} <= methods.keys()
+        with ui.element("details").classes("sb-card sb-fold"):
+            with ui.element("summary"):
+                with ui.element("div").classes("sb-stack sb-tight sb-grow"):
+                    Words("h3", human(skill["skill"]), "sb-h3")
+                    Words("p", skill["doc"].partition("\n")[0], "sb-muted sb-cut")
+                ui.icon("expand_more")
+            if has_settings:
+                view.button(
+                    view.text("Settings"),
+                    partial(_settings, view, skill, methods["change_settings"]),
+                    icon="tune",
+                )
+            for method in methods.values():
+                if has_settings and method["name"] in ("get_settings", "change_settings"):
+                    continue
+                method_row(view, skill, method)
+
+    # -- its programs -----------------------------------------------------------------------------
+
+    async def _show_nodes(self) -> None:
+        view, text = self._view, self._view.text
+        found = await view.api.get("/api/nodes", device=self._device["id"])
+        with refilled(self._nodes):
+            for each in found["problems"]:
+                problem(each["problem"])
+            if not found["nodes"] and not found["problems"]:
+                note(text("No programs: a folder with a node.yaml makes one."))
+                return
+            columns = [text("Program"), text("State"), text("Health"), text("Restarts"), ""]
+            table(
+                columns,
+                [
+                    [
+                        node["name"],
+                        node["state"],
+                        node["health"],
+                        str(node["restarts"]),
+                        partial(self._node, node),
+                    ]
+                    for node in found["nodes"]
+                ],
+                label=text("Programs"),
+            )
+
+    def _node(self, node: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+        path = f"/api/nodes/{part(node['device'])}/{part(node['name'])}"
+        words = {
+            "start": text("Start"),
+            "stop": text("Stop"),
+            "restart": text("Restart"),
+            "build": text("Build"),
+        }
+
+        def act(action: str) -> Callable[[], Awaitable[None]]:
+            async def run() -> None:
+                await view.api.post(f"{path}/{action}")
+                await self._show_nodes()
+
+            return run
+
+        with ui.element("div").classes("sb-row"):
+            running = node["state"] in ("running", "waiting")
+            for action in _NODE_ACTIONS:
+                if action == "build" and not node["buildable"]:
+                    continue
+                if action in (("start",) if running else ("stop", "restart")) or (
+                    node["protected"] and action != "start"
+                ):
+                    continue
+                view.button(words[action], act(action))
+            view.button(text("Log"), partial(self._log, node["name"], path), icon="subject", kind="flat")
+
+    async def _log(self, name: str, path: str) -> None:
+        view, text = self._view, self._view.text
+        with dialog(text("Log of {name}", name=name), wide=True) as box:
+            place = ui.element("div")
+
+            async def read() -> None:
+                lines = (await view.api.get(f"{path}/logs", lines=_MOST_LINES))["lines"]
+                with refilled(place):
+                    if lines:
+                        code("\n".join(lines), label=text("Log of {name}", name=name))
+                    else:
+                        note(text("It has written nothing yet."))
+
+            await read()
+            with actions():
+                view.button(text("Read again"), read, icon="refresh")
+                view.button(text("Close"), box.close, kind="primary")
+        box.open()
+
+
+def method_row(view: View, skill: dict[str, Any], method: dict[str, Any]) -> None:
+    """Show a method with its flags, and the button that opens its form."""
+    with ui.element("div").classes("sb-method"):
+        with ui.element("div").classes("sb-stack sb-tight sb-grow"):
+            Words("p", method["signature"], "sb-mono sb-text")
+            Words("p", method["summary"], "sb-muted")
+            with ui.element("div").classes("sb-row"):
+                flags(view, method["flags"])
+        if view.user.role != "guest" or "read_only" in method["flags"]:
+            view.button(
+                view.text("Run"),
+                partial(run_by_form, view, skill, method),
+                icon="play_arrow",
+                tip=view.text("Run {method}", method=method["name"]),
+            )
+
+
+async def _settings(view: View, skill: dict[str, Any], method: dict[str, Any]) -> None:
+    """Open the form of a skill's settings, with their present values."""
+    text = view.text
+    present = await call(view, skill["device"], skill["skill"], "get_settings", {})
+
+    async def save() -> bool:
+        if await call_by_form(view, form, skill, method) is None:
+            return False
+        view.notify(text("Saved"))
+        return True
+
+    with view.form(text("Settings of {skill}", skill=human(skill["skill"])), save):
+        form = SchemaForm(text, method["parameters"], present["result"] if present else None)
+
+
+def _difference(before: str, after: str, *, label: str) -> None:
+    """Show what is new and what is gone, line by line; a sign says it as well as the colour."""
+    lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    with ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region") as made:
+        made.props["aria-label"] = label
+        for line in lines[:_MOST_LINES]:
+            if not line.startswith("?"):
+                tone = {"+": "sb-added", "-": "sb-gone"}.get(line[:1], "")
+                Words("code", f"{line}\n", tone)

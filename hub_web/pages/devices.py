@@ -1,0 +1,210 @@
+"""Devices: who is there and how they are; adding one, and letting one in that asks."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.errors import NotFound
+from hub_web.api import part
+from hub_web.parts.forms import switch, text_field
+from hub_web.parts.invitation import show_invitation
+from hub_web.parts.layout import Tone, Words, badge, card, dot, empty, facts, note, refilled
+from hub_web.parts.plots import show_sparkline, sparkline
+from hub_web.shell import page
+from hub_web.view import View
+
+_REFRESH_S: Final = 10.0
+_CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
+
+TONES: Final[dict[str, Tone]] = {"online": "good", "offline": "plain", "revoked": "bad", "invited": "warn"}
+
+
+@page("/devices", title="Devices", icon="devices", menu=20, width="wide")
+async def devices(view: View) -> None:
+    """Show all devices, live."""
+    text = view.text
+    with ui.element("div").classes("sb-row"):
+        if view.is_admin:
+            view.button(text("Add a device"), partial(add_device, view), icon="add", kind="primary")
+            view.button(text("Enter a code"), partial(_enter_code, view), icon="pin")
+    waiting = ui.element("div")
+    place = ui.element("div")
+    shown: list[Any] = [None, {}]
+
+    async def show() -> None:
+        found, asking = await asyncio.gather(
+            view.api.get("/api/devices", loads=True),
+            view.api.get("/api/devices/join") if view.is_admin else _nothing(),
+        )
+        shape = [asking, [{**each, **dict.fromkeys(_CHANGING)} for each in found]]
+        if shape == shown[0]:
+            # What changes all the time is shown in its place, so that nobody loses theirs.
+            for device in found:
+                shown[1][device["id"]](device)
+            return
+        shown[0], shown[1] = shape, {}
+        with refilled(waiting):
+            if asking:
+                _asking(view, asking, show)
+        with refilled(place):
+            if not found:
+                _none(view)
+            with ui.element("div").classes("sb-grid").style("--sb-least: 300px"):
+                for device in found:
+                    shown[1][device["id"]] = _device(view, device)
+
+    await show()
+    ui.timer(_REFRESH_S, show)
+    view.follow("/api/world", lambda _: show(), kind="device", follow=True)
+
+
+async def _nothing() -> list[Any]:
+    return []
+
+
+def state_words(view: View, state: str) -> str:
+    """Return the state of a device in words."""
+    text = view.text
+    return {
+        "online": text("online"),
+        "offline": text("offline"),
+        "revoked": text("revoked"),
+        "invited": text("not joined yet"),
+    }.get(state, state)
+
+
+def _none(view: View) -> None:
+    text = view.text
+    more = text("A computer, a Raspberry Pi or a phone: what it can do, the assistant can do.")
+    with empty("devices", text("No devices yet"), more):
+        if view.is_admin:
+            view.button(text("Add a device"), partial(add_device, view), icon="add", kind="primary")
+
+
+def _device(view: View, device: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Make the card of a device; return what shows its newest heartbeat."""
+    text = view.text
+    with ui.element("a").classes("sb-card sb-card-link") as made:
+        made.props["href"] = view.href(f"/devices/{part(device['id'])}")
+        with ui.element("div").classes("sb-card-head"):
+            Words("h2", device["name"], "sb-h2 sb-cut").props["title"] = device["name"]
+            ui.element("div").classes("sb-grow")
+            dot(TONES.get(device["state"], "plain"), state_words(view, device["state"]))
+        with ui.element("div").classes("sb-row"):
+            if device["area"]:
+                badge(device["area"], icon="place")
+            badge(text("shared") if device["shared"] else device["owner"], icon=_owner_icon(device))
+            if device["to_review"]:
+                badge(text.count(device["to_review"], "{n} to approve", "{n} to approve"), "warn")
+            if device["problems"]:
+                badge(text.count(len(device["problems"]), "{n} problem", "{n} problems"), "bad")
+        with ui.element("div").classes("sb-row sb-nowrap"):
+            told = ui.element("div")
+            ui.element("div").classes("sb-grow")
+            plot = sparkline((), label=text("Load of the last hour"))
+
+    def update(device: dict[str, Any]) -> None:
+        with refilled(told):
+            facts(
+                {
+                    text("Seen"): view.ago(device["last_seen"]),
+                    text("Skills"): str(len(device["skills"])),
+                    text("Load"): load_words(view, device["load"]),
+                }
+            )
+        loads = [value for _, value, _ in device["loads"] or () if value is not None]
+        plot.set_visibility(len(loads) > 1)
+        show_sparkline(plot, loads, label=text("Load of the last hour"))
+
+    update(device)
+    return update
+
+
+def _owner_icon(device: dict[str, Any]) -> str:
+    return "group" if device["shared"] else "person"
+
+
+def load_words(view: View, load: float | None) -> str:
+    """Return a load as a share of all processors."""
+    return "" if load is None else f"{view.text.number(100 * load)} %"
+
+
+async def add_device(view: View) -> None:
+    """Ask for the name of a new device, and show how it joins."""
+    text = view.text
+
+    async def add() -> None:
+        given = {"name": name.value.strip(), "area": area.value.strip() or None, "shared": shared.value}
+        show_invitation(view, given["name"], await view.api.post("/api/devices", given))
+
+    with view.form(text("Add a device"), add, yes=text("Add")):
+        name = text_field(text("Name"), hint=text("As you call it, for example Kitchen Pi"))
+        name.props("autofocus")
+        area = text_field(f"{text('Room')} ({text('optional')})")
+        shared = switch(text("For everybody at home"), True)
+
+
+def _asking(view: View, asking: list[dict[str, Any]], show: Any) -> None:
+    """Show the devices that ask to join; their codes are not shown here but on their own screens."""
+    text = view.text
+    with card(text("Devices that ask to join"), icon="sensors"):
+        Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
+        for each in asking:
+            with ui.element("div").classes("sb-row"):
+                Words("span", each["name"], "sb-strong sb-cut").props["title"] = each["name"]
+                Words("span", text("from {address}", address=each["source"]), "sb-muted sb-small")
+                Words("span", view.ago(each["expires_at"]), "sb-muted sb-small")
+                ui.element("div").classes("sb-grow")
+
+                async def refuse(code: str = each["code"]) -> None:
+                    await view.api.delete(f"/api/devices/join/{part(code)}")
+                    await show()
+
+                view.button(text("Refuse"), refuse, kind="danger")
+
+
+async def _enter_code(view: View) -> None:
+    """Let in a device by the code that it shows, after its fingerprint was compared."""
+    text = view.text
+
+    async def look() -> bool:
+        wanted = _plain(code.value)
+        waiting = await view.api.get("/api/devices/join")
+        match = [each for each in waiting if _plain(each["code"]) == wanted]
+        if not match:
+            hint = text("A code is good for ten minutes.")
+            raise NotFound(text("No device waits with this code."), hint=hint)
+        with refilled(found):
+            _compare(view, match[0], box)
+        return False
+
+    with view.form(text("Let a device in"), look, yes=text("Look")) as box:
+        note(text("“strawberry spoke join” on the device shows a code and a fingerprint."))
+        code = text_field(text("Code"))
+        code.props("autofocus autocomplete=off")
+        found = ui.element("div").classes("sb-stack").props("aria-live=polite")
+
+
+def _compare(view: View, asking: dict[str, Any], box: ui.dialog) -> None:
+    text = view.text
+    Words("p", text("Does the device show the same fingerprint?"), "sb-strong")
+    Words("p", asking["fingerprint"], "sb-mono sb-fingerprint")
+    name = text_field(text("Name"), asking["name"])
+    shared = switch(text("For everybody at home"), True)
+
+    async def approve() -> None:
+        path = f"/api/devices/join/{part(asking['code'])}/approve"
+        approved = await view.api.post(path, {"name": name.value.strip()})
+        if shared.value:
+            await view.api.patch(f"/api/devices/{part(approved['id'])}", {"shared": True})
+        box.close()
+        view.notify(text("{name} joins within seconds", name=approved["name"]))
+
+    view.button(text("It is the same: let it in"), approve, icon="check", kind="primary")
+
+
+def _plain(code: str) -> str:
+    return "".join(each for each in code.upper() if each.isalnum())

@@ -1,0 +1,382 @@
+"""Home: what is on, room by room, with switches; the page that one opens on a phone by the door."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.wire import Json
+from hub_web.api import part
+from hub_web.parts.calls import human
+from hub_web.parts.controls import Panel, is_on
+from hub_web.parts.layout import Words, card, dot, empty
+from hub_web.parts.times import lasting, moment
+from hub_web.shell import page
+from hub_web.view import View
+
+_MOST: Final = 1_000
+"""Things that are shown; a home with more has rooms of its own in Home Assistant."""
+_ARGUMENTS: Final = 3
+"""Of a method with a control here, those that may be left out included."""
+_READ_FIRED: Final = 100
+_SHOWN_FIRED: Final = 5
+"""Decisions of watchers that are read and that are shown: most of them are to do nothing."""
+_ICONS: Final = (
+    (("lamp", "light", "bulb"), "lightbulb"),
+    (("media", "music", "player", "radio", "speaker", "volume"), "music_note"),
+    (("heat", "boiler", "thermostat", "climate", "temperature"), "thermostat"),
+    (("lock", "door", "gate"), "lock"),
+    (("blind", "cover", "shutter", "curtain"), "blinds"),
+    (("motion", "occupancy", "presence"), "sensors"),
+    (("humidity", "water", "leak"), "water_drop"),
+    (("power", "energy", "battery", "plug", "switch"), "bolt"),
+    (("camera",), "videocam"),
+    (("clock", "time"), "schedule"),
+    (("note",), "sticky_note_2"),
+)
+
+
+@page("/", title="Home", icon="home", menu=0, width="wide")
+async def home(view: View) -> None:
+    """Show the rooms with their devices, and what is going on."""
+    board = _Board(view)
+    await board.open()
+
+
+def icon_of(*words: str) -> str:
+    """Return the icon for something that is called so."""
+    text = " ".join(words).casefold()
+    return next((icon for names, icon in _ICONS if any(name in text for name in names)), "widgets")
+
+
+def state_words(view: View, thing: dict[str, Any]) -> str:
+    """Return a state as people say it."""
+    value, unit = thing["state"], thing["unit"]
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return view.text("On") if value else view.text("Off")
+        case str() if value.casefold() in ("on", "off"):
+            return view.text("On") if value.casefold() == "on" else view.text("Off")
+        case int() | float():
+            digits = 0 if float(value).is_integer() else 1
+            return view.text.number(value, digits) + (f" {unit}" if unit else "")
+        case list() | dict():
+            return view.text("{n} values", n=len(value))
+    return str(value)[:80] + (f" {unit}" if unit else "")
+
+
+class _Board:
+    """The page as one browser shows it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._things: dict[tuple[str, str], dict[str, Any]] = {}
+        self._skills: dict[tuple[str, str], dict[str, Any]] = {}
+        self._shows: dict[tuple[str, str], list[Callable[[dict[str, Any]], None]]] = {}
+        self._timers: list[dict[str, Any]] = []
+        self._fired: list[dict[str, Any]] = []
+
+    async def open(self) -> None:
+        """Build the page, and keep it up to date."""
+        view = self._view
+        self._on = ui.element("section").classes("sb-on").props("aria-live=polite")
+        self._on.props["aria-label"] = view.text("What is on")
+        self._now = ui.element("div").classes("sb-grid")
+        self._rooms = ui.element("div").classes("sb-stack sb-rooms sb-tops")
+        self._past = ui.element("div")
+        world, _ = await asyncio.gather(view.api.get("/api/world", limit=_MOST), self._read_methods())
+        self._take(world["things"])
+        self._build()
+        await self._read_timers()
+        ui.timer(1.0, self._count_down)
+        view.follow("/api/world", self._changed, limit=_MOST, follow=True)
+        path = "/api/events"
+        async with view.api.stream("GET", path, kind="watcher", last=_READ_FIRED, follow=False) as (
+            _,
+            before,
+        ):
+            async for event in before:
+                self._fire(event)
+        self._show_fired()
+        view.follow(path, self._happened)
+
+    async def _read_methods(self) -> None:
+        found = await self._view.api.get("/api/skills/methods", arguments=_ARGUMENTS)
+        self._skills = {(each["device"], each["skill"]): each for each in found["skills"]}
+
+    def _take(self, things: list[dict[str, Any]]) -> None:
+        for thing in things:
+            self._things[thing["kind"], thing["id"]] = thing
+
+    async def _changed(self, event: dict[str, Any]) -> None:
+        """Take in what the stream tells: new states are shown, other things build the rooms anew."""
+        is_new = bool(event["gone"])
+        for thing in event["things"]:
+            key = (thing["kind"], thing["id"])
+            before = self._things.get(key)
+            self._things[key] = thing
+            if before is None or (thing["kind"] == "device" and thing["state"] != before["state"]):
+                is_new = True
+            elif before["state"] != thing["state"]:
+                for show in self._shows.get(key, ()):
+                    show(thing)
+        for kind, name in event["gone"]:
+            self._things.pop((kind, name), None)
+        if is_new:
+            await self._read_methods()
+            self._build()
+        else:
+            self._show_on()
+
+    # -- what is on -------------------------------------------------------------------------------
+
+    def _show_on(self) -> None:
+        view = self._view
+        on = [thing for thing in self._things.values() if self._has_state(thing) and is_on(thing["state"])]
+        self._on.clear()
+        if not any(self._has_state(thing) for thing in self._things.values()):
+            return
+        with self._on:
+            if not on:
+                with ui.element("span").classes("sb-chip sb-chip-off"):
+                    ui.icon("check_circle_outline")
+                    Words("span", view.text("Nothing is on"))
+            for thing in sorted(on, key=lambda each: _name(each).casefold()):
+                with ui.element("a").classes("sb-chip").props(f'href="#{_anchor(thing)}"'):
+                    ui.icon(icon_of(thing["name"], thing["device_class"] or "", thing["kind"]))
+                    Words("span", _name(thing), "sb-cut")
+                    if thing["area"]:
+                        Words("span", thing["area"], "sb-chip-more")
+
+    def _has_state(self, thing: dict[str, Any]) -> bool:
+        return thing["kind"] not in ("area", "device", "node", "skill")
+
+    # -- rooms ------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        self._shows.clear()
+        self._rooms.clear()
+        rooms = self._by_room()
+        with self._rooms:
+            if not rooms:
+                self._nothing()
+            for room in sorted(rooms, key=lambda name: (name == "", name.casefold())):
+                with ui.element("section").classes("sb-room") as made:
+                    title = Words("h2", room or self._unnamed(len(rooms)), "sb-h2")
+                    title.props["id"] = title.html_id
+                    made.props["aria-labelledby"] = title.html_id
+                    with ui.element("div").classes("sb-grid").style("--sb-least: 260px"):
+                        for build in rooms[room]:
+                            build()
+        self._show_on()
+
+    def _unnamed(self, rooms: int) -> str:
+        return self._view.text("Elsewhere") if rooms > 1 else self._view.text("Not in a room")
+
+    def _nothing(self) -> None:
+        text = self._view.text
+        with empty(
+            "home", text("Nothing here yet"), text("Add a device: what it can do then shows up here.")
+        ):
+            if self._view.is_admin:
+                self._view.button(
+                    text("Add a device"), lambda: self._view.go("/devices"), icon="add", kind="primary"
+                )
+
+    def _by_room(self) -> dict[str, list[Callable[[], None]]]:
+        rooms: dict[str, list[Callable[[], None]]] = defaultdict(list)
+        devices = {thing["device"]: thing for thing in self._things.values() if thing["kind"] == "device"}
+        states: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+        others: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for thing in self._things.values():
+            if thing["kind"] == "state":
+                _, device, skill, name = thing["id"].split(".", 3)
+                states[device, skill][name] = thing
+            elif self._has_state(thing):
+                others[thing["area"] or "", thing["device"] or thing["name"]].append(thing)
+        for (device, skill), found in sorted(self._skills.items()):
+            if device not in devices or (not states[device, skill] and not self._acts(found)):
+                continue
+            build = partial(self._skill, found, states[device, skill], devices[device])
+            rooms[found["area"] or ""].append(build)
+        for (device, skill), its in sorted(states.items()):
+            # States of a skill without a simple method.
+            if (device, skill) not in self._skills and its and device in devices:
+                area = next(iter(its.values()))["area"] or ""
+                rooms[area].append(partial(self._states_only, skill, its, devices[device]))
+        for (area, name), things in sorted(others.items()):
+            rooms[area].append(partial(self._entities, name, things))
+        return rooms
+
+    def _acts(self, skill: dict[str, Any]) -> bool:
+        controls = Panel(self._view, skill, {}).controls
+        return self._view.user.role != "guest" and bool(controls.simple or controls.power)
+
+    def _skill(
+        self, skill: dict[str, Any], states: dict[str, dict[str, Any]], device: dict[str, Any]
+    ) -> None:
+        may_act = self._view.user.role != "guest" and not skill["unavailable"]
+        panel = Panel(self._view, skill, {name: thing["state"] for name, thing in states.items()})
+        for name, thing in states.items():
+            self._bind(thing, partial(_show_in, panel, name))
+        with self._card(human(skill["skill"]), skill["skill"], device, *states.values()) as tools:
+            with tools:
+                if may_act:
+                    panel.power()
+            if may_act:
+                panel.rest()
+            left = panel.controls.states if may_act else list(states)
+            self._rows([(human(name), states[name]) for name in left])
+
+    def _states_only(self, skill: str, states: dict[str, dict[str, Any]], device: dict[str, Any]) -> None:
+        with self._card(human(skill), skill, device, *states.values()):
+            self._rows([(human(name), thing) for name, thing in states.items()])
+
+    def _entities(self, name: str, things: list[dict[str, Any]]) -> None:
+        with card(name, icon=icon_of(*(thing["device_class"] or thing["kind"] for thing in things), name)):
+            self._rows(
+                [(thing["name"].rpartition(".")[2].removeprefix(f"{name} "), thing) for thing in things]
+            )
+
+    def _card(self, title: str, skill: str, device: dict[str, Any], *states: dict[str, Any]) -> Any:
+        made = card(title, icon=icon_of(skill), classes="sb-thing")
+        return _Underlined(made, self._view, device, [_anchor(thing) for thing in states])
+
+    def _rows(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
+        if not rows:
+            return
+        with ui.element("dl").classes("sb-states"):
+            for name, thing in rows:
+                Words("dt", name, "sb-cut").props["title"] = name
+                value = Words("dd", state_words(self._view, thing), "sb-cut")
+                value.props["title"] = _told(self._view, thing)
+                self._bind(thing, partial(self._show_row, value))
+
+    def _show_row(self, value: Words, thing: dict[str, Any]) -> None:
+        value.set(state_words(self._view, thing))
+        value.props["title"] = _told(self._view, thing)
+
+    def _bind(self, thing: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
+        self._shows.setdefault((thing["kind"], thing["id"]), []).append(show)
+
+    # -- timers, and watchers that fired ----------------------------------------------------------
+
+    async def _read_timers(self) -> None:
+        self._timers = await self._view.api.get("/api/timers")
+        self._left: list[tuple[Words, datetime]] = []
+        self._now.clear()
+        self._now.set_visibility(bool(self._timers))
+        if not self._timers:
+            return
+        view = self._view
+        with self._now, card(view.text("Timers"), icon="timer"):
+            for timer in self._timers[:10]:
+                with ui.element("div").classes("sb-row sb-nowrap"):
+                    Words("span", timer["text"], "sb-cut").props["title"] = timer["text"]
+                    ui.element("div").classes("sb-grow")
+                    due = moment(timer["due"])
+                    left = Words("span", "", "sb-strong sb-count")
+                    left.props["title"] = view.at(due)
+                    self._left.append((left, due))
+                    view.button(
+                        "",
+                        partial(self._cancel, timer),
+                        icon="close",
+                        kind="flat",
+                        tip=view.text("Cancel {timer}", timer=timer["text"]),
+                    )
+        self._count_down()
+
+    def _count_down(self) -> None:
+        for words, due in self._left:
+            seconds = max(0, round((due - datetime.now(UTC)).total_seconds()))
+            clock = f"{seconds // 60}:{seconds % 60:02d}"
+            words.set(clock if seconds < 3_600 else lasting(self._view.text, seconds))
+
+    async def _cancel(self, timer: dict[str, Any]) -> None:
+        await self._view.api.delete(f"/api/timers/{part(timer['id'])}")
+        await self._read_timers()
+
+    async def _happened(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "timer":
+            self._view.notify(event["subject"], kind="info")
+            await self._read_timers()
+        elif event["kind"] == "watcher":
+            self._fire(event)
+            self._show_fired()
+
+    def _fire(self, event: dict[str, Any]) -> None:
+        if event["data"].get("decision") in ("notify", "act"):
+            self._fired = [event, *self._fired][:_SHOWN_FIRED]
+
+    def _show_fired(self) -> None:
+        view = self._view
+        self._past.clear()
+        if not self._fired:
+            return
+        with self._past, card(view.text("Watchers that fired"), icon="notifications_none") as tools:
+            with tools:
+                view.link(view.text("All watchers"), "/watchers")
+            for each in self._fired:
+                with ui.element("div").classes("sb-fired"):
+                    with ui.element("div").classes("sb-row sb-nowrap"):
+                        Words("span", each["subject"], "sb-strong sb-cut")
+                        ui.element("div").classes("sb-grow")
+                        Words("span", view.at(each["at"]), "sb-muted sb-small")
+                    if said := str(each["data"].get("text") or each["data"].get("reason") or ""):
+                        Words("p", said[:300], "sb-muted")
+
+
+class _Underlined:
+    """A card with the name of its device below its title, and whether that can be reached."""
+
+    def __init__(self, made: Any, view: View, device: dict[str, Any], anchors: list[str]) -> None:
+        self._made = made
+        self._view = view
+        self._device = device
+        self._anchors = anchors
+
+    def __enter__(self) -> ui.element:
+        tools: ui.element = self._made.__enter__()
+        view, device = self._view, self._device
+        for anchor in self._anchors:
+            ui.element("span").props(f'id="{anchor}"').classes("sb-anchor")
+        with ui.element("p").classes("sb-beneath"):
+            link = view.link(device["name"], f"/devices/{part(device['device'])}", classes="sb-quiet sb-cut")
+            link.props["title"] = device["name"]
+            if (state := str(device["state"])) != "online":
+                dot("bad", view.text(state))
+        return tools
+
+    def __exit__(self, *error: Any) -> None:
+        self._made.__exit__(*error)
+
+
+def _show_in(panel: Panel, name: str, thing: dict[str, Any]) -> None:
+    panel.show(name, thing["state"])
+
+
+def _name(thing: dict[str, Any]) -> str:
+    if thing["kind"] != "state":
+        return str(thing["device"] or thing["name"])
+    _, _, skill, name = thing["id"].split(".", 3)
+    return (
+        human(skill) if name in ("power", "state", "is_on", "on") else f"{human(skill)} {human(name).lower()}"
+    )
+
+
+def _anchor(thing: dict[str, Any]) -> str:
+    return "thing-" + "".join(each if each.isalnum() else "-" for each in thing["id"])
+
+
+def _told(view: View, thing: dict[str, Json]) -> str:
+    """Return how long something has been so."""
+    age = thing["age_s"]
+    value = state_words(view, thing)
+    return value if not isinstance(age, (int, float)) else f"{value} · {lasting(view.text, age)}"

@@ -1,0 +1,118 @@
+"""Home Assistant: what of this home appears there, and a switch for each part of it."""
+
+from typing import Any
+
+from nicegui import ui
+
+from contracts.errors import StrawberryError
+from hub_web.parts.forms import switch
+from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem
+from hub_web.shell import page
+from hub_web.view import View
+
+_PATH = "/api/home-assistant"
+
+
+@page("/home-assistant", title="Home Assistant", icon="roofing", menu=305, admin=True)
+async def home_assistant(view: View) -> None:
+    """Show what is exposed, and what could be."""
+    await _HomeAssistant(view).open()
+
+
+class _HomeAssistant:
+    """The page as one browser shows it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._opened: set[str] = set()
+
+    async def open(self) -> None:
+        """Build the page."""
+        self._place = ui.element("div").classes("sb-stack sb-parts").props("aria-live=polite")
+        self._show(await self._view.api.get(_PATH))
+
+    def _show(self, found: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+        self._place.clear()
+        with self._place:
+            self._connection(found)
+            with card(text("This home"), icon="hub"):
+                note(text("Everybody who uses Home Assistant sees and uses what is on here, on your behalf."))
+                own = {
+                    "hub.chat": text("Chat"),
+                    "hub.notify": text("Notify"),
+                    "hub.watchers": text("Watchers"),
+                }
+                for each in found["hub"]:
+                    self._part(each, own.get(each["path"], each["name"]))
+            if not found["devices"]:
+                with empty(
+                    "devices", text("No devices yet"), text("Add a computer and its skills appear here.")
+                ):
+                    view.button(text("Add a device"), lambda: view.go("/devices"), icon="add")
+            for device in found["devices"]:
+                with card(device["name"], icon="memory"):
+                    self._part(device, text("The whole device"))
+                    for skill in device["skills"]:
+                        self._skill(skill)
+
+    def _connection(self, found: dict[str, Any]) -> None:
+        text, broker = self._view.text, found["broker"]
+        with card(text("Connection"), icon="sync_alt"):
+            if broker is None:
+                problem(
+                    text("No home broker is configured."),
+                    text("Name the broker of Home Assistant in [home_broker] of strawberry.toml."),
+                )
+                return
+            if broker["connected"]:
+                dot("good", text("connected"))
+            else:
+                problem(text("The broker is away."), broker.get("error", ""))
+            said = {"online": text("is running"), "offline": text("is stopped")}
+            facts(
+                {
+                    text("Home broker"): broker["url"],
+                    "Home Assistant": said.get(found["home_assistant"], text("not heard yet")),
+                    text("Entities"): text.number(found["published"]),
+                }
+            )
+
+    def _skill(self, skill: dict[str, Any]) -> None:
+        text, entities = self._view.text, skill["entities"]
+        self._part(skill, skill["name"])
+        if not entities:
+            return
+        shown = sum(each["shown"] for each in entities)
+        label = text("{name}: {shown} of {n} parts", name=skill["name"], shown=shown, n=len(entities))
+        with ui.expansion(label, value=skill["path"] in self._opened) as parts:
+            for entity in entities:
+                self._part(entity, entity["name"])
+
+        def note_opened(event: Any) -> None:
+            (self._opened.add if event.value else self._opened.discard)(skill["path"])
+
+        parts.on_value_change(note_opened)
+
+    def _part(self, item: dict[str, Any], label: str) -> None:
+        """Show a switch for something that can be exposed."""
+        view, text = self._view, self._view.text
+
+        async def change(value: bool) -> None:
+            try:
+                async with view.busy():
+                    found = await view.api.post(
+                        f"{_PATH}/{'expose' if value else 'hide'}", {"path": item["path"]}
+                    )
+            except StrawberryError as error:
+                view.fail(error)
+                found = await view.api.get(_PATH)
+            self._show(found)
+
+        with ui.element("div").classes("sb-row"):
+            made = switch(label, item["shown"], change).classes("sb-grow")
+            made.props["title"] = item["path"]
+            if item["kind"] not in ("device", "skill"):
+                badge(item["kind"])
+            if item.get("only_by_name") and not item["shown"]:
+                Words("span", text("only by its own switch"), "sb-muted sb-small")

@@ -1,0 +1,1 @@
+"""The pages of the live home: its topics, captures, watchers and memory."""

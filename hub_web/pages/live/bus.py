@@ -1,0 +1,442 @@
+"""The bus: all topics that a person may see, live, and publishing by hand."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.topics import is_exact, is_filter
+from hub_web.pages.live.publishing import publish
+from hub_web.parts.code import as_json, code
+from hub_web.parts.forms import choice, text_field
+from hub_web.parts.layout import Words, badge, card, empty, facts, note, problem, refilled, row, stack
+from hub_web.parts.plots import plot, show_sparkline, sparkline
+from hub_web.parts.tables import table
+from hub_web.parts.topic_tree import Line, TopicState, TopicTree, numbers_in, short
+from hub_web.shell import page
+from hub_web.view import View
+
+_LINES: Final = 150
+"""Lines of the tree that are shown at first, and how many more at a time."""
+_TICK_S: Final = 0.5
+_HISTORY: Final = 500
+_EARLIER: Final = 8
+_LEAST_POINTS: Final = 3
+_EVERYTHING: Final = "#"
+
+
+@page("/bus", title="Bus", icon="hub", menu=220, width="wide")
+async def bus(view: View) -> None:
+    """Show the tree of topics, and one of them whole."""
+    text = view.text
+    health = await view.api.get("/api/health")
+    links = {"bus": text("Strawberry's bus")}
+    if health.get("home_broker"):
+        links["home"] = text("Home broker")
+    if health.get("home_assistant"):
+        links["home_assistant"] = "Home Assistant"
+    note(text("What devices and the hub say to each other, as it happens."))
+    with row().classes("sb-filters"):
+        link = choice(text("Broker"), links, "bus")
+        link.set_visibility(len(links) > 1)
+        wanted = text_field(text("Filter"), hint=text("Words, or a topic filter such as devices/+/state/#"))
+        wanted.props("clearable debounce=250").classes("sb-topic-filter")
+        ui.element("div").classes("sb-grow")
+        if view.user.role != "guest":
+            view.button(text("Publish"), lambda: publish(view, links, link.value, ""), icon="publish")
+    with ui.element("div").classes("sb-bus"):
+        with card(classes="sb-bus-tree"):
+            tree = _Tree(view)
+        with card(classes="sb-bus-topic"):
+            topic = _Topic(view, links, lambda: str(link.value))
+    tree.on_choose = topic.show
+    tree.on_change = topic.changed
+    tree.follow(str(link.value))
+
+    def filtered() -> None:
+        tree.filter(str(wanted.value or ""))
+
+    def switched() -> None:
+        topic.clear()
+        tree.follow(str(link.value))
+        filtered()
+
+    wanted.on_value_change(filtered)
+    link.on_value_change(switched)
+
+
+class _Row:
+    """A line of the tree in the page."""
+
+    def __init__(self, view: View, line: Line, *, click: Callable[[], None]) -> None:
+        self._view = view
+        self._state = line.branch.topic
+        self._spark: ui.html | None = None
+        with ui.element("button").classes("sb-topic").props("type=button") as self.element:
+            self.element.style(f"--indent: {line.depth * 16}px")
+            icon = "" if line.is_open is None else "expand_more" if line.is_open else "chevron_right"
+            ui.icon(icon).classes("sb-chevron")
+            Words("span", line.label, "sb-topic-name sb-cut").props["title"] = line.branch.path
+            if line.is_open is not None:
+                Words("span", view.text.number(line.branch.size), "sb-badge")
+            self._value = Words("span", "", "sb-topic-value sb-cut sb-mono")
+            self._plot = ui.element("span").classes("sb-topic-plot")
+            self._pin = ui.icon("push_pin").classes("sb-topic-pin")
+            self._pin.tooltip(view.text("retained: the broker keeps it"))
+            self._rate = Words("span", "", "sb-topic-rate")
+        self.element.on("click", click)
+        if line.is_open is not None:
+            self.element.props["aria-expanded"] = str(line.is_open).lower()
+        self.change()
+
+    def change(self) -> None:
+        """Show the last value."""
+        state = self._state
+        self._pin.set_visibility(state is not None and state.last["retained"])
+        if state is None:
+            return
+        self._value.set(_size(self._view, state.last) if state.last["cut"] else short(state.value))
+        self._rate.set(_rate(self._view, state.last))
+        if len(state.numbers) >= _LEAST_POINTS:
+            label = self._view.text("the last values of {topic}", topic=state.topic)
+            if self._spark is None:
+                with self._plot:
+                    self._spark = sparkline(list(state.numbers), label=label, height=20)
+            else:
+                show_sparkline(self._spark, list(state.numbers), label=label, height=20)
+
+    def mark(self, *, chosen: bool) -> None:
+        """Show whether it is the one that is shown whole."""
+        self.element.classes(add="sb-here" if chosen else "", remove="" if chosen else "sb-here")
+        if chosen:
+            self.element.props["aria-current"] = "true"
+        else:
+            self.element.props.pop("aria-current", None)
+
+
+class _Tree:
+    """The tree in the page; it is drawn at most twice a second, and only as much of it as is open.
+
+    Attributes:
+        on_choose: Called with a topic that was clicked.
+        on_change: Called with each topic that has changed.
+    """
+
+    def __init__(self, view: View) -> None:
+        self.on_choose: Callable[[TopicState], Any] = lambda _: None
+        self.on_change: Callable[[TopicState], Any] = lambda _: None
+        self._view = view
+        self._tree = TopicTree()
+        self._rows: dict[tuple[Any, ...], _Row] = {}
+        self._by_topic: dict[str, _Row] = {}
+        self._drawn = -1
+        self._most = _LINES
+        self._chosen = ""
+        self._changed: set[str] = set()
+        self._news = asyncio.Event()
+        self._stop: Callable[[], None] = lambda: None
+        self._followed = ("", "", "")
+        self._is_full = False
+        self._warning = stack()
+        with row(wrap=False):
+            self._count = Words("span", view.text("Looking…"), "sb-muted sb-small")
+        self._list = ui.element("div").classes("sb-topics").props("role=group")
+        self._list.props["aria-label"] = view.text("Topics")
+        self._more = row()
+        view.run(self._draw_again(), name="topics")
+
+    def follow(self, link: str, filter_: str = _EVERYTHING, words: str = "") -> None:
+        """Show the topics of a filter in place of those before."""
+        if self._followed == (link, filter_, words):
+            return
+        self._stop()
+        self._followed, self._is_full, self._chosen = (link, filter_, words), False, ""
+        self._tree.clear()
+        self._warning.clear()
+        self._count.set(self._view.text("Looking…"))
+        with self._list:
+            query = {"link": link, "filter": filter_, "words": words}
+            self._stop = self._view.follow("/api/bus/tree", self._heard, **query)
+        self._news.set()
+
+    def filter(self, wanted: str) -> None:
+        """Show only some topics."""
+        wanted = wanted.strip()
+        link, filter_, words = self._followed
+        # The hub looks for it, too, where there are more topics than it sends.
+        if not is_exact(wanted) and is_filter(wanted):
+            self.follow(link, wanted)
+        elif self._is_full or filter_ != _EVERYTHING or words not in wanted:
+            self.follow(link, words=wanted)
+        self._tree.want(wanted)
+        self._most = _LINES
+        self._news.set()
+
+    def _heard(self, event: Mapping[str, Any]) -> None:
+        if "topics" in event:
+            for last in event["topics"]:
+                self._tree.put(last)
+                self._changed.add(last["topic"])
+        if event.get("full"):
+            self._is_full = True
+        if reason := event.get("refused"):
+            self._warn(self._view.text("The home broker does not let the hub see this."), reason)
+        if gap := event.get("gap"):
+            self._warning.clear()
+            if gap["until"] is None:
+                since = self._view.at(gap["since"])
+                self._warn(self._view.text("The broker is away since {time}.", time=since), "")
+        self._news.set()
+
+    def _warn(self, message: str, hint: str) -> None:
+        with refilled(self._warning):
+            problem(message, hint)
+
+    async def _draw_again(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            with self._list:
+                self._draw()
+            await asyncio.sleep(_TICK_S)
+
+    def _draw(self) -> None:
+        changed, self._changed = self._changed, set()
+        if self._drawn != self._tree.shape:
+            self._drawn = self._tree.shape
+            self._lay_out()
+        for name in changed:
+            if (shown := self._by_topic.get(name)) is not None:
+                shown.change()
+            if name == self._chosen:
+                self.on_change(self._tree.topics[name])
+        self._say_count()
+
+    def _lay_out(self) -> None:
+        """Make the lines that are new, drop those that are gone, and put them in order."""
+        lines, has_more = self._tree.lines(self._most)
+        rows: dict[tuple[Any, ...], _Row] = {}
+        self._by_topic.clear()
+        with self._list:
+            for line in lines:
+                count = line.branch.size if line.is_open is not None else 0
+                has_topic = line.branch.topic is not None
+                key = (line.branch.path, line.depth, line.label, line.is_open, count, has_topic)
+                made = self._rows.pop(key, None)
+                if made is None:
+                    made = _Row(self._view, line, click=partial(self._click, line))
+                rows[key] = made
+                if line.branch.topic is not None:
+                    self._by_topic[line.branch.topic.topic] = made
+                    made.mark(chosen=line.branch.path == self._chosen)
+        for gone in self._rows.values():
+            gone.element.delete()
+        self._rows = rows
+        self._list.default_slot.children = [each.element for each in rows.values()]
+        self._list.update()
+        with refilled(self._more):
+            if has_more:
+                self._view.button(self._view.text("Show more"), self._show_more, icon="expand_more")
+            elif not lines:
+                with empty("hub", self._view.text("No topic here")):
+                    pass
+
+    def _show_more(self) -> None:
+        self._most += _LINES
+        self._tree.shape += 1
+        self._news.set()
+
+    def _click(self, line: Line) -> None:
+        state = line.branch.topic
+        if line.is_open is not None and (state is None or self._chosen == state.topic):
+            self._tree.turn(line.branch)
+        elif state is not None:
+            for name, shown in self._by_topic.items():
+                if name in (self._chosen, state.topic):
+                    shown.mark(chosen=name == state.topic)
+            self._chosen = state.topic
+            self._view.run(_shown(self.on_choose, state), name="topic")
+        with self._list:
+            self._draw()
+
+    def _say_count(self) -> None:
+        text, total, matching = self._view.text, len(self._tree.topics), self._tree.matching()
+        said = text("{n} topic" if total == 1 else "{n} topics", n=text.number(total))
+        if matching != total:
+            said = text("{n} of {total} topics", n=text.number(matching), total=text.number(total))
+        if self._is_full:
+            said = text("The first {total} topics; a filter shows others.", total=text.number(total))
+        self._count.set(said)
+
+
+async def _shown(show: Callable[[TopicState], Any], state: TopicState) -> None:
+    await show(state)
+
+
+class _Topic:
+    """One topic whole: its value, its numbers over time, and what it was before."""
+
+    def __init__(self, view: View, links: Mapping[str, str], link: Callable[[], str]) -> None:
+        self._view = view
+        self._links = links
+        self._link = link
+        self._state: TopicState | None = None
+        self._history: deque[tuple[datetime, Any]] = deque(maxlen=_HISTORY)
+        self._field: str | None = None
+        self._content = stack()
+        self.clear()
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._state = None
+        with refilled(self._content), empty("touch_app", self._view.text("Choose a topic to see all of it")):
+            pass
+
+    async def show(self, state: TopicState) -> None:
+        """Show a topic."""
+        self._state, self._field = state, None
+        text = self._view.text
+        with self._content:
+            answer = await self._view.api.get(
+                "/api/bus/history", topic=state.topic, link=self._link(), since="1h", limit=_HISTORY
+            )
+            self._history.clear()
+            self._history.extend(
+                (datetime.fromisoformat(each["at"]), each["value"]) for each in answer["samples"]
+            )
+            self._content.clear()
+            with row(wrap=False):
+                Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
+                if self._view.user.role != "guest":
+                    self._view.button(
+                        "",
+                        lambda: publish(self._view, self._links, self._link(), state.topic),
+                        icon="publish",
+                        kind="flat",
+                        tip=text("Publish on this topic"),
+                    )
+            self._badges = row()
+            self._facts = stack()
+            self._plots = stack()
+            self._values = stack()
+            self._earlier = stack()
+        self._draw()
+        # On a phone it stands above the tree.
+        self._view.client.run_javascript(
+            f"if (innerWidth < 1024) getHtmlElement({self._content.id}).scrollIntoView({{block: 'center'}})"
+        )
+
+    def changed(self, state: TopicState) -> None:
+        """Show what a topic says now."""
+        if state is not self._state:
+            return
+        at = datetime.fromisoformat(state.last["at"])
+        # What was on its way when the history was read is in it already.
+        if not self._history or at > self._history[-1][0]:
+            self._history.append((at, state.value))
+        self._draw()
+
+    def _draw(self) -> None:
+        state = self._state
+        if state is None:
+            return
+        text, last = self._view.text, state.last
+        for place in (self._badges, self._facts, self._plots, self._values, self._earlier):
+            place.clear()
+        with self._badges:
+            if last["retained"]:
+                badge(text("retained"), "accent", icon="push_pin")
+            badge(_size(self._view, last))
+            if rate := _rate(self._view, last):
+                badge(rate)
+        with self._facts:
+            count = text.count(
+                last["messages"],
+                "{n} message since this page was opened",
+                "{n} messages since this page was opened",
+            )
+            facts(
+                {
+                    text("Last message"): _clock(self._view, datetime.fromisoformat(last["at"])),
+                    text("Counted"): count,
+                }
+            )
+        self._draw_numbers()
+        with self._values:
+            if isinstance(state.value, str):
+                code(state.value or text("(empty)"), label=text("Value"))
+            else:
+                as_json(state.value, label=text("Value"))
+            if last["cut"]:
+                self._view.button(text("Show all of it"), self._show_all, icon="unfold_more")
+        if len(self._history) > 1:
+            earlier = list(self._history)[-_EARLIER - 1 : -1][::-1]
+            with self._earlier:
+                Words("h3", text("Before that"), "sb-h3")
+                table(
+                    [text("When"), text("Value")],
+                    [(_clock(self._view, at), short(value)) for at, value in earlier],
+                    label=text("Earlier values"),
+                )
+
+    def _draw_numbers(self) -> None:
+        state = self._state
+        assert state is not None
+        text, fields = self._view.text, numbers_in(state.value)
+        if not fields or len(self._history) < _LEAST_POINTS:
+            return
+        if self._field not in fields:
+            self._field = "value" if "value" in fields else next(iter(fields))
+        points = [(at, numbers_in(value).get(self._field)) for at, value in self._history]
+        with self._plots:
+            if len(fields) > 1:
+                names = {name: name for name in fields}
+                choice(text("Field"), names, self._field).on_value_change(self._choose_field)
+            plot(
+                [at for at, _ in points],
+                [number for _, number in points],
+                label=text("the last values of {topic}", topic=state.topic),
+                text=text,
+                zone=self._view.zone,
+                unit=str(state.value.get("unit") or "") if isinstance(state.value, dict) else "",
+                height=150,
+                width=380,
+            )
+
+    def _choose_field(self, event: Any) -> None:
+        self._field = event.value
+        self._draw()
+
+    async def _show_all(self) -> None:
+        state = self._state
+        assert state is not None
+        answer = await self._view.api.get("/api/bus/latest", topic=state.topic, link=self._link())
+        with self._values:
+            self._values.clear()
+            for sample in answer["samples"]:
+                as_json(sample["value"], label=self._view.text("Value"))
+
+
+def _clock(view: View, at: datetime) -> str:
+    """Return a moment with its seconds, where it is of today."""
+    there = at.astimezone(view.zone)
+    if there.date() == datetime.now(view.zone).date():
+        return there.strftime("%H:%M:%S")
+    return view.at(at)
+
+
+def _size(view: View, last: Mapping[str, Any]) -> str:
+    return view.text("{n} bytes", n=view.text.number(last["bytes"]))
+
+
+def _rate(view: View, last: Mapping[str, Any]) -> str:
+    rate = last["per_minute"]
+    if rate is None or rate < 0.01:
+        return ""
+    if rate >= 60:
+        return view.text("{n} a second", n=view.text.number(rate / 60, 1))
+    return view.text("{n} a minute", n=view.text.number(rate, 0 if rate >= 10 else 1))

@@ -1,0 +1,334 @@
+"""One watcher: its predicate, tried on what was recorded, its actions and its history."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.errors import StrawberryError
+from contracts.wire import Json
+from hub_web.api import part
+from hub_web.pages.live.watcher_form import source_line
+from hub_web.pages.live.watchers import TONES, called, decision_of, state_of, truth_of
+from hub_web.parts.forms import choice, text_field
+from hub_web.parts.layout import (
+    Tone,
+    Words,
+    badge,
+    card,
+    dot,
+    facts,
+    heading,
+    menu_item,
+    note,
+    problem,
+    refilled,
+)
+from hub_web.parts.plots import Mark, plot
+from hub_web.parts.tables import Cell, table
+from hub_web.parts.times import lasting
+from hub_web.shell import page
+from hub_web.view import View
+
+_HEAD: Final = [
+    "instruction",
+    "state",
+    "dry_run",
+    "predicate",
+    "truth",
+    "reason",
+    "snoozed_until",
+    "note",
+    "allow",
+]
+"""What the first card shows."""
+_SHOWN: Final = 20
+_CUT: Final = 60
+_DECISIONS: Final[dict[str, Tone]] = {"act": "accent", "notify": "good", "failed": "bad", "gap": "warn"}
+
+
+@page("/watchers/{name}", title="Watcher", icon="visibility")
+async def watcher(view: View, name: str) -> None:
+    """Show one watcher, live."""
+    view.title(name)
+    await _Watcher(view, name).open()
+
+
+class _Watcher:
+    """The page as one browser shows it."""
+
+    def __init__(self, view: View, name: str) -> None:
+        self._view = view
+        self._name = name
+        self._path = f"/api/watchers/{part(name)}"
+        self._watcher: dict[str, Any] = {}
+        self._shown: dict[str, Any] = {}
+
+    async def open(self) -> None:
+        """Build the page."""
+        view, text = self._view, self._view.text
+        self._watcher = await view.api.get(self._path)
+        captures = await view.api.get("/api/captures")
+        self._head = ui.element("div").classes("sb-stack")
+        with card(text("Condition"), icon="rule"):
+            note(text("While it is false, no model is asked. You can change it."))
+            self._predicate = text_field(text("Predicate"), self._watcher["predicate"] or "", lines=True)
+            self._predicate.props("input-class=sb-mono spellcheck=false")
+            self._checked = ui.element("div").classes("sb-stack").props("aria-live=polite")
+            # What was said of another one is no longer so.
+            self._predicate.on_value_change(self._checked.clear)
+            with ui.element("div").classes("sb-actions"):
+                view.button(text("Propose another"), self._propose, icon="auto_awesome", kind="flat")
+                view.button(text("Check"), self._check, icon="done")
+                self._save = view.button(text("Save"), self._approve, kind="plain")
+        with card(text("Try it on what was recorded"), icon="history"):
+            with ui.element("div").classes("sb-row sb-search"):
+                since: dict[str, str] = {
+                    "1h": text("the last hour"),
+                    "1d": text("the last day"),
+                    "7d": text("the last week"),
+                }
+                for each in captures:
+                    if each["format"] == "jsonl" and each["owner"]:
+                        since[f"capture {each['id']}"] = text("the capture {name}", name=each["id"])
+                self._since = choice(text("Recorded in"), since, "1d").classes("sb-narrow")
+                view.button(text("Back-test"), self._test, icon="play_arrow", kind="primary")
+            self._report = ui.element("div").classes("sb-stack").props("aria-live=polite")
+        self._rest = ui.element("div").classes("sb-stack sb-parts")
+        await self._show(self._watcher)
+        view.follow("/api/events", self._heard, kind="watcher")
+
+    async def _heard(self, event: Any) -> None:
+        concerned = event.get("data", {}).get("watchers", [event.get("subject")])
+        if self._name in concerned:
+            await self._show(await self._view.api.get(self._path))
+
+    async def _show(self, shown: dict[str, Any]) -> None:
+        """Show what changes by itself; what is being edited stays."""
+        self._watcher = shown if "history" in shown else await self._view.api.get(self._path)
+        self._save.set_visibility(self._watcher["state"] != "draft")
+        head = {name: self._watcher[name] for name in _HEAD}
+        if head != self._shown:
+            # Its buttons stay in their place while only counts and history change.
+            self._shown = head
+            with refilled(self._head):
+                self._build_head()
+        with refilled(self._rest):
+            self._build_rest()
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    def _build_head(self) -> None:
+        view, text, shown = self._view, self._view.text, self._watcher
+        is_draft = shown["state"] == "draft"
+        with card(classes="sb-attention" if is_draft else ""):
+            Words("p", shown["instruction"], "sb-lead sb-wrap")
+            with ui.element("div").classes("sb-row"):
+                badge(state_of(view, shown), TONES.get(shown["state"], "plain"))
+                if shown["state"] == "active" and shown["predicate"]:
+                    dot(*truth_of(view, shown))
+                if shown["snoozed_until"]:
+                    note(text("quiet until {time}", time=view.at(shown["snoozed_until"])))
+            if shown["note"]:
+                note(shown["note"])
+            heading(text("What it may do"), level=3)
+            if not shown["allow"]:
+                note(text("It notifies you, and calls nothing."))
+            for call in shown["allow"]:
+                Words("p", called(call), "sb-code sb-wrap")
+            if is_draft:
+                note(text("It does nothing until you approve its condition and these calls."))
+            with ui.element("div").classes("sb-actions"):
+                edit = f"/watchers/{part(self._name)}/edit"
+                view.button(text("Edit"), lambda: view.go(edit), icon="edit", kind="flat")
+                if is_draft:
+                    view.button(text("Remove"), self._remove, icon="delete", kind="flat")
+                    view.button(text("Approve"), self._approve, icon="check", kind="primary")
+                else:
+                    self._build_tools()
+
+    def _build_tools(self) -> None:
+        view, text, shown = self._view, self._view.text, self._watcher
+        view.button(text("Remove"), self._remove, icon="delete", kind="flat")
+        if shown["allow"]:
+            label = text("Make the calls") if shown["dry_run"] else text("Only a dry run")
+            view.button(label, self._toggle_dry_run, kind="flat")
+        if shown["state"] == "active":
+            with view.button(text("Snooze"), lambda: None, icon="snooze"), ui.menu().props("role=menu"):
+                for hours in (1, 8, 24):
+                    menu_item(lasting(text, hours * 3_600.0), self._snoozing(hours))
+            view.button(text("Pause"), lambda: self._do("pause"), icon="pause")
+            view.button(text("Run now"), self._run, icon="bolt")
+        else:
+            view.button(text("Resume"), lambda: self._do("resume"), icon="play_arrow", kind="primary")
+
+    def _build_rest(self) -> None:
+        view, text, shown = self._view, self._view.text, self._watcher
+        with card(text("What it sees"), icon="sensors"):
+            facts({name: source_line(source) for name, source in shown["topics"].items()})
+            every = (
+                text("at most every {time}", time=lasting(text, shown["every_s"])) if shown["every_s"] else ""
+            )
+            facts(
+                {
+                    text("It looks"): shown["schedule"] or every or text("when a value changes"),
+                    text("Next time"): view.at(shown["next_at"]),
+                    text("Fired"): text.number(shown["fired"]),
+                    text("Looked"): text.count(shown["evaluations"], "{n} time", "{n} times"),
+                    text("Asked a model"): text.count(shown["model_calls"], "{n} time", "{n} times"),
+                    text("Cost"): text.count(shown["tokens"], "{n} token", "{n} tokens"),
+                }
+            )
+        with card(text("History"), icon="list"):
+            if not shown["history"]:
+                note(text("It has not decided anything yet."))
+                return
+            columns = (text("When"), text("Decision"), text("Why"), text("Values"), text("Tokens"))
+            rows = [self._row(entry) for entry in shown["history"]]
+            table(columns, rows, label=text("History"))
+
+    def _row(self, entry: dict[str, Any]) -> tuple[Cell, ...]:
+        view = self._view
+        did = "; ".join(
+            f"{called(each)}: {each.get('error') or each['outcome']}" for each in entry["actions"]
+        )
+
+        def decision() -> None:
+            badge(decision_of(view, entry["decision"]), _DECISIONS.get(entry["decision"], "plain"))
+
+        def why() -> None:
+            with ui.element("div").classes("sb-stack sb-tight"):
+                Words("span", entry["reason"], "sb-text")
+                if did:
+                    Words("span", did, "sb-mono sb-muted sb-text")
+
+        tokens = view.text.number(entry["tokens"]) if entry["tokens"] else ""
+        return view.ago(entry["at"]), decision, why, _values(entry["seen"]), tokens
+
+    # -- the condition ----------------------------------------------------------------------------
+
+    async def _check(self) -> None:
+        await self._check_with({"predicate": (self._predicate.value or "").strip() or None})
+
+    async def _propose(self) -> None:
+        await self._check_with({})
+
+    async def _check_with(self, body: dict[str, Any]) -> None:
+        text = self._view.text
+        self._checked.clear()
+        try:
+            found = await self._view.api.post(f"{self._path}/predicate", body)
+        except StrawberryError as error:
+            with self._checked:
+                problem(error.message, error.hint)
+            return
+        with self._checked:
+            if found["predicate"]:
+                self._predicate.value = found["predicate"]
+            if found["note"]:
+                problem(found["note"])
+            else:
+                dot("good", text("It can be read, and its values are there."))
+            if found["latest"]:
+                Words("p", " · ".join(_values(found["latest"]).splitlines()), "sb-mono sb-muted sb-text")
+
+    async def _approve(self) -> None:
+        view, text = self._view, self._view.text
+        predicate = (self._predicate.value or "").strip()
+        calls = "\n".join(map(called, self._watcher["allow"]))
+        if calls and not await view.ask(
+            text("Approve {name}?", name=self._name), text("It may then call, without asking:") + f"\n{calls}"
+        ):
+            return
+        approved = await view.api.post(f"{self._path}/approve", {"predicate": predicate})
+        # Before the button goes that stands for this handler.
+        view.notify(text("{name} is active", name=self._name))
+        self._checked.clear()
+        await self._show(approved)
+
+    # -- the back-test ----------------------------------------------------------------------------
+
+    async def _test(self) -> None:
+        view, text = self._view, self._view.text
+        kind, _, capture = str(self._since.value).partition(" ")
+        body: dict[str, Any] = {"capture": capture} if capture else {"since": kind}
+        if predicate := (self._predicate.value or "").strip():
+            body["predicate"] = predicate
+        report = await view.api.post(f"{self._path}/test", {**body, "lines": True})
+        with refilled(self._report):
+            if not report["evaluated"]:
+                note(
+                    text("Nothing is recorded there yet. What a watcher sees is recorded from its start on.")
+                )
+                return
+            fired = report["would_have_fired"]
+            count = text.count(
+                report["fired"], "It would have fired {n} time.", "It would have fired {n} times."
+            )
+            Words("p", count, "sb-strong sb-lead")
+            marks = [Mark(_moment(each["at"]), view.at(each["at"]), "warn") for each in fired]
+            marks += [Mark(_moment(each["since"]), text("a gap"), "plain") for each in report["gaps"]]
+            for name, line in report["lines"].items():
+                heading(name, level=3, classes="sb-mono")
+                moments = [datetime.fromtimestamp(at, UTC) for at, _ in line]
+                plot(
+                    moments,
+                    [value for _, value in line],
+                    label=name,
+                    text=text,
+                    zone=view.zone,
+                    marks=marks,
+                    steps=True,
+                )
+            if report["lines"]:
+                note(
+                    text("Dashed lines: it would have fired. Grey ones: nothing was heard from there on."),
+                    classes="sb-small",
+                )
+            if fired:
+                rows = [(view.at(each["at"]), _values(each["values"])) for each in fired[:_SHOWN]]
+                table((text("When"), text("Values")), rows, label=text("Times at which it would have fired"))
+            if len(fired) > _SHOWN:
+                note(text("and {n} more", n=report["fired"] - _SHOWN))
+            if report["unknown"]:
+                note(
+                    text(
+                        "Unknown {n} of {all} times: {reason}",
+                        n=report["unknown"],
+                        all=report["evaluated"],
+                        reason=report["reason"],
+                    )
+                )
+
+    # -- what is done with it ---------------------------------------------------------------------
+
+    async def _do(self, action: str, body: Json = None) -> None:
+        await self._show(await self._view.api.post(f"{self._path}/{action}", body or {}))
+
+    def _snoozing(self, hours: int) -> Any:
+        return lambda: self._do("snooze", {"seconds": hours * 3_600})
+
+    async def _toggle_dry_run(self) -> None:
+        await self._do("approve", {"dry_run": not self._watcher["dry_run"]})
+
+    async def _run(self) -> None:
+        decided = await self._view.api.post(f"{self._path}/run")
+        self._view.notify(f"{decision_of(self._view, decided['decision'])}: {decided['reason']}", kind="info")
+        await self._show(await self._view.api.get(self._path))
+
+    async def _remove(self) -> None:
+        view, text = self._view, self._view.text
+        question = text("Remove {name} with its history?", name=self._name)
+        if await view.ask(question, yes=text("Remove"), danger=True):
+            await view.api.delete(self._path)
+            view.go("/watchers")
+
+
+def _values(values: dict[str, Json]) -> str:
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+    return "\n".join(line if len(line) <= _CUT else f"{line[:_CUT]}…" for line in lines)
+
+
+def _moment(at: str) -> datetime:
+    return datetime.fromisoformat(at)

@@ -1,0 +1,240 @@
+"""The form of a watcher: what it is told in words, sees and may call; made, and changed later."""
+
+import re
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.errors import InvalidMessage
+from hub_web.api import part
+from hub_web.pages.live.watchers import rule_of
+from hub_web.parts.forms import SchemaForm, choice, switch, text_field
+from hub_web.parts.layout import Words, card, note, row
+from hub_web.shell import page
+from hub_web.view import View
+
+_MANY: Final = 500
+_NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
+_LINK: Final = re.compile(r" \((home|home_assistant)\)\Z")
+"""At the end of a topic that is not on the bus."""
+_FIELD: Final = " → "
+
+
+@page("/watchers/new", title="New watcher", icon="visibility")
+async def new_watcher(view: View) -> None:
+    """Show the form that makes a watcher."""
+    await _Form(view).open()
+
+
+@page("/watchers/{name}/edit", title="Edit a watcher", icon="visibility")
+async def edit_watcher(view: View, name: str) -> None:
+    """Show the form that changes one."""
+    view.title(name)
+    await _Form(view, await view.api.get(f"/api/watchers/{part(name)}")).open()
+
+
+def source_line(source: dict[str, Any]) -> str:
+    """Return a topic that a watcher sees as one line, as the form reads it."""
+    field = f"{_FIELD}{source['value']}" if source.get("value") else ""
+    link = source.get("link", "bus")
+    return f"{source['topic']}{field}" + (f" ({link})" if link != "bus" else "")
+
+
+class _Form:
+    """The form as one browser shows it.
+
+    Args:
+        watcher: The one that is changed; None for a new one.
+    """
+
+    def __init__(self, view: View, watcher: dict[str, Any] | None = None) -> None:
+        self._view = view
+        self._watcher = watcher
+        self._allowed = {call["path"]: call["arguments"] for call in watcher["allow"]} if watcher else {}
+        self._methods: dict[str, dict[str, Any]] = {}
+        self._things: dict[str, dict[str, Any]] = {}
+        self._calls: dict[str, tuple[SchemaForm | None, dict[str, Any]]] = {}
+
+    async def open(self) -> None:
+        """Build the page."""
+        view, text, present = self._view, self._view.text, self._watcher
+        world = await view.api.get("/api/world", kind="entity", limit=_MANY)
+        skills = (await view.api.get("/api/skills/methods"))["skills"]
+        self._things = {f"{each['kind']} {each['id']}": each for each in world["things"] if each["topic"]}
+        self._methods = {
+            method["path"]: method
+            for skill in skills
+            for method in skill["methods"]
+            if "read_only" not in method["flags"]
+        }
+        with card(text("In your words"), icon="edit_note"):
+            self._words = text_field(
+                text("What should it do?"),
+                present["instruction"] if present else "",
+                hint=text("For example: tell me when the disk is above 95 %"),
+                lines=True,
+            )
+            if present is None:
+                self._name = text_field(text("Name"), hint=text("Short: letters, digits, - and _"))
+        with card(text("What it sees"), icon="sensors"):
+            names = {key: self._thing(each) for key, each in self._things.items()}
+            self._seen = choice(text("Values of your home"), names, [], several=True)
+            sources = present["topics"] if present else {}
+            self._topics = text_field(
+                text("Topics") if present else text("Other topics"),
+                "\n".join(f"{name} = {source_line(each)}" for name, each in sources.items()),
+                hint=text("One in each line, as disk = devices/nas/state/…"),
+                lines=True,
+            )
+            if present:
+                self._predicate = text_field(text("Predicate"), present["predicate"] or "", lines=True)
+                self._predicate.props("input-class=sb-mono spellcheck=false")
+        with card(text("What it may do"), icon="bolt"):
+            note(
+                text("It notifies you. It may also call what you choose here, with exactly these arguments.")
+            )
+            paths = {path: path.removeprefix("devices.") for path in (*self._methods, *self._allowed)}
+            self._paths = choice(text("Calls"), paths, list(self._allowed), several=True)
+            self._paths.on_value_change(self._show_calls)
+            self._forms = ui.element("div").classes("sb-stack")
+            self._show_calls()
+        if present is None:
+            self._timing()
+        else:
+            note(text("With calls, it does nothing after a change until you approve it again."))
+        with ui.element("div").classes("sb-actions"):
+            back = f"/watchers/{part(present['name'])}" if present else "/watchers"
+            view.button(text("Cancel"), lambda: view.go(back), kind="flat")
+            if present:
+                view.button(text("Save"), self._change, kind="primary")
+            else:
+                view.button(text("Make a watcher"), self._make, icon="auto_awesome", kind="primary")
+
+    def _timing(self) -> None:
+        text = self._view.text
+        with card(text("When"), icon="schedule"):
+            when = {
+                "change": text("When a value changes"),
+                "every": text("At most so often"),
+                "schedule": text("At set times"),
+            }
+            with row().classes("sb-search"):
+                self._when = choice(text("It looks"), when, "change").classes("sb-narrow")
+                often = {60: text("minute"), 300: text("5 minutes"), 3_600: text("hour")}
+                self._seconds = choice(text("Every"), often, 300).classes("sb-narrow")
+                self._schedule = text_field(text("Times"), hint=text("As: every weekday at 7, or sunset"))
+                self._schedule.classes("sb-grow")
+            self._seconds.bind_visibility_from(self._when, "value", value="every")
+            self._schedule.bind_visibility_from(self._when, "value", value="schedule")
+            self._dry = switch(text("Dry run: decide and report, but call nothing"))
+
+    def _thing(self, thing: dict[str, Any]) -> str:
+        state = "" if thing["state"] is None else f" · {str(thing['state'])[:24]} {thing['unit'] or ''}"
+        return f"{thing['name']}{state}".rstrip()
+
+    def _show_calls(self) -> None:
+        self._forms.clear()
+        self._calls = {}
+        with self._forms:
+            for path in self._paths.value or []:
+                with ui.element("fieldset").classes("sb-fieldset sb-form"):
+                    Words("legend", path.removeprefix("devices."), "sb-mono")
+                    self._calls[path] = self._call(path)
+
+    def _call(self, path: str) -> tuple[SchemaForm | None, dict[str, Any]]:
+        """Make the fields of a call; a range, and what is not there now, stays as it was approved."""
+        method, given = self._methods.get(path), self._allowed.get(path, {})
+        kept = {name: each for name, each in given.items() if method is None or _is_rule(each)}
+        for name, each in kept.items():
+            note(f"{name} = {rule_of(each)}", classes="sb-mono")
+        if method is None:
+            return None, kept
+        note(method["summary"])
+        schema = method["parameters"]
+        fields = {name: each for name, each in schema.get("properties", {}).items() if name not in kept}
+        needed = [name for name in schema.get("required", ()) if name not in kept]
+        schema = {**schema, "properties": fields, "required": needed}
+        return SchemaForm(self._view.text, schema, given, doc=method["doc"]), kept
+
+    def _allow(self) -> list[dict[str, Any]]:
+        return [
+            {"path": path, "arguments": {**kept, **(form.values() if form else {})}}
+            for path, (form, kept) in self._calls.items()
+        ]
+
+    def _sources(self) -> dict[str, Any]:
+        sources: dict[str, Any] = {}
+        for line in filter(None, map(str.strip, (self._topics.value or "").splitlines())):
+            name, equals, topic = (each.strip() for each in line.partition("="))
+            link = _LINK.search(line)
+            source: dict[str, Any] = {"link": link[1]} if link else {}
+            topic, _, field = _LINK.sub("", topic if equals else name).partition(_FIELD)
+            source |= {"topic": topic, **({"value": field} if field else {})}
+            base = name if equals else topic.rpartition("/")[2]
+            sources[name if self._watcher else _free(base, sources)] = source
+        for key in self._seen.value or []:
+            thing = self._things[key]
+            source = {"topic": thing["topic"], "link": thing["link"]}
+            if thing["field"] and not (thing["link"] == "bus" and thing["field"] == "value"):
+                source["value"] = thing["field"]
+            last = thing["topic"].rpartition("/")[2] if thing["link"] == "bus" else thing["name"]
+            sources[_free(last, sources)] = source
+        return sources
+
+    def _told(self) -> str:
+        if words := (self._words.value or "").strip():
+            return words
+        raise InvalidMessage(self._view.text("Say in words what it should do."))
+
+    async def _change(self) -> None:
+        assert self._watcher is not None
+        path = f"/watchers/{part(self._watcher['name'])}"
+        body = {
+            "instruction": self._told(),
+            "topics": self._sources(),
+            "predicate": (self._predicate.value or "").strip(),
+            "allow": self._allow(),
+        }
+        await self._view.api.patch(f"/api{path}", body)
+        self._view.go(path)
+
+    async def _make(self) -> None:
+        words = self._told()
+        body: dict[str, Any] = {
+            "name": (self._name.value or "").strip() or _name_of(words),
+            "instruction": words,
+            "topics": self._sources(),
+            "allow": self._allow(),
+            "dry_run": self._dry.value,
+        }
+        match self._when.value:
+            case "every":
+                body["every_s"] = self._seconds.value
+            case "schedule":
+                body["schedule"] = self._schedule.value
+            case _:
+                body["on_change"] = True
+        made = await self._view.api.post("/api/watchers", body)
+        self._view.go(f"/watchers/{part(made['name'])}")
+
+
+def _is_rule(given: Any) -> bool:
+    return isinstance(given, dict) and bool(given.keys() & {"minimum", "maximum", "enum"})
+
+
+def _free(wanted: str, taken: dict[str, Any]) -> str:
+    base = "".join(each if each.isascii() and each.isalnum() else "_" for each in wanted.lower()).strip("_")
+    base = base[:28] or "value"
+    base = f"value_{base}" if base[0].isdigit() or base in ("and", "or", "not", "for") else base
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
+def _name_of(words: str) -> str:
+    """Return a name made of the longest words of an instruction."""
+    plain = ["".join(each for each in word.lower() if each in _NAMES).strip("-._") for word in words.split()]
+    chosen = sorted({each for each in plain if each}, key=lambda each: (-len(each), plain.index(each)))[:2]
+    return "-".join(sorted(chosen, key=plain.index))[:40] or "watcher"

@@ -1,0 +1,117 @@
+"""Watchers: what keeps an eye on the home, and the form that makes one in words."""
+
+import json
+from typing import Any, Final
+
+from nicegui import ui
+
+from hub_web.api import part
+from hub_web.parts.layout import Tone, Words, badge, dot, empty, grid, note, refilled
+from hub_web.shell import page
+from hub_web.view import View
+
+TONES: Final[dict[str, Tone]] = {"active": "good", "draft": "accent", "paused": "plain", "failed": "bad"}
+_MANY: Final = 500
+_NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
+
+
+def state_of(view: View, watcher: dict[str, Any]) -> str:
+    """Return the state of a watcher in words."""
+    text = view.text
+    words = {
+        "active": text("active"),
+        "draft": text("draft"),
+        "paused": text("paused"),
+        "failed": text("cannot watch"),
+    }.get(watcher["state"], watcher["state"])
+    return text("{state}, dry run", state=words) if watcher["dry_run"] else words
+
+
+def truth_of(view: View, watcher: dict[str, Any]) -> tuple[Tone, str]:
+    """Return what the predicate says now."""
+    text = view.text
+    if watcher["truth"] is None:
+        return "warn", watcher["reason"] or text("not known yet")
+    return ("accent", text("true now")) if watcher["truth"] else ("plain", text("false now"))
+
+
+def decision_of(view: View, decision: str) -> str:
+    """Return what was decided in words."""
+    text = view.text
+    return {
+        "act": text("acted"),
+        "notify": text("notified"),
+        "nothing": text("did nothing"),
+        "failed": text("not decided"),
+        "gap": text("heard nothing"),
+    }.get(decision, decision)
+
+
+def called(call: dict[str, Any]) -> str:
+    """Return a call that a watcher may make, as people write it."""
+    arguments = ", ".join(f"{name}={rule_of(rule)}" for name, rule in call["arguments"].items())
+    return f"{call['path'].removeprefix('devices.')}({arguments})"
+
+
+def rule_of(rule: Any) -> str:
+    """Return the value of an argument that was approved, or the range of values."""
+    if isinstance(rule, dict) and rule.keys() & {"minimum", "maximum"}:
+        return f"{rule.get('minimum', '…')}..{rule.get('maximum', '…')}"
+    if isinstance(rule, dict) and "enum" in rule:
+        return "|".join(map(str, rule["enum"]))
+    return json.dumps(rule, ensure_ascii=False)
+
+
+@page("/watchers", title="Watchers", icon="visibility", menu=40)
+async def watchers(view: View) -> None:
+    """Show all watchers, live."""
+    text = view.text
+    with ui.element("div").classes("sb-row"):
+        note(text("They cost nothing while nothing happens, and do only what you approved."))
+        ui.element("div").classes("sb-grow")
+        view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
+    place = ui.element("div")
+
+    async def show() -> None:
+        found = await view.api.get("/api/watchers")
+        with refilled(place):
+            if not found:
+                with empty(
+                    "visibility",
+                    text("No watcher yet"),
+                    text("Say in words what should be kept an eye on, such as a full disk or an open door."),
+                ):
+                    view.button(
+                        text("Make a watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary"
+                    )
+                return
+            with grid(least=340):
+                for each in sorted(found, key=lambda each: each["state"] != "draft"):
+                    _card(view, each)
+
+    await show()
+    view.follow("/api/events", lambda _: show(), kind="watcher")
+
+
+def _card(view: View, watcher: dict[str, Any]) -> None:
+    text, last = view.text, watcher["last"]
+    link = ui.link("", view.href(f"/watchers/{part(watcher['name'])}"))
+    with link.classes("sb-card sb-card-link"):
+        with ui.element("div").classes("sb-card-head"):
+            Words("h2", watcher["name"], "sb-h2 sb-cut").props["title"] = watcher["name"]
+            with ui.element("div").classes("sb-card-tools"):
+                badge(state_of(view, watcher), TONES.get(watcher["state"], "plain"))
+        Words("p", watcher["instruction"], "sb-clamp")
+        if watcher["predicate"]:
+            Words("p", watcher["predicate"], "sb-mono sb-cut").props["title"] = watcher["predicate"]
+        elif watcher["note"]:
+            note(watcher["note"], classes="sb-small")
+        with ui.element("div").classes("sb-row sb-small"):
+            if watcher["state"] == "draft":
+                dot("accent", text("waits for your approval"))
+            elif watcher["state"] == "active" and watcher["predicate"]:
+                dot(*truth_of(view, watcher))
+            Words("span", text.count(watcher["fired"], "fired {n} time", "fired {n} times"), "sb-muted")
+            if last:
+                when = f"{decision_of(view, last['decision'])} {view.ago(last['at'])}"
+                Words("span", when, "sb-muted")

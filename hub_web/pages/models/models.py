@@ -1,0 +1,233 @@
+"""The models: their order, a test, keys, and Ollama; where there is none yet, the first steps to one."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+
+from agent_core.models.writing import name_for
+from hub_web.api import part
+from hub_web.pages.models.adding import Adding
+from hub_web.pages.models.entries import bare, show_result
+from hub_web.pages.models.ollama import Ollama
+from hub_web.parts.dialogs import dialog
+from hub_web.parts.forms import choice, number_field, text_field
+from hub_web.parts.layout import (
+    Words,
+    card,
+    dot,
+    heading,
+    menu_item,
+    note,
+    problem,
+    refilled,
+    stack,
+)
+from hub_web.shell import page
+from hub_web.texts import Text
+from hub_web.view import View
+
+
+@page("/models", title="Models", icon="psychology", menu=300, admin=True)
+async def models(view: View) -> None:
+    """Show the models in the order in which they are asked."""
+    await _Models(view).show()
+
+
+@dataclass
+class _Models:
+    """The page as one browser shows it.
+
+    Attributes:
+        settings: As `GET /api/models/settings` gives them.
+        states: By name, as `GET /api/models` gives them.
+    """
+
+    view: View
+    settings: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    async def show(self) -> None:
+        self._place = stack()
+        with stack():
+            self._ollama = Ollama(self.view, self._add_pulled)
+        await self.refresh()
+        self.view.run(self._ollama.look(), name="ollama")
+
+    async def refresh(self) -> None:
+        """Read everything again and show it."""
+        self.settings = await self.view.api.get("/api/models/settings")
+        answer = await self.view.api.get("/api/models")
+        self.states = {each["name"]: each for each in answer["models"]}
+        with refilled(self._place):
+            if self.settings["entries"]:
+                self._list()
+            else:
+                self._first_steps()
+
+    # -- the list ---------------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        text, entries = self.view.text, self.settings["entries"]
+        with card(text("Asked in this order"), icon="format_list_numbered") as tools:
+            with tools:
+                self.view.button(text("Add"), self._add, icon="add", kind="primary", tip=text("Add a model"))
+            note(text("The first one answers. Where it cannot, the next one does."))
+            with ui.element("ol").classes("sb-models"):
+                for place, entry in enumerate(entries):
+                    self._entry(place, entry)
+
+    def _entry(self, place: int, entry: dict[str, Any]) -> None:
+        view, text, last = self.view, self.view.text, len(self.settings["entries"]) - 1
+        name = entry["name"]
+        with ui.element("li").classes("sb-model"):
+            Words("span", str(place + 1), "sb-model-place").props("aria-hidden=true")
+            with ui.element("div").classes("sb-model-name"):
+                Words("span", name, "sb-strong sb-cut").props["title"] = name
+                about = f"{entry['model']} · {_provider_name(entry, text)}"
+                Words("span", about, "sb-muted sb-small sb-cut").props["title"] = about
+            with ui.element("div").classes("sb-model-state").props("aria-live=polite") as state:
+                self._state(entry)
+            with ui.element("div").classes("sb-model-tools"):
+                test = view.button(text("Test"), lambda: self._test(entry, state), icon="play_arrow")
+                test.props["aria-label"] = text("Test {name}", name=name)
+                for icon, to, tip in (
+                    ("arrow_upward", place - 1, text("Ask {name} earlier", name=name)),
+                    ("arrow_downward", place + 1, text("Ask {name} later", name=name)),
+                ):
+                    move = partial(self._move, place, to)
+                    view.button("", move, icon=icon, kind="flat", tip=tip).set_enabled(0 <= to <= last)
+                more = view.button(
+                    "", lambda: None, icon="more_vert", kind="flat", tip=text("More about {name}", name=name)
+                )
+                with more, ui.menu().props("auto-close"):
+                    menu_item(text("Change"), partial(self._change, entry))
+                    if entry["key_variable"]:
+                        menu_item(text("Write a key"), partial(self._key, entry))
+                    menu_item(text("Remove"), partial(self._remove, entry))
+
+    def _state(self, entry: dict[str, Any]) -> None:
+        text, state = self.view.text, self.states.get(entry["name"])
+        if entry["problem"]:
+            dot("bad", entry["problem"])
+        elif state is not None and state["state"] == "skipped":
+            seconds = state["skipped_s"]
+            dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=state["detail"]))
+        else:
+            dot("good", text("ready"))
+
+    async def _move(self, place: int, to: int) -> None:
+        entries = [bare(each) for each in self.settings["entries"]]
+        entries.insert(to, entries.pop(place))
+        await self._write(entries)
+
+    async def _test(self, entry: dict[str, Any], place: ui.element) -> None:
+        place.clear()
+        tried = await self.view.api.post("/api/models/test", {"name": entry["name"]})
+        with place:
+            show_result(self.view, tried)
+
+    def _change(self, entry: dict[str, Any]) -> None:
+        text = self.view.text
+
+        async def save() -> None:
+            changed = {
+                **bare(entry),
+                "model": model.value,
+                "base_url": (address.value or None) if address is not None else None,
+                "tools": tools.value,
+                "first_token_s": first.value,
+            }
+            same = entry["name"]
+            await self._write([changed if each["name"] == same else bare(each) for each in self._entries])
+
+        with self.view.form(text("Change {name}", name=entry["name"]), save):
+            model = text_field(text("Model"), entry["model"])
+            address = None
+            if entry["provider"] in ("openai", "ollama"):
+                hint = _address_hint(entry, text)
+                address = text_field(text("Address"), entry["base_url"] or "", hint=hint)
+            tools = _tools_choice(text, entry["tools"])
+            label = text("Seconds until its answer begins, at most")
+            first = number_field(label, entry["first_token_s"], least=1, most=3_600)
+
+    @property
+    def _entries(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self.settings["entries"]
+        return entries
+
+    def _key(self, entry: dict[str, Any]) -> None:
+        text, variable = self.view.text, entry["key_variable"]
+
+        async def save() -> None:
+            given = {"key": (key.value or "").strip()}
+            await self.view.api.put(f"/api/models/keys/{part(variable)}", given)
+            self.view.notify(text("The key is written"))
+            await self.refresh()
+
+        with self.view.form(text("Key of {name}", name=entry["name"]), save):
+            note(text("It is written to the hub's own file of secrets, and never shown again."))
+            if variable in self.settings["fixed_keys"]:
+                problem(text("{name} is set where the hub was started, which has precedence.", name=variable))
+            key = text_field(text("New key"), secret=True)
+
+    async def _remove(self, entry: dict[str, Any]) -> None:
+        text = self.view.text
+        if await self.view.ask(text("Remove {name}?", name=entry["name"]), yes=text("Remove"), danger=True):
+            await self._write([bare(each) for each in self._entries if each["name"] != entry["name"]])
+
+    async def _write(self, entries: list[dict[str, Any]]) -> None:
+        await self.view.api.put("/api/models", {"entries": entries})
+        await self.refresh()
+
+    # -- adding one -------------------------------------------------------------------------------
+
+    def _first_steps(self) -> None:
+        text = self.view.text
+        with ui.element("div").classes("sb-welcome"):
+            ui.icon("psychology").classes("sb-empty-icon")
+            heading(text("Add a language model"), classes="sb-empty-title")
+            note(
+                text(
+                    "A model understands what you say and decides what to do. It can run on a machine of "
+                    "yours, or at a provider. Until then, fixed sentences of skills work."
+                )
+            )
+        Adding(self.view, self.settings, self.refresh).show()
+
+    def _add(self) -> None:
+        with dialog(self.view.text("Add a model"), wide=True) as box:
+
+            async def done() -> None:
+                box.close()
+                await self.refresh()
+
+            Adding(self.view, self.settings, done).show()
+        box.open()
+
+    async def _add_pulled(self, model: dict[str, Any], address: str) -> None:
+        entry = {
+            "name": name_for(model["name"], {each["name"] for each in self._entries}),
+            "provider": "ollama",
+            "model": model["name"],
+            "base_url": address,
+            "tools": "native" if model["is_small"] else "code",
+        }
+        await self._write([*map(bare, self._entries), entry])
+        self.view.notify(self.view.text("{name} is asked from now on", name=entry["name"]))
+
+
+def _provider_name(entry: dict[str, Any], text: Text) -> str:
+    names = {"ollama": "Ollama", "openai": "OpenAI", "anthropic": "Anthropic", "google": "Google"}
+    name = names.get(entry["provider"], entry["provider"])
+    return str(entry["base_url"] or name) if entry["provider"] == "openai" else name
+
+
+def _address_hint(entry: dict[str, Any], text: Text) -> str:
+    return text("Up to and with /v1; empty for OpenAI's own") if entry["provider"] == "openai" else ""
+
+
+def _tools_choice(text: Text, value: str) -> ui.select:
+    options = {"code": text("writes programs"), "native": text("calls one skill at a time (small models)")}
+    return choice(text("How it acts"), options, value)

@@ -1,0 +1,130 @@
+"""What Ollama has, and downloads into it."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+
+from contracts.errors import InvalidMessage, StrawberryError
+from hub_web.parts.dialogs import actions
+from hub_web.parts.files import size
+from hub_web.parts.forms import text_field
+from hub_web.parts.layout import Words, badge, card, note, problem, refilled, stack
+from hub_web.parts.tables import table
+from hub_web.view import View
+
+
+class Ollama:
+    """What Ollama has, and downloads into it.
+
+    Args:
+        add: Called with a model of it that shall be asked, and its address.
+    """
+
+    def __init__(self, view: View, add: Callable[[dict[str, Any], str], Awaitable[None]]) -> None:
+        self._view = view
+        self._add = add
+        self._place = stack()
+
+    async def look(self) -> None:
+        """Ask each Ollama for its models, and show them."""
+        view, text = self._view, self._view.text
+        try:
+            found = await view.api.get("/api/ollama")
+        except StrawberryError as error:
+            found = []
+            with self._place:
+                problem(error.message, error.hint)
+        with refilled(self._place):
+            for each in found:
+                with card("Ollama", icon="memory") as tools:
+                    with tools:
+                        badge(each["address"])
+                    if each["problem"]:
+                        note(each["problem"])
+                        continue
+                    self._models(each)
+                    self._download(each["address"])
+            if not found:
+                note(text("No Ollama is known."))
+
+    def _models(self, found: dict[str, Any]) -> None:
+        text = self._view.text
+        if not found["models"]:
+            note(text("It has no models yet."))
+            return
+        columns = [text("Model"), text("Size"), text("Parameters"), text("Tools"), text("In memory"), ""]
+        can = {True: text("yes"), False: text("no"), None: text("unknown")}
+        rows = (
+            [
+                each["name"],
+                size(text, each["size"]),
+                each["parameters"],
+                can[each["calls_tools"]],
+                text("yes") if each["loaded_context"] else text("no"),
+                partial(self._use, each, found["address"]),
+            ]
+            for each in found["models"]
+        )
+        table(columns, rows, label=text("Models in Ollama"))
+
+    def _use(self, model: dict[str, Any], address: str) -> None:
+        text = self._view.text
+        use = self._view.button(text("Use"), lambda: self._add(model, address), kind="flat")
+        use.props["aria-label"] = text("Use {name}", name=model["name"])
+
+    def _download(self, address: str) -> None:
+        view, text = self._view, self._view.text
+        with ui.element("div").classes("sb-pull"):
+            with ui.element("div").classes("sb-grow"):
+                name = text_field(text("Get another model"), hint=text("A name of ollama.com/library"))
+            start = view.button(
+                text("Download"), lambda: self._pull(name.value, address, place, start), icon="download"
+            )
+        place = ui.element("div").props("aria-live=polite")
+
+    def _pull(self, name: str, address: str, place: ui.element, start: ui.button) -> None:
+        view, text = self._view, self._view.text
+        name = (name or "").strip()
+        if not name:
+            raise InvalidMessage(text("Say which model"))
+        with refilled(place), stack():
+            words = Words("p", text("Asking Ollama for {name}", name=name), "sb-small")
+            bar = ui.linear_progress(0, show_value=False, color=None).classes("sb-pulled")
+            bar.props["aria-label"] = text("Download of {name}", name=name)
+            with actions():
+                view.button(
+                    text("Stop the download"),
+                    lambda: end(text("Stopped. The next download goes on from here.")),
+                )
+        start.set_enabled(False)
+
+        def end(message: str) -> None:
+            stop()
+            start.set_enabled(True)
+            with refilled(place):
+                note(message)
+
+        async def pull() -> None:
+            body = {"name": name, "address": address}
+            try:
+                async with view.api.stream("POST", "/api/ollama/pull", body) as (_, steps):
+                    async for step in steps:
+                        if "error" in step:
+                            raise InvalidMessage(step["error"]["message"], hint=step["error"]["hint"])
+                        if step.get("total"):
+                            bar.value = step["completed"] / step["total"]
+                            done, total = size(text, step["completed"]), size(text, step["total"])
+                            words.set(text("{done} of {total}", done=done, total=total))
+            except StrawberryError as error:
+                with place:
+                    view.fail(error)
+                start.set_enabled(True)
+                place.clear()
+                return
+            with place:
+                view.notify(text("{name} is there", name=name))
+            await self.look()
+
+        stop = view.run(pull(), name=f"pull {name}")

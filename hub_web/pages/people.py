@@ -1,0 +1,287 @@
+"""People: one's own account, password and tokens; for admins all people, and what was called by whom."""
+
+import json
+from functools import partial
+from typing import Any, Final, Literal
+from zoneinfo import available_timezones
+
+from nicegui import ui
+
+from contracts.errors import InvalidMessage
+from hub_web.api import part
+from hub_web.parts.code import code
+from hub_web.parts.dialogs import actions, dialog
+from hub_web.parts.forms import choice, text_field
+from hub_web.parts.layout import Tone, Words, badge, card, note
+from hub_web.parts.tables import Table, table
+from hub_web.shell import page
+from hub_web.texts import languages
+from hub_web.view import View
+
+_LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
+_ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
+_DAY_S: Final = 24 * 60 * 60
+_SCOPES: Final = ("chat", "call", "confirm", "admin", "metrics")
+_SAID: Final = 12
+"""Characters of an id that tell tokens apart."""
+
+
+@page("/people", title="People", icon="group", menu=110, width="wide")
+async def people(view: View) -> None:
+    """Show the account of who is logged in, and to admins those of others."""
+    view.link(view.text("Audit log: who logged in, called and changed what"), "/audit")
+    with ui.element("div").classes("sb-grid sb-tops").style("--sb-least: 340px"):
+        _account(view)
+        _password(view)
+    await _Tokens(view).open()
+    if view.is_admin:
+        await _People(view).open()
+
+
+# -- one's own account ----------------------------------------------------------------------------
+
+
+def _account(view: View) -> None:
+    text, user = view.text, view.user
+    with card(text("Your account"), icon="person") as tools:
+        with tools:
+            badge(_role(view, user.role), _ROLE_TONES[user.role])
+        name = text_field(text("Name"), user.display_name)
+        shown = {"": text("as the household"), **{each: _LANGUAGES.get(each, each) for each in languages()}}
+        begin = (user.language or "").split("-")[0]
+        language = choice(text("Language"), shown, begin if begin in shown else "")
+        zones = {"": text("as the household"), **{each: each for each in sorted(available_timezones())}}
+        zone = choice(text("Time zone"), zones, user.time_zone or "")
+
+        async def save() -> None:
+            given = {"name": name.value.strip(), "language": language.value, "time_zone": zone.value or ""}
+            await view.api.patch("/api/session", given)
+            view.go("/people")
+
+        with actions():
+            view.button(text("Save"), save, kind="primary")
+
+
+def _password(view: View) -> None:
+    text = view.text
+    with card(text("Password and sessions"), icon="password"):
+        old = text_field(text("Present password"), secret=True).props("autocomplete=current-password")
+        new = text_field(text("New password"), hint=text("At least 10 characters"), secret=True)
+        new.props("autocomplete=new-password")
+
+        async def change() -> None:
+            await _ask(view, "PUT", "/api/session/password", {"old": old.value, "new": new.value}, "/people")
+
+        async def leave() -> None:
+            more = text("All your browsers are logged out, this one as well.")
+            if await view.ask(text("Log out everywhere?"), more, yes=text("Log out everywhere"), danger=True):
+                await _ask(view, "DELETE", "/api/sessions", None, "/login")
+
+        with actions():
+            view.button(text("Log out everywhere"), leave, kind="danger")
+            view.button(text("Change password"), change, kind="primary")
+
+
+async def _ask(view: View, method: str, path: str, body: Any, then: str) -> None:
+    """Let the browser make a request that gives it another cookie, and go on to a page.
+
+    Raises:
+        InvalidMessage: As the route says it.
+    """
+    given = ", ".join(json.dumps(each) for each in (method, path, body, then))
+    error = await view.client.run_javascript(f"return await strawberry.ask({given})", timeout=10)
+    if error:
+        raise InvalidMessage(error["detail"], hint=error.get("hint", ""))
+
+
+def _role(view: View, role: str) -> str:
+    text = view.text
+    return {"admin": text("Admin"), "member": text("Member"), "guest": text("Guest")}.get(role, role)
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+class _Tokens:
+    """The tokens of who is logged in."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    async def open(self) -> None:
+        """Build the card."""
+        view, text = self._view, self._view.text
+        with card(text("Tokens and sessions"), icon="key") as tools:
+            with tools:
+                view.button(text("New token"), self._add, icon="add")
+            note(text("Programs use the API with a token; each browser that is logged in has one, too."))
+            columns = [text("Name"), text("Scopes"), text("Issued"), text("Expires"), ""]
+            self._table = Table(columns, label=text("Tokens and sessions"), more=text("Show more"))
+        await self._show()
+
+    async def _show(self) -> None:
+        view = self._view
+        self._table.show(
+            [
+                partial(self._name, each),
+                ", ".join(each["scope"].split()),
+                view.at(each["issued_at"]),
+                view.at(each["expires_at"]),
+                partial(self._button, each),
+            ]
+            for each in await view.api.get("/api/tokens", valid=True)
+        )
+
+    def _name(self, token: dict[str, Any]) -> None:
+        text = self._view.text
+        with ui.element("div").classes("sb-row"):
+            Words("span", token["name"] or token["jti"][:_SAID], "sb-cut").props["title"] = token["jti"]
+            if token["session"]:
+                badge(text("browser"), icon="computer")
+            if token["current"]:
+                badge(text("this one"), "accent")
+
+    def _button(self, token: dict[str, Any]) -> None:
+        if not token["current"]:
+            name = token["name"] or token["jti"][:_SAID]
+            self._view.button(
+                self._view.text("Revoke"),
+                partial(self._revoke, token["jti"], name),
+                kind="danger",
+                tip=self._view.text("Revoke {name}", name=name),
+            )
+
+    async def _revoke(self, jti: str, name: str) -> None:
+        view, text = self._view, self._view.text
+        more = text("What uses it stops at once.")
+        if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
+            await view.api.delete(f"/api/tokens/{part(jti)}")
+            await self._show()
+
+    async def _add(self) -> None:
+        view, text = self._view, self._view.text
+        allowed = _SCOPES if view.is_admin else _SCOPES[:3]
+
+        async def add() -> None:
+            given = {"name": name.value.strip(), "scopes": scopes.value, "lifetime_s": days.value * _DAY_S}
+            made = await view.api.post("/api/tokens", given)
+            _once(view, text("Token of {name}", name=given["name"]), made["token"])
+            await self._show()
+
+        with view.form(text("New token"), add, yes=text("Make it")):
+            name = text_field(text("Name"), hint=text("Of the program that gets it"))
+            scopes = choice(text("Scopes"), list(allowed), ["chat"], several=True)
+            days = choice(text("Good for"), {each: text("{n} days", n=each) for each in (7, 30, 365)}, 30)
+
+
+def _once(view: View, title: str, secret: str, more: str = "") -> None:
+    """Show what is shown only now."""
+    text = view.text
+
+    def copy() -> None:
+        ui.clipboard.write(secret)
+        view.notify(text("Copied"))
+
+    with dialog(title) as box:
+        if more:
+            Words("p", more)
+        code(secret, label=title).classes("sb-wrap")
+        note(text("It is shown only now."))
+        with actions():
+            view.button(text("Copy"), copy, icon="content_copy")
+            view.button(text("Done"), box.close, kind="primary")
+    box.open()
+
+
+# -- all people -----------------------------------------------------------------------------------
+
+
+class _People:
+    """All people, for an admin."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    async def open(self) -> None:
+        """Build the card."""
+        view, text = self._view, self._view.text
+        with card(text("People of this home"), icon="group") as tools:
+            with tools:
+                view.button(text("Add a person"), self._edit, icon="person_add", kind="primary")
+            self._table = table(
+                [text("Name"), text("Role"), text("Password"), ""], (), label=text("People of this home")
+            )
+        await self._show()
+
+    async def _show(self) -> None:
+        text = self._view.text
+        self._table.show(
+            [
+                each["name"],
+                partial(badge, _role(self._view, each["role"]), _ROLE_TONES[each["role"]]),
+                text("has one") if each["has_password"] else text("not chosen yet"),
+                partial(self._buttons, each),
+            ]
+            for each in await self._view.api.get("/api/users")
+        )
+
+    def _buttons(self, user: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+        with ui.element("div").classes("sb-row sb-end"):
+            acts = [("pin", text("Code"), text("Code for {name}", name=user["name"]), self._code)]
+            if user["id"] != view.user.id:
+                acts += [
+                    ("", text("Edit"), text("Edit {name}", name=user["name"]), self._edit),
+                    ("", text("Remove"), text("Remove {name}", name=user["name"]), self._remove),
+                ]
+            for icon, label, tip, act in acts:
+                kind: Literal["plain", "danger"] = "danger" if act == self._remove else "plain"
+                view.button(label, partial(act, user), icon=icon, kind=kind, tip=tip)
+
+    def _roles(self) -> dict[str, str]:
+        text = self._view.text
+        return {
+            "member": text("Member: what is theirs or shared"),
+            "guest": text("Guest: looks, and changes nothing"),
+            "admin": text("Admin: everything"),
+        }
+
+    async def _edit(self, user: dict[str, Any] | None = None) -> None:
+        """Ask for the name and the role of a person, or of a new one."""
+        view, text = self._view, self._view.text
+
+        async def save() -> None:
+            given = {"name": name.value.strip(), "role": role.value}
+            if user is None:
+                self._show_code(await view.api.post("/api/users", given))
+            elif changed := {key: value for key, value in given.items() if value != user[key]}:
+                await view.api.patch(f"/api/users/{part(user['id'])}", changed)
+            await self._show()
+
+        title = text("Add a person") if user is None else text("Edit {name}", name=user["name"])
+        with view.form(title, save, yes=text("Add") if user is None else ""):
+            name = text_field(text("Name"), user["name"] if user else "").props("autofocus")
+            role = choice(text("Role"), self._roles(), user["role"] if user else "member")
+
+    async def _code(self, user: dict[str, Any]) -> None:
+        self._show_code(await self._view.api.post(f"/api/users/{part(user['id'])}/code"))
+
+    def _show_code(self, made: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+        more = text(
+            "{name} opens this link and chooses a password. It works once, until {time}.",
+            name=made["user"]["name"],
+            time=view.at(made["expires_at"]),
+        )
+        if not made["reachable"]:
+            more += " " + text("It works on this machine only: start the hub with --lan for others.")
+        _once(view, text("One-time code for {name}", name=made["user"]["name"]), made["link"], more)
+
+    async def _remove(self, user: dict[str, Any]) -> None:
+        view, text = self._view, self._view.text
+        more = text(
+            "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
+        )
+        if await view.ask(text("Remove {name}?", name=user["name"]), more, yes=text("Remove"), danger=True):
+            await view.api.delete(f"/api/users/{part(user['id'])}")
+            await self._show()

@@ -1,0 +1,313 @@
+"""The system: health, versions, the log, backup and restore."""
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.errors import InvalidMessage, StrawberryError
+from hub_web.parts.dialogs import actions, dialog
+from hub_web.parts.files import FileField, in_browser, size
+from hub_web.parts.forms import choice, switch, text_field
+from hub_web.parts.layout import Tone, Words, card, dot, facts, grid, note, problem, refilled, row, stack
+from hub_web.shell import page
+from hub_web.view import View
+
+_LINES: Final = 300
+"""Lines of the log that are shown."""
+_SHORTEST: Final = 8
+
+
+@page("/system", title="System", icon="monitor_heart", menu=310, admin=True)
+async def system(view: View) -> None:
+    """Show how everything is, and what can be done about it."""
+    found = await view.api.get("/api/system")
+    text = view.text
+    with grid(least=300):
+        _hub(view, found)
+        _links(view, found)
+        _stores(view, found)
+    with card(text("Checks"), icon="fact_check") as tools:
+        place = stack()
+
+        async def check() -> None:
+            checks = await view.api.get("/api/system/checks")
+            with refilled(place):
+                _checks(view, checks)
+
+        with tools:
+            view.button("", check, icon="refresh", kind="flat", tip=text("Check again"))
+    with grid(least=420):
+        _backup(view)
+        _restore(view)
+    _log(view)
+    with place:
+        ui.skeleton(height="120px").props["aria-label"] = text("Working")
+    view.run(_first(view, check, place), name="checks")
+
+
+async def _first(view: View, check: Any, place: ui.element) -> None:
+    try:
+        await check()
+    except StrawberryError as error:
+        with refilled(place):
+            problem(error.message, error.hint)
+
+
+def _hub(view: View, found: dict[str, Any]) -> None:
+    text = view.text
+    with card("Hub", icon="hub"):
+        dot("good", text("runs since {time}", time=view.at(found["started_at"])))
+        facts(
+            {
+                text("Version"): found["version"],
+                text("Memory in use"): f"{view.text.number(found['memory_mb'])} MB",
+                text("Python"): f"{found['python']}, {found['system']}",
+                text("Files"): found["home"],
+            }
+        )
+
+
+def _links(view: View, found: dict[str, Any]) -> None:
+    text = view.text
+    with card(text("Brokers"), icon="sync_alt"):
+        for name, link in ((text("Bus"), found["broker"]), (text("Home broker"), found["home_broker"])):
+            if link is None:
+                continue
+            with stack():
+                dot(
+                    "good" if link["connected"] else "bad",
+                    text("{name} is connected", name=name)
+                    if link["connected"]
+                    else text("{name} is not connected", name=name),
+                )
+                kind = {
+                    "embedded": text("embedded"),
+                    "mosquitto": "Mosquitto",
+                    "shared": text("shared with others"),
+                }.get(link.get("kind", ""), "")
+                facts(
+                    {
+                        text("Kind"): kind,
+                        "MQTT": str(link.get("mqtt") or ""),
+                        text("Problem"): str(link.get("error") or "") if not link["connected"] else "",
+                    }
+                )
+        if found["home_broker"] is None:
+            note(text("No home broker is configured."), classes="sb-small")
+
+
+def _stores(view: View, found: dict[str, Any]) -> None:
+    text, pool, database = view.text, found["sandbox"], found["database"]
+    with card(text("Sandbox and database"), icon="inventory_2"):
+        if pool is None:
+            dot("warn", text("The sandbox is not ready"))
+        else:
+            dot("good", text("The sandbox is ready"))
+        facts(
+            {
+                text("Processes"): text("{n} of {most}", n=pool["processes"], most=pool["most"])
+                if pool
+                else "",
+                text("Programs"): str(pool["busy"]) if pool else "",
+                text("Waiting"): str(pool["waiting"] or "") if pool else "",
+                text("Database"): size(text, database["bytes"]),
+                text("Revision"): database["revision"],
+            }
+        )
+
+
+def _checks(view: View, checks: list[dict[str, Any]]) -> None:
+    text = view.text
+    wrong = [each for each in checks if not each["ok"]]
+    if not wrong:
+        dot("good", text("Everything works."))
+    else:
+        dot("bad", text.count(len(wrong), "{n} thing does not work", "{n} things do not work"))
+        _check_list(view, wrong)
+    with ui.element("details").classes("sb-more"):
+        Words("summary", text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed"))
+        _check_list(view, [each for each in checks if each["ok"]])
+
+
+def _check_list(view: View, checks: list[dict[str, Any]]) -> None:
+    text = view.text
+    with ui.element("ul").classes("sb-checks"):
+        for each in checks:
+            with ui.element("li"):
+                tone: Tone = "good" if each["ok"] else "bad"
+                state = ui.icon("check_circle" if each["ok"] else "error").classes(f"sb-check sb-{tone}")
+                state.props["aria-label"] = text("works") if each["ok"] else text("does not work")
+                state.props["role"] = "img"
+                with ui.element("div"):
+                    with row():
+                        Words("span", each["check"], "sb-strong")
+                        Words("span", each["detail"], "sb-muted")
+                    if each["hint"]:
+                        Words("p", each["hint"], "sb-small")
+
+
+# -- backup -----------------------------------------------------------------------------------------------
+
+
+def _backup(view: View) -> None:
+    text = view.text
+    with card(text("Backup"), icon="archive"):
+        note(
+            text(
+                "One encrypted file with everything: people, devices, conversations, memory, keys and "
+                "settings. Without its passphrase nobody can open it, not even you."
+            )
+        )
+        first = _secret(text("Passphrase"), hint=text("Four or more words that only you know"))
+        again = _secret(text("Passphrase, once more"))
+        captures = switch(text("With captures and recorded values"))
+
+        async def download() -> None:
+            if len(first.value or "") < _SHORTEST:
+                raise InvalidMessage(text("The passphrase needs at least {n} characters", n=_SHORTEST))
+            if first.value != again.value:
+                raise InvalidMessage(text("The two passphrases differ"))
+            body = {"passphrase": first.value, "captures": bool(captures.value)}
+            await in_browser(view, "save", "/api/system/backup", body)
+            first.value = again.value = ""
+            view.notify(text("The backup is made"))
+
+        with actions():
+            view.button(text("Download backup"), download, icon="download", kind="primary")
+
+
+def _secret(label: str, *, hint: str = "") -> ui.input | ui.textarea:
+    """Make a field for a passphrase, into which no browser puts the password of the page."""
+    return text_field(label, hint=hint, secret=True).props("autocomplete=new-password")
+
+
+def _restore(view: View) -> None:
+    text = view.text
+    with card(text("Restore"), icon="settings_backup_restore"):
+        note(
+            text(
+                "The file is checked first, and you see what is in it. What is here now is kept in the "
+                "folder “replaced”."
+            )
+        )
+        file = FileField(text("Backup file"))
+        passphrase = _secret(text("Its passphrase"))
+
+        async def check() -> None:
+            if not passphrase.value:
+                raise InvalidMessage(text("Type the passphrase of the backup"))
+            await file.send(view, "/api/system/restore")
+            found = await view.api.post("/api/system/restore", {"passphrase": passphrase.value})
+            _Decision(view, found, passphrase.value).open()
+
+        with actions():
+            view.button(text("Check the file"), check, icon="fact_check")
+
+
+class _Decision:
+    """What a backup holds, and whether it takes the place of what is here."""
+
+    def __init__(self, view: View, found: dict[str, Any], passphrase: str) -> None:
+        self._view = view
+        self._found = found
+        self._passphrase = passphrase
+
+    def open(self) -> None:
+        """Show it."""
+        view, text, found = self._view, self._view.text, self._found
+        with dialog(text("Restore this backup?"), wide=True) as box:
+            facts(
+                {
+                    text("Made"): f"{view.at(found['created_at'])} ({view.ago(found['created_at'])})",
+                    text("By"): f"Strawberry {found['version']}",
+                    text("People"): ", ".join(found["people"]),
+                    text("Conversations"): view.text.number(found["conversations"]),
+                    text(
+                        "Size"
+                    ): f"{size(text, found['bytes'])}, {text.count(found['files'], '{n} file', '{n} files')}",
+                }
+            )
+            for each in found["problems"]:
+                problem(text("Something in it will not work here"), each)
+            self._kept: dict[str, ui.switch] = {}
+            if found["devices"]:
+                Words("h3", text("Devices that connect again"), "sb-h3")
+                note(
+                    text("Turn off those that were lost or revoked since then: a backup cannot know."),
+                    classes="sb-small",
+                )
+                with ui.element("div").classes("sb-grid").style("--sb-least: 200px"):
+                    for device in found["devices"]:
+                        self._kept[device["id"]] = switch(device["name"], True)
+            note(
+                text(
+                    "Everybody is logged out, unless this hub is the one of the backup; programs then need "
+                    "new tokens. The hub restarts."
+                ),
+                classes="sb-small",
+            )
+            if not found["can_restart"]:
+                problem(
+                    text("This hub cannot restart by itself"),
+                    text("Stop it, and run “strawberry restore FILE --replace” on its machine."),
+                )
+            with actions():
+                view.button(text("Cancel"), box.close, kind="flat")
+                apply = view.button(text("Restore and restart"), lambda: self._apply(box), kind="danger")
+                apply.set_enabled(found["can_restart"])
+        box.open()
+
+    async def _apply(self, box: ui.dialog) -> None:
+        revoke = [device for device, kept in self._kept.items() if not kept.value]
+        body = {"passphrase": self._passphrase, "apply": True, "revoke": revoke}
+        await self._view.api.post("/api/system/restore", body)
+        box.close()
+        text = self._view.text
+        with dialog(text("The hub restarts with the backup")) as waiting:
+            waiting.props("persistent")
+            note(text("This takes some seconds. Then log in with your password of the backup."))
+            ui.spinner(size="lg", color=None).classes("sb-centre")
+        waiting.open()
+
+
+# -- log --------------------------------------------------------------------------------------------------
+
+
+def _log(view: View) -> None:
+    text = view.text
+    levels = {
+        "info": text("everything"),
+        "warning": text("warnings and errors"),
+        "error": text("errors only"),
+    }
+    with card(text("Log"), icon="subject") as tools:
+        with tools:
+            level = choice(text("Show"), levels, "info").classes("sb-log-level")
+        with ui.element("div").classes("sb-log").props("tabindex=0 role=log aria-live=off") as frame:
+            frame.props["aria-label"] = text("Log")
+            lines = ui.element("ol")
+        quiet = note(text("Nothing was logged since the hub started."))
+        stop = None
+
+        def show(line: dict[str, Any]) -> None:
+            quiet.set_visibility(False)
+            with lines, ui.element("li").classes(f"sb-log-{line['level']}"):
+                Words("time", view.at(line["at"])).props["title"] = line["at"]
+                Words("span", line["level"], "sb-log-word")
+                Words("span", line["logger"], "sb-muted sb-cut").props["title"] = line["logger"]
+                Words("span", line["text"], "sb-log-text")
+            while len(lines.default_slot.children) > _LINES:
+                lines.remove(0)
+            frame.run_method("scrollTo", 0, 1_000_000)
+
+        def follow() -> None:
+            nonlocal stop
+            if stop is not None:
+                stop()
+            lines.clear()
+            quiet.set_visibility(True)
+            with lines:
+                stop = view.follow("/api/system/logs", show, level=level.value, last=_LINES, follow=True)
+
+        level.on_value_change(follow)
+        follow()

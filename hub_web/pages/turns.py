@@ -1,0 +1,313 @@
+"""Turns: what was asked, how it ended, and where the time went."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.errors import StrawberryError
+from hub_web.api import part
+from hub_web.parts.forms import choice
+from hub_web.parts.layout import Tone, Words, badge, card, empty, facts, note, problem, row, stack
+from hub_web.parts.times import milliseconds
+from hub_web.parts.turns.markdown import markdown
+from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, span_name
+from hub_web.shell import page
+from hub_web.view import View
+
+_PAGE: Final = 30
+_AGAIN_S: Final = 2.0
+"""How often a turn that runs is looked at again."""
+_TITLE_CHARS: Final = 90
+_SLOW_MS: Final = 3_000
+"""What a person notices as waiting."""
+_WAIT_MS: Final = 500
+_FINDINGS: Final = 4
+_TONES: Final[dict[str | None, Tone]] = {
+    "answered": "good",
+    "failed": "bad",
+    "interrupted": "warn",
+    "stopped": "plain",
+    None: "accent",
+}
+
+
+@page("/turns", title="Turns", icon="timeline", menu=210)
+async def turns(view: View) -> None:
+    """Show the turns, newest first."""
+    text = view.text
+    names = await _names(view)
+    note(
+        text("Everything that was asked, and where the time went. Open one to see why it was slow or wrong.")
+    )
+    outcomes = {"": text("All"), **{key: word for key, word in _outcomes(view).items() if key}}
+    with row().classes("sb-filters"):
+        outcome = choice(text("How it ended"), {**outcomes, "running": text("Running")}, "")
+        since = choice(
+            text("Since"), {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}, "7d"
+        )
+        view.button("", lambda: show(), icon="refresh", kind="flat", tip=text("Refresh"))
+    legend(text)
+    listed = stack()
+    more = row()
+    found: list[dict[str, Any]] = []
+
+    async def show(before: str | None = None) -> None:
+        answer = await view.api.get(
+            "/api/turns", outcome=outcome.value or None, since=since.value or None, before=before, limit=_PAGE
+        )
+        if before is None:
+            found.clear()
+            listed.clear()
+        found.extend(answer["turns"])
+        slowest = max((_machine_ms(turn) for turn in found), default=0)
+        with listed:
+            for turn in answer["turns"]:
+                _listed(view, turn, names, slowest)
+            if not found:
+                with empty(
+                    "timeline", text("No turns here"), text("Whatever is asked in the chat appears here.")
+                ):
+                    view.button(text("Ask something"), lambda: view.go("/chat"), kind="primary", icon="chat")
+        more.clear()
+        if answer["next"]:
+            with more.classes("sb-centre"):
+                view.button(text("Show older ones"), lambda: show(answer["next"]), icon="expand_more")
+
+    outcome.on_value_change(lambda: show())
+    since.on_value_change(lambda: show())
+    await show()
+
+
+def _listed(view: View, turn: Mapping[str, Any], names: "_Names", slowest: float) -> None:
+    text = view.text
+    with ui.element("a").classes("sb-card sb-asked") as made:
+        made.props["href"] = view.href(f"/turns/{part(turn['turn'])}")
+        with row(wrap=False):
+            question = _question(view, turn, names)
+            Words("span", question, "sb-cut sb-strong sb-grow").props["title"] = question
+            _outcome(view, turn)
+        kinds = _kinds(turn)
+        shares(text, kinds, of_ms=max(slowest, sum(kinds.values())))
+        with row().classes("sb-asked-facts"):
+            for said in (
+                view.at(turn["at"]),
+                names.user(turn["user"]) if turn["user"] != view.user.id else "",
+                names.devices.get(turn["device"] or "", turn["device"] or ""),
+                turn["agent"] if turn["agent"] not in ("", "assistant", "strawberry") else "",
+                _answered_by(view, turn),
+                milliseconds(text, turn["ms"]) if turn["ms"] is not None else "",
+                _tokens(view, turn),
+                cost_words(text, turn["cost"]) if turn["cost"] is not None else "",
+            ):
+                if said:
+                    Words("span", said, "sb-cut")
+
+
+def _kinds(turn: Mapping[str, Any]) -> dict[str, float]:
+    """Return the milliseconds of each kind; what no span measured is the hub's."""
+    kinds = dict(turn["ms_by_kind"])
+    if kinds and (rest := (turn["ms"] or 0) - sum(kinds.values())) >= 1:
+        kinds["hub"] = kinds.get("hub", 0) + rest
+    return kinds
+
+
+@page("/turns/{turn}", title="Turn", icon="timeline")
+async def turn(view: View, turn: str) -> None:
+    """Show one turn as a timeline."""
+    names = await _names(view)
+    shown: dict[str, Any] = await view.api.get(f"/api/turns/{part(turn)}")
+    content = stack().classes("sb-turn-page")
+    with content:
+        _whole(view, shown, names)
+
+    async def follow() -> None:
+        nonlocal shown
+        while shown["outcome"] is None:
+            await asyncio.sleep(_AGAIN_S)
+            try:
+                again = await view.api.get(f"/api/turns/{part(turn)}")
+            except StrawberryError:
+                continue  # the hub stops; the page is loaded again when it is back
+            if _progress(again) != _progress(shown):
+                content.clear()
+                with content:
+                    _whole(view, again, names)
+            shown = again
+
+    if shown["outcome"] is None:
+        view.run(follow(), name="turn")
+
+
+def _whole(view: View, turn: Mapping[str, Any], names: "_Names") -> None:
+    text = view.text
+    view.title(_cut(_question(view, turn, names)))
+    spans: Sequence[Mapping[str, Any]] = turn["spans"] or ()
+    with row():
+        _outcome(view, turn)
+        Words("span", view.at(turn["at"]), "sb-muted")
+        view.link(text("All turns"), "/turns")
+        if turn["conversation"]:
+            view.link(text("To the conversation"), f"/chat/{part(turn['conversation'])}")
+    if turn["problem"]:
+        (note if turn["reason"] == "no_model" else problem)(text.message(turn["problem"]))
+        if turn["reason"] in ("no_model", "model_failed") and view.is_admin:
+            view.link(text("Models"), "/models")
+    if turn["outcome"] == "interrupted":
+        problem(
+            text("The hub ended while this turn ran."),
+            text(
+                "What it had done by then stays done. It is not run again by itself; ask again if you want."
+            ),
+        )
+    with card(text("Where the time went"), icon="schedule") as tools:
+        with tools:
+            if turn["ms"] is not None and (spans or turn["outcome"] != "interrupted"):
+                Words("span", milliseconds(text, turn["ms"]), "sb-figure")
+        if spans:
+            shares(text, _kinds(turn))
+            legend(text, _kinds(turn))
+            for finding in findings(view, spans):
+                with row(wrap=False).classes("sb-finding"):
+                    ui.icon("arrow_right")
+                    Words("span", finding)
+        else:
+            note(_why_no_spans(view, turn))
+        facts(
+            {
+                text("Asked by"): names.user(turn["user"]),
+                text("Device"): names.devices.get(turn["device"] or "", turn["device"] or ""),
+                text("Agent"): turn["agent"],
+                text("Answered by"): _answered_by(view, turn),
+                text("Tokens"): _tokens(view, turn),
+                text("Cost"): cost_words(text, turn["cost"]) if turn["cost"] is not None else "",
+            }
+        )
+    if spans:
+        with card(text("Timeline"), icon="timeline"):
+            Timeline(text, spans, names.devices)
+            if turn["left_out"]:
+                note(
+                    text.count(
+                        turn["left_out"], "{n} more part is not shown.", "{n} more parts are not shown."
+                    )
+                )
+    if turn["answer"]:
+        with card(text("Answer"), icon="chat_bubble_outline"):
+            markdown(turn["answer"])
+
+
+def findings(view: View, spans: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what stands out in a turn: what failed, and what made a person wait."""
+    text, said = view.text, list[str]()
+    failed = {index for index, span in enumerate(spans) if span["outcome"] == "failed"}
+    # A part failed because one within it did.
+    because = failed - {spans[index]["parent"] for index in failed}
+    for index, span in enumerate(spans):
+        kind, detail, name = span["kind"], span["detail"], span_name(text, span)
+        took = milliseconds(text, span["ms"])
+        wait = span["ms"] - max(detail.get("run_ms", 0), detail.get("ran_ms", 0))
+        if kind == "confirmation":
+            said.append(text("A person took {time} to answer.", time=took))
+        elif index in because:
+            error = text.message(str(detail.get("error", "")))
+            sentence = text("{name} failed after {time}: {error}", name=name, time=took, error=error)
+            said.append(sentence.rstrip(": "))
+        elif "run_ms" in detail and wait > _WAIT_MS:
+            said.append(text("The program waited {time} for a process.", time=milliseconds(text, wait)))
+        elif "ran_ms" in detail and wait > _WAIT_MS:
+            said.append(text("{name} was {time} on its way.", name=name, time=milliseconds(text, wait)))
+    slow = [span for span in spans if span["kind"] in ("model", "bus", "hub") and span["ms"] > _SLOW_MS]
+    if slow and not said:
+        slowest = max(slow, key=lambda span: float(span["ms"]))
+        name, took = span_name(text, slowest), milliseconds(text, slowest["ms"])
+        said.append(text("The slowest part was {name}: {time}", name=name, time=took))
+    return list(dict.fromkeys(said))[:_FINDINGS]
+
+
+class _Names:
+    """Names of people and devices by id, as far as this person may know them."""
+
+    def __init__(self, people: Mapping[str, str], devices: Mapping[str, str]) -> None:
+        self._people = people
+        self.devices = devices
+
+    def user(self, id_: str) -> str:
+        return self._people.get(id_, id_)
+
+
+async def _names(view: View) -> _Names:
+    async def read(path: str) -> list[dict[str, Any]]:
+        try:
+            answer = await view.api.get(path)
+        except StrawberryError:
+            return []  # not for this person: ids are shown then
+        return list(answer["users"] if isinstance(answer, dict) else answer)
+
+    people, devices = await asyncio.gather(read("/api/users"), read("/api/devices"))
+    return _Names(
+        {view.user.id: view.user.display_name, **{each["id"]: str(each.get("name")) for each in people}},
+        {each["id"]: each["name"] for each in devices},
+    )
+
+
+def _outcomes(view: View) -> dict[str | None, str]:
+    text = view.text
+    return {
+        "answered": text("Answered"),
+        "failed": text("Failed"),
+        "stopped": text("Stopped"),
+        "interrupted": text("Interrupted"),
+        None: text("Running"),
+    }
+
+
+def _outcome(view: View, turn: Mapping[str, Any]) -> None:
+    if turn["replaced_by"]:
+        badge(view.text("Replaced"), icon="history")
+    badge(_outcomes(view)[turn["outcome"]], _TONES[turn["outcome"]])
+
+
+def _question(view: View, turn: Mapping[str, Any], names: _Names) -> str:
+    if turn["question"] is None:
+        return view.text("A turn of {name}", name=names.user(turn["user"]))
+    return " ".join(turn["question"].split())
+
+
+def _answered_by(view: View, turn: Mapping[str, Any]) -> str:
+    if turn["mode"] == "sentence":
+        return view.text("a sentence, without a model")
+    if turn["mode"] == "offline":
+        return view.text("the device itself")
+    return turn["model"] or ""
+
+
+def _tokens(view: View, turn: Mapping[str, Any]) -> str:
+    tokens = turn["input_tokens"] + turn["output_tokens"]
+    return view.text.count(tokens, "{n} token", "{n} tokens") if tokens else ""
+
+
+def _why_no_spans(view: View, turn: Mapping[str, Any]) -> str:
+    if turn["origin"] == "device" or turn["mode"] == "offline":
+        return view.text("A device answered this without the hub, so it is not known where its time went.")
+    if turn["outcome"] == "interrupted":
+        return view.text("It is not known where the time went: the hub ended before it could be recorded.")
+    if datetime.now(UTC) - datetime.fromisoformat(turn["at"]) > timedelta(minutes=1):
+        return view.text("Of old turns it is not kept where their time went.")
+    return view.text("Nothing was measured yet.")
+
+
+def _machine_ms(turn: Mapping[str, Any]) -> float:
+    """Return the time of a turn without that of people, which would make all other bars short."""
+    times = turn["ms_by_kind"]
+    return float(sum(times.values()) - times.get("confirmation", 0))
+
+
+def _progress(turn: Mapping[str, Any]) -> object:
+    return turn["outcome"], [span["outcome"] for span in turn["spans"] or ()]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"

@@ -1,0 +1,1 @@
+"""What pages share: cards, forms, tables, plots, dialogs, code, words for times."""

@@ -1,0 +1,224 @@
+"""Controls of a skill for a small screen, made from the schemas of its simple methods."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nicegui import ui
+
+from contracts.wire import Json
+from hub_web.parts.calls import call, human
+from hub_web.parts.forms import choice, number_field, slider, switch, text_field
+from hub_web.parts.layout import Words
+from hub_web.parts.schema import BadValue, Field, fields_of, read_value
+from hub_web.view import View
+
+ON: Final = frozenset({"on", "true", "playing", "open", "unlocked", "home", "heat", "cool", "cleaning"})
+OFF: Final = frozenset({"off", "false", "paused", "stopped", "idle", "closed", "locked"})
+"""States of things that are on or off, in any case."""
+
+_PAIRS: Final = (("turn_on", "turn_off"), ("switch_on", "switch_off"), ("on", "off"))
+POWER: Final = frozenset({"power", "is_on", "on", "state", "light", "switch"})
+_SETTINGS: Final = frozenset({"get_settings", "change_settings"})
+
+
+def is_on(state: Json) -> bool | None:
+    """Return whether a state means that something is on; None where it means neither."""
+    word = str(state).casefold()
+    return True if word in ON else False if word in OFF else None
+
+
+@dataclass
+class Controls:
+    """What one skill of one device offers.
+
+    Attributes:
+        power: The two methods and the state of a switch, where there is one.
+        simple: Methods that need at most one argument, with it; the state that it sets, where there is one.
+        states: Names of states that no control shows.
+    """
+
+    power: tuple[dict[str, Any], dict[str, Any], str] | None = None
+    simple: list[tuple[dict[str, Any], Field | None, str | None]] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+
+
+def controls_of(methods: Sequence[dict[str, Any]], states: Mapping[str, Json]) -> Controls:
+    """Choose controls for a skill.
+
+    Args:
+        methods: As ``/api/skills/methods`` gives them.
+        states: Values of the skill's states by name.
+    """
+    acting = {
+        each["name"]: each
+        for each in methods
+        if not {"read_only", "destructive"} & set(each["flags"]) and each["name"] not in _SETTINGS
+    }
+    made = Controls()
+    shown: set[str] = set()
+    for on, off in _PAIRS:
+        power = next((name for name in states if name in POWER and is_on(states[name]) is not None), None)
+        if on in acting and off in acting and power is not None:
+            made.power = (acting.pop(on), acting.pop(off), power)
+            shown.add(power)
+            break
+    for method in acting.values():
+        fields = fields_of(method["parameters"], doc=method["doc"])
+        needed = [each for each in fields if each.required]
+        argument = needed[0] if needed else None
+        if argument is None and len(fields) == 1 and fields[0].kind != "text":
+            argument = fields[0]
+        if len(needed) > 1 or (argument is not None and not _is_simple(argument)):
+            continue
+        state = None
+        if argument is not None:
+            names = (argument.name, method["name"].removeprefix("set_"))
+            state = next((name for name in names if name in states), None)
+            if state is not None and argument.kind != "text":
+                shown.add(state)
+        made.simple.append((method, argument, state))
+    # Buttons in a row first, then what takes a line of its own.
+    made.simple.sort(key=lambda each: each[1] is not None)
+    made.states = [name for name in states if name not in shown]
+    return made
+
+
+def _is_simple(argument: Field) -> bool:
+    return argument.kind in ("switch", "choice", "number", "text") and not argument.long
+
+
+class Panel:
+    """The controls of a skill as they are shown, kept up to date by `show`.
+
+    Args:
+        skill: As ``/api/skills/methods`` gives it.
+        on_error: Called with what a call raised; the control then shows its state again.
+    """
+
+    def __init__(self, view: View, skill: Mapping[str, Any], states: Mapping[str, Json]) -> None:
+        self._view = view
+        self._skill = skill
+        self._states = dict(states)
+        self._showing = False
+        self._shows: dict[str, list[Callable[[Json], Any]]] = {}
+        self.controls = controls_of(skill["methods"], states)
+
+    def show(self, name: str, value: Json) -> None:
+        """Show the new value of a state."""
+        self._states[name] = value
+        self._showing = True
+        try:
+            for show in self._shows.get(name, ()):
+                show(value)
+        finally:
+            self._showing = False
+
+    def power(self) -> None:
+        """Make the switch, where there is one."""
+        if self.controls.power is None:
+            return
+        on, off, state = self.controls.power
+        made = ui.switch(value=bool(is_on(self._states[state]))).classes("sb-power").props("size=lg")
+        made.props["aria-label"] = f"{human(self._skill['skill'])}, {self._skill['device_name']}"
+
+        def change(event: Any) -> Any:
+            return None if self._showing else self._run(on if event.value else off, {}, state)
+
+        made.on_value_change(change)
+        self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(is_on(value))))
+
+    def rest(self) -> None:
+        """Make the other controls."""
+        buttons = [each for each in self.controls.simple if each[1] is None]
+        if buttons:
+            with ui.element("div").classes("sb-row sb-buttons"):
+                for method, _, _ in buttons:
+                    self._button(method, human(method["name"]), {})
+        for method, argument, state in self.controls.simple:
+            if argument is not None:
+                self._control(method, argument, state)
+
+    def _button(self, method: dict[str, Any], label: str, arguments: dict[str, Json]) -> None:
+        self._view.button(label, lambda: self._run(method, arguments, None)).tooltip(method["summary"])
+
+    def _control(self, method: dict[str, Any], argument: Field, state: str | None) -> None:
+        known = self._states.get(state) if state is not None else None
+        name = human(method["name"].removeprefix("set_"))
+        if argument.kind == "number" and argument.is_bounded:
+            self._slider(method, argument, name, state, known)
+        elif argument.kind == "switch" and state is not None:
+            made = switch(name, bool(known)).classes("sb-wide-switch")
+            made.on_value_change(lambda event: self._changed(method, argument, event.value, state))
+            self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(value)))
+        elif argument.kind == "switch":
+            with ui.element("div").classes("sb-row sb-nowrap"):
+                Words("span", human(method["name"]))
+                ui.element("div").classes("sb-grow")
+                self._button(method, self._view.text("On"), {argument.name: True})
+                self._button(method, self._view.text("Off"), {argument.name: False})
+        elif argument.kind == "choice":
+            options = {each: str(each) for each in argument.choices}
+            begin = known if known in options else None
+            chosen = choice(name, options, begin)
+            chosen.on_value_change(lambda event: self._changed(method, argument, event.value, state))
+            if state is not None:
+                self._shows.setdefault(state, []).append(
+                    lambda value: chosen.set_value(value if value in options else None)
+                )
+        else:
+            self._entry(method, argument, human(method["name"]))
+
+    def _slider(
+        self, method: dict[str, Any], argument: Field, name: str, state: str | None, known: Json
+    ) -> None:
+        begin = known if isinstance(known, (int, float)) else argument.default
+        made = slider(self._view.text, argument, begin, label=name)
+        # Called when it is let go, not at each step in between.
+        made.on("change", lambda event: self._run(method, {argument.name: event.args}, state))
+
+        def show(value: Json) -> None:
+            if isinstance(value, (int, float)):
+                made.set_value(value)
+
+        if state is not None:
+            self._shows.setdefault(state, []).append(show)
+
+    def _entry(self, method: dict[str, Any], argument: Field, name: str) -> None:
+        async def send() -> None:
+            try:
+                value = read_value(argument, made.value)
+            except BadValue as error:
+                made.error = str(error)
+                return
+            made.error = None
+            arguments = {} if value is None else {argument.name: value}
+            if await self._run(method, arguments, None):
+                made.value = None if argument.kind == "number" else ""
+
+        with ui.element("div").classes("sb-row sb-nowrap sb-entry-line"):
+            made: Any = number_field(name) if argument.kind == "number" else text_field(name)
+            made.classes("sb-grow").on("keydown.enter", send)
+            if argument.description:
+                made.tooltip(argument.description)
+            self._view.button("", send, icon="send", kind="flat", tip=f"{name}: {self._view.text('send')}")
+
+    def _changed(self, method: dict[str, Any], argument: Field, value: Json, state: str | None) -> Any:
+        if self._showing or value is None:
+            return None
+        return self._run(method, {argument.name: value}, state)
+
+    async def _run(self, method: dict[str, Any], arguments: dict[str, Json], state: str | None) -> bool:
+        """Call a method; where that fails the control shows what is."""
+        skill = self._skill
+        try:
+            async with self._view.busy():
+                answer = await call(self._view, skill["device"], skill["skill"], method["name"], arguments)
+        except Exception as error:  # noqa: BLE001  shown as any other error of a handler is
+            answer = None
+            self._view.fail(error)
+        if answer is None and state is not None:
+            self.show(state, self._states[state])
+        if answer is not None and state is None and answer.get("text"):
+            self._view.notify(str(answer["text"])[:300])
+        return answer is not None

@@ -1,0 +1,70 @@
+"""Files: their sizes, links that save them, and fields that send them."""
+
+import json
+from typing import Any, Final, cast
+
+from nicegui import ui
+
+from agent_core.sentences.responses import bytes_text
+from contracts.errors import InvalidMessage, PasswordNeeded
+from hub_web.parts.layout import Words, row
+from hub_web.texts import Text
+from hub_web.view import View
+
+_LONG_S: Final = 3_600.0
+"""How long a browser may take to send or receive a file."""
+
+
+def size(text: Text, count: float) -> str:
+    """Return a number of bytes with its unit, as ``1.2 MB``."""
+    return bytes_text(count, decimal=text.number(0.1, 1)[1])
+
+
+def download_link(view: View, name: str, path: str) -> None:
+    """Make a link that saves a file of a route."""
+    made = ui.link("", view.href(path)).classes("sb-button sb-flat sb-download")
+    made.props["download"] = name
+    made.props["aria-label"] = view.text("Download {name}", name=name)
+    made.tooltip(view.text("Download {name}", name=name))
+    with made:
+        ui.icon("download")
+
+
+class FileField:
+    """A field for a file of this person's machine, with how much of it was sent."""
+
+    def __init__(self, label: str) -> None:
+        name = Words("label", label, "sb-small sb-muted")
+        with row():
+            self._file = ui.element("input").props("type=file").classes("sb-file")
+            self._file.props["id"] = self._file.html_id
+            name.props["for"] = self._file.html_id
+            self._sent = Words("span", "", "sb-small sb-muted").props("aria-live=polite")
+            self._sent.props["id"] = self._sent.html_id
+
+    async def send(self, view: View, path: str) -> None:
+        """Send the chosen file to a route, piece by piece.
+
+        Args:
+            path: Where it ends with ``/``, the name of the file comes behind it.
+
+        Raises:
+            InvalidMessage: If none is chosen, or as the route says it.
+        """
+        await in_browser(view, "send", path, self._file.html_id, self._sent.html_id)
+
+
+async def in_browser(view: View, function: str, *given: Any) -> None:
+    """Run a function of ``strawberry.js`` in the browser.
+
+    Raises:
+        InvalidMessage: As the route that it asks says it.
+        PasswordNeeded: If it wants the person's password first.
+    """
+    call = f"strawberry.{function}({', '.join(map(json.dumps, given))})"
+    answered = await view.client.run_javascript(f"return await {call}", timeout=_LONG_S)
+    if error := cast("dict[str, Any] | None", answered):
+        if error.get("code") == "password_needed":
+            raise PasswordNeeded(str(error.get("detail")))
+        message = view.text("Choose a file first") if error.get("code") == "no_file" else error.get("detail")
+        raise InvalidMessage(str(message), hint=str(error.get("hint", "")))

@@ -1,0 +1,138 @@
+"""Small plots as drawings in the page: nothing is loaded for them, and they follow light and dark."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from nicegui import ui
+
+from hub_web.parts.layout import Tone
+from hub_web.parts.times import at
+from hub_web.texts import Text
+
+_WIDTH: Final = 600
+_LEFT: Final = 44
+_BOTTOM: Final = 20
+_BELOW_UNIT: Final = 28
+"""Room for the unit above the highest value and its line."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at a time, as a line with its words."""
+
+    at: datetime
+    text: str = ""
+    tone: Tone = "accent"
+
+
+def sparkline(values: Sequence[float], *, label: str, height: int = 36) -> ui.html:
+    """Draw a line without axes.
+
+    Args:
+        label: What it shows, for a screen reader, with the latest value.
+    """
+    made = ui.html("", sanitize=False).classes("sb-spark")
+    show_sparkline(made, values, label=label, height=height)
+    return made
+
+
+def show_sparkline(place: ui.html, values: Sequence[float], *, label: str, height: int = 36) -> None:
+    """Draw other values in place of those before."""
+    points = _scaled(list(range(len(values))), list(values), 0, 120, 2, height - 2)
+    place.set_content(
+        f'<svg viewBox="0 0 120 {height}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+        f'<polyline points="{_joined(points)}"/></svg>'
+    )
+
+
+def plot(
+    times: Sequence[datetime],
+    values: Sequence[float | None],
+    *,
+    label: str,
+    text: Text,
+    zone: ZoneInfo,
+    marks: Sequence[Mark] = (),
+    unit: str = "",
+    height: int = 180,
+    width: int = _WIDTH,
+    steps: bool = False,
+) -> ui.html:
+    """Draw values over time, with a gap where a value is None, and marks.
+
+    Args:
+        label: What it shows, for a screen reader.
+        width: About how wide its place is, in pixels: its letters are as large then as others.
+        steps: Whether a value holds until the next one.
+    """
+    given = [value for value in values if value is not None]
+    moments = [each.timestamp() for each in (*times, *(mark.at for mark in marks))]
+    content = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
+    if given and moments:
+        low, high = min(given), max(given)
+        if low == high:
+            low, high = low - 1, high + 1
+        first, last = min(moments), max(max(moments), min(moments) + 1)
+        floor, top = height - _BOTTOM, _BELOW_UNIT if unit else 10
+
+        def x(moment: float) -> float:
+            return _LEFT + (width - _LEFT - 8) * (moment - first) / (last - first)
+
+        def y(value: float) -> float:
+            return floor - (floor - top) * (value - low) / (high - low)
+
+        for value in (low, (low + high) / 2, high):
+            line = f"{y(value):.1f}"
+            content += f'<line class="sb-axis" x1="{_LEFT}" x2="{width}" y1="{line}" y2="{line}"/>'
+            content += f'<text x="{_LEFT - 6}" y="{line}" dy="4" text-anchor="end">{_short(value)}</text>'
+        for moment, anchor in ((first, "start"), (last, "end")):
+            said = at(text, zone, datetime.fromtimestamp(moment, zone))
+            content += f'<text x="{x(moment):.1f}" y="{height - 4}" text-anchor="{anchor}">{said}</text>'
+        if unit:
+            content += f'<text x="2" y="11">{escape(unit)}</text>'
+        for mark in marks:
+            place = f'x1="{x(mark.at.timestamp()):.1f}" x2="{x(mark.at.timestamp()):.1f}" y1="6" y2="{floor}"'
+            content += (
+                f'<line class="sb-mark sb-{mark.tone}" {place}><title>{escape(mark.text)}</title></line>'
+            )
+        points = [(x(t.timestamp()), None if v is None else y(v)) for t, v in zip(times, values, strict=True)]
+        content += "".join(f'<polyline points="{_joined(line)}"/>' for line in _lines(points, steps=steps))
+    return ui.html(content + "</svg>", sanitize=False).classes("sb-plot")
+
+
+def _lines(points: Sequence[tuple[float, float | None]], *, steps: bool) -> list[list[tuple[float, float]]]:
+    """Cut at the gaps; in steps, go along before going up."""
+    lines: list[list[tuple[float, float]]] = [[]]
+    for x, y in points:
+        if y is None:
+            lines.append([])
+            continue
+        if steps and lines[-1]:
+            lines[-1].append((x, lines[-1][-1][1]))
+        lines[-1].append((x, y))
+    return [line for line in lines if line]
+
+
+def _scaled(
+    xs: Sequence[float], ys: Sequence[float], left: float, right: float, top: float, bottom: float
+) -> list[tuple[float, float]]:
+    if not ys:
+        return []
+    low, high, wide = min(ys), max(ys), max(len(xs) - 1, 1)
+    span = (high - low) or 1
+    return [
+        (left + (right - left) * x / wide, bottom - (bottom - top) * (y - low) / span)
+        for x, y in zip(xs, ys, strict=True)
+    ]
+
+
+def _joined(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 100_000 else f"{value:.2g}"

@@ -1,0 +1,1 @@
+"""How turns look: the conversation, its Markdown, and where the time went."""

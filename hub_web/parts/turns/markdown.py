@@ -1,0 +1,62 @@
+"""Markdown of a model or of a person, made harmless on the server before a browser sees it."""
+
+import html
+import re
+from typing import Final
+
+from markdown_it import MarkdownIt
+from nicegui import ui
+
+_LINK: Final = re.compile(r"^(https?:|mailto:|/(?!/)|#)", re.IGNORECASE)
+"""Addresses that a link may have; anything else, such as ``javascript:``, is shown as text."""
+
+
+def _renderer() -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True})
+    made.enable(["table", "strikethrough"])
+    made.validateLink = lambda url: bool(_LINK.match(url.strip()))  # type: ignore[method-assign]
+    # Images of other origins would tell that a text is read, and what stands in their address.
+    made.add_render_rule("image", _image)
+    made.add_render_rule("link_open", _link)
+    return made
+
+
+def _image(self: object, tokens: list, index: int, options: object, env: object) -> str:  # type: ignore[type-arg]
+    token = tokens[index]
+    return f'<span class="sb-no-image">{html.escape(token.content or str(token.attrs.get("src", "")))}</span>'
+
+
+def _link(self, tokens, index, options, env) -> str:  # type: ignore[no-untyped-def]
+    address = html.escape(str(tokens[index].attrs.get("href", "")))
+    return f'<a href="{address}" rel="noopener noreferrer" target="_blank">'
+
+
+_MARKDOWN: Final = _renderer()
+
+
+def rendered(text: str) -> str:
+    """Return the HTML of a text: no HTML of its own, no images, links only to the web and to our pages."""
+    return str(_MARKDOWN.render(text))
+
+
+class Markdown(ui.html):
+    """A text that may change.
+
+    Attributes:
+        source: The text.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(rendered(text), sanitize=False)
+        self.source = text
+        self.classes("sb-text")
+
+    def show(self, text: str) -> None:
+        """Show another text."""
+        self.source = text
+        self.set_content(rendered(text))
+
+
+def markdown(text: str) -> Markdown:
+    """Make a text in Markdown."""
+    return Markdown(text)

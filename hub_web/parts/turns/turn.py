@@ -1,0 +1,430 @@
+"""A turn of a conversation: the question, what is done meanwhile, questions to the person, and the answer."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from hub_web.parts import times
+from hub_web.parts.code import code
+from hub_web.parts.layout import Words, badge
+from hub_web.parts.turns.markdown import Markdown
+from hub_web.texts import Text
+from hub_web.view import View
+
+_REDRAW_S: Final = 0.08
+"""How often an answer that comes is drawn, at most; a long one less often, as each time all of it is."""
+_CHARS_PER_S: Final = 40_000
+_MARKED: Final = re.compile(r"<data [^>]*>\n(.*)\n</data>", re.DOTALL)
+_ICONS: Final = {"running": "pending", "ok": "check_circle", "failed": "error", "cancelled": "cancel"}
+
+
+@dataclass
+class Step:
+    """Something that was done: a tool of the model, or a skill.
+
+    Attributes:
+        state: ``running``, ``ok``, ``failed`` or ``cancelled``.
+        inner: Whether it was done within the step before that is not.
+    """
+
+    name: str
+    state: str = "running"
+    device: str = ""
+    arguments: Any = None
+    result: Any = None
+    ms: float | None = None
+    inner: bool = False
+
+
+class Steps:
+    """What was done, in order: one line that unfolds, and each step again."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        with ui.element("details").classes("sb-steps") as self._box:
+            with ui.element("summary"):
+                self._icon = ui.icon("bolt")
+                self._title = Words("span", "", "sb-cut sb-grow")
+            self._list = ui.element("ol")
+        self._box.set_visibility(False)
+        self._shown: list[tuple[Step, ui.element, float]] = []
+
+    def add(self, step: Step) -> None:
+        """Show one more step."""
+        self._box.set_visibility(True)
+        with self._list, ui.element("li") as item:
+            if step.inner:
+                item.classes("sb-inner")
+        self._shown.append((step, item, time.monotonic()))
+        self.update(step)
+
+    def update(self, step: Step) -> None:
+        """Show what has become of one."""
+        item, began = next((item, began) for each, item, began in self._shown if each is step)
+        if step.state != "running" and step.ms is None:
+            step.ms = (time.monotonic() - began) * 1_000
+        item.clear()
+        with item:
+            self._draw(step)
+        self._summarise()
+
+    def open(self) -> None:
+        """Unfold the list."""
+        self._box.props("open")
+
+    def _summarise(self) -> None:
+        steps = [step for step, _, _ in self._shown]
+        running = [step for step in steps if step.state == "running"]
+        self._icon.classes(add="sb-turning" if running else "", remove="" if running else "sb-turning")
+        self._icon.props["name"] = "autorenew" if running else "bolt"
+        self._icon.update()
+        if running:
+            self._title.set(f"{_called(self._text, running[-1])} …")
+            return
+        failed = sum(step.state == "failed" for step in steps)
+        said = self._text.count(len(steps), "{n} step", "{n} steps")
+        self._title.set(said + (f" · {self._text('{n} failed', n=failed)}" if failed else ""))
+
+    def _draw(self, step: Step) -> None:
+        with ui.element("details"):
+            with ui.element("summary"):
+                ui.icon(_ICONS.get(step.state, "help")).classes(f"sb-step-{step.state}")
+                Words("span", _called(self._text, step), "sb-cut")
+                if step.device:
+                    badge(step.device, icon="memory")
+                Words("span", "", "sb-grow")
+                if step.ms is not None:
+                    Words("span", times.milliseconds(self._text, step.ms), "sb-muted sb-small")
+            arguments = step.arguments
+            if isinstance(arguments, dict) and isinstance(arguments.get("code"), str):
+                code(arguments["code"], label=self._text("Program"))
+                arguments = {name: value for name, value in arguments.items() if name != "code"}
+            if arguments:
+                code(_written(arguments), label=self._text("Arguments"))
+            if step.result not in (None, ""):
+                Words("p", self._text("Result"), "sb-muted sb-small")
+                code(_written(step.result), label=self._text("Result"))
+
+
+def steps_of(turn: dict[str, Any]) -> list[Step]:
+    """Return the steps of a recorded turn, from the spans that ``GET /api/turns/{turn}`` gives."""
+    found = []
+    for span in turn.get("spans") or ():
+        if span["kind"] in ("tool", "skill"):
+            detail = span.get("detail") or {}
+            result = detail.get("error") or detail.get("result")
+            inner = span["kind"] == "skill" and span.get("parent") is not None
+            step = Step(
+                span["name"], span["outcome"], span.get("device") or "", detail.get("arguments"), result
+            )
+            step.ms, step.inner = span["ms"], inner
+            found.append(step)
+    return found
+
+
+class Replaced:
+    """Turns whose place another one has taken: one line that unfolds."""
+
+    def __init__(self, text: Text) -> None:
+        self._text, self._count = text, 0
+        with ui.element("details").classes("sb-replaced") as self.box:
+            with ui.element("summary"):
+                ui.icon("history")
+                self._title = Words("span", "")
+            self._inside = ui.element("div").classes("sb-thread")
+
+    def take(self, turn: "TurnBox") -> None:
+        """Put a turn below the others."""
+        turn.set_replaced()
+        turn.box.move(self._inside)
+        self._count += 1
+        self._title.set(self._text.count(self._count, "{n} message, replaced", "{n} messages, replaced"))
+
+
+class TurnBox:
+    """One turn.
+
+    Args:
+        turn: Its id.
+        on_edit: Called with this, to change the question and ask again.
+        on_retry: Likewise, to ask again.
+
+    Attributes:
+        is_kept: Whether the hub has it in its record, as all turns that it did not refuse.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        question: str,
+        *,
+        turn: str,
+        on_edit: Callable[["TurnBox"], Awaitable[Any]],
+        on_retry: Callable[["TurnBox"], Awaitable[Any]],
+    ) -> None:
+        self._view = view
+        self.turn = turn
+        self.question = question
+        self.is_kept = True
+        self._did: list[str] = []
+        self._on_edit, self._on_retry = on_edit, on_retry
+        self._answer_text = ""
+        self._drawing: asyncio.TimerHandle | None = None
+        self._steps_by_id: dict[str, Step] = {}
+        text = view.text
+        with ui.element("article").classes("sb-turn") as self.box:
+            self.box.props["aria-label"] = text("Question and answer")
+            with ui.element("div").classes("sb-question"):
+                Words("p", question)
+            self._steps = Steps(text)
+            self._cards = ui.element("div").classes("sb-cards")
+            self._cards.props("aria-live=assertive")
+            self._answer = Markdown()
+            self._waiting = ui.element("div").classes("sb-waiting").props("role=status")
+            with self._waiting:
+                Words("span", text("Thinking"), "sb-only-read")
+                for _ in range(3):
+                    ui.element("i")
+            self._foot = ui.element("div").classes("sb-turn-foot")
+
+    # -- as it comes --------------------------------------------------------------------------------
+
+    async def follow(self, events: Any) -> dict[str, Any]:
+        """Show the events of a running turn; return the last one."""
+        last: dict[str, Any] = {}
+        try:
+            async for last in events:
+                with self.box:
+                    if last["kind"] == "text":
+                        self._answer_text += last["text"]
+                        self._draw_soon()
+                    else:
+                        self._show_event(last)
+        finally:
+            if self._drawing is not None:
+                self._drawing.cancel()
+        with self.box:
+            self._end(last)
+        return last
+
+    def _draw_soon(self) -> None:
+        """Draw the answer, together with what comes until then."""
+        if self._drawing is None:
+            wait = max(_REDRAW_S, len(self._answer_text) / _CHARS_PER_S)
+            self._drawing = asyncio.get_running_loop().call_later(wait, self._draw)
+
+    def _draw(self) -> None:
+        self._drawing = None
+        if not self.box.is_deleted:
+            self._show_answer(self._answer_text)
+
+    def _show_event(self, event: dict[str, Any]) -> None:
+        match event["kind"]:
+            case "tool_call":
+                self._begin(event["id"], Step(event["name"], arguments=event["arguments"]))
+            case "tool_result":
+                self._finish(event["id"], ok=event["ok"], result=event["output"])
+            case "skill" if event["state"] == "called":
+                inner = any(not step.inner and step.state == "running" for step in self._steps_by_id.values())
+                step = Step(
+                    event["path"], device=event["device"] or "", arguments=event["detail"], inner=inner
+                )
+                self._begin(event["id"], step)
+            case "skill" if event["state"] == "progress":
+                if (running := self._steps_by_id.get(event["id"])) is not None:
+                    running.result = event["detail"]
+                    self._steps.update(running)
+            case "skill":
+                failed = event["state"] == "failed"
+                self._did.append(f"{event['path']}: {event['state']}")
+                self._finish(event["id"], ok=not failed, result=event["detail"])
+            case "confirmation":
+                self._ask(event)
+            case "notice":
+                with self._cards:
+                    Words("p", self._view.text.message(event["text"]), "sb-notice")
+
+    def _begin(self, id_: str, step: Step) -> None:
+        self._steps_by_id[id_] = step
+        self._steps.add(step)
+
+    def _finish(self, id_: str, *, ok: bool, result: Any) -> None:
+        if (step := self._steps_by_id.get(id_)) is not None:
+            step.state = "ok" if ok else "failed"
+            step.result = result if result is not None else step.result
+            self._steps.update(step)
+
+    def _show_answer(self, answer: str) -> None:
+        self._waiting.set_visibility(False)
+        self._answer.show(answer)
+
+    def _end(self, event: dict[str, Any]) -> None:
+        self._waiting.set_visibility(False)
+        self._cards.clear()
+        for step in self._steps_by_id.values():
+            if step.state == "running":
+                step.state = "cancelled"
+                self._steps.update(step)
+        answer = event.get("answer") or self._answer_text
+        if answer:
+            self._show_answer(answer)
+        outcome = None if event["kind"] == "final" else event.get("code")
+        self.is_kept = outcome != "refused"
+        text = self._view.text
+        about = [event.get("model") or (text("without a model") if event.get("mode") == "sentence" else "")]
+        tokens = event.get("input_tokens", 0) + event.get("output_tokens", 0)
+        about += [text.count(tokens, "{n} token", "{n} tokens")] if tokens else []
+        self._show_foot(outcome, event.get("message", ""), event.get("hint", ""), about)
+
+    # -- as it was recorded -------------------------------------------------------------------------
+
+    def show_recorded(self, exchange: dict[str, Any]) -> None:
+        """Show a turn that has ended; what was done is fetched when somebody unfolds it."""
+        with self.box:
+            self._did = list(exchange["did"])
+            self._waiting.set_visibility(False)
+            if exchange["answer"]:
+                self._show_answer(exchange["answer"])
+            if self._did:
+                self._fold()
+            outcome = exchange.get("outcome")
+            outcome = None if outcome in (None, "answered") else exchange.get("reason") or outcome
+            problem = exchange.get("problem") or ""
+            self._show_foot(outcome, problem, "", [self._view.at(exchange["at"])])
+
+    def set_replaced(self) -> None:
+        """Show that another turn has taken its place: it cannot be changed any more."""
+        self.box.classes("sb-was")
+
+    def _fold(self) -> None:
+        text = self._view.text
+        with self._cards, ui.element("details").classes("sb-steps") as box:
+            with ui.element("summary"):
+                ui.icon("bolt")
+                Words("span", text.count(len(self._did), "{n} call", "{n} calls"), "sb-grow")
+            place = ui.element("div")
+
+        async def load() -> None:
+            if place.default_slot.children:
+                return
+            turn = await self._view.api.get(f"/api/turns/{self.turn}")
+            with place:
+                steps = steps_of(turn)
+                if steps:
+                    unfolded = Steps(text)
+                    for step in steps:
+                        unfolded.add(step)
+                    unfolded.open()
+                else:
+                    code("\n".join(self._did))
+
+        box.on("toggle", load)
+
+    # -- questions and the foot ---------------------------------------------------------------------
+
+    def _ask(self, event: dict[str, Any]) -> None:
+        """Show the question whether a call may be made, with its real arguments."""
+        text, api = self._view.text, self._view.api
+
+        async def answer(approve: bool) -> None:
+            path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+            try:
+                await api.post(path, {"approve": approve})
+            finally:
+                card.delete()
+
+        with self._cards, ui.element("section").classes("sb-confirm").props("role=alertdialog") as card:
+            card.props["aria-label"] = text("Confirm this call")
+            with ui.element("div").classes("sb-row"):
+                ui.icon("help_outline")
+                Words("h3", text("May I do this?"), "sb-h3")
+            with ui.element("dl").classes("sb-facts"):
+                for name, value in event["arguments"].items():
+                    Words("dt", visible(name))
+                    Words("dd", visible(value if isinstance(value, str) else _written(value)), "sb-mono")
+                if event["cut"]:
+                    Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
+                Words("dt", text("Device"))
+                Words("dd", visible(event["device_name"]), "sb-strong")
+                Words("dt", text("Action"))
+                Words("dd", visible(event["method"]), "sb-strong sb-mono")
+            with ui.element("div").classes("sb-actions"):
+                seconds = text("No answer within {n} s counts as no.", n=round(event["expires_s"]))
+                Words("span", seconds, "sb-muted sb-small sb-grow")
+                no = self._view.button(text("No"), lambda: answer(False), kind="plain")
+                self._view.button(text("Yes, do it"), lambda: answer(True), kind="primary")
+        # The careful answer has the focus: Enter typed on for the next message confirms nothing.
+        ui.run_javascript(f"getHtmlElement({no.id})?.focus()")
+        with card:
+            ui.timer(event["expires_s"], card.delete, once=True)
+
+    def _show_foot(self, outcome: str | None, message: str, hint: str, about: list[str]) -> None:
+        text = self._view.text
+        message, hint = text.message(message), text.message(hint)
+        self._foot.clear()
+        with self._foot:
+            if outcome is not None:
+                said = {
+                    "interrupted": text(
+                        "Interrupted: the hub was restarted. Nothing is done again by itself."
+                    ),
+                    "cancelled": text("Stopped."),
+                    "stopped": text("Stopped."),
+                }.get(outcome, "")
+                with ui.element("div").classes("sb-ended"):
+                    ui.icon("stop_circle" if outcome in ("cancelled", "stopped") else "info_outline")
+                    with ui.element("div"):
+                        Words("span", said or text("No complete answer: {problem}", problem=message))
+                        if outcome in ("no_model", "model_failed") and self._view.is_admin:
+                            self._view.link(text("Models"), "/models")
+                        if hint and not said:
+                            Words("p", hint, "sb-muted")
+            with ui.element("div").classes("sb-row sb-turn-tools"):
+                Words("span", " · ".join(filter(None, about)), "sb-muted sb-small")
+                for icon, label, act in (
+                    ("edit", text("Change the question"), self._on_edit),
+                    ("refresh", text("Ask again"), self._on_retry),
+                ):
+                    _tool(icon, label, partial(act, self)).classes("sb-again")
+                _tool("content_copy", text("Copy the answer"), self._copy)
+                _tool("timeline", text("Where the time went"), lambda: self._view.go(f"/turns/{self.turn}"))
+
+    def _copy(self) -> None:
+        ui.clipboard.write(self._answer.source)
+        self._view.notify(self._view.text("Copied"))
+
+
+def visible(value: str) -> str:
+    """Escape what has no shape or turns the direction of writing, so that nothing hides in an argument."""
+    return "".join(char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in value)
+
+
+def _tool(icon: str, label: str, on_click: Any) -> ui.button:
+    made = ui.button(icon=icon, color=None, on_click=on_click).props("flat round dense size=sm")
+    made.classes("sb-tool sb-small-tool").props["aria-label"] = label
+    made.tooltip(label)
+    return made
+
+
+def _called(text: Text, step: Step) -> str:
+    known = {
+        "python_exec": text("Runs a program"),
+        "search_skills": text("Looks for skills"),
+        "describe_function": text("Reads how a skill is used"),
+    }
+    return known.get(step.name, step.name)
+
+
+def _written(value: Any) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    # A model reads where a text is from; a person sees it.
+    marked = _MARKED.fullmatch(value)
+    return marked[1] if marked else value

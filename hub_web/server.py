@@ -1,0 +1,264 @@
+"""The pages as one application: sessions, sockets, headers and static files around NiceGUI."""
+
+import asyncio
+import importlib
+import logging
+import pkgutil
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+from urllib.parse import quote
+
+from nicegui import __version__ as nicegui_version
+from nicegui import core
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import hub_web.pages
+from agent_core.prompt import Household
+from chat.http.errors import error_response
+from chat.tasks import open_tasks
+from contracts.errors import StrawberryError
+from hub_agent.http.pages import path_in_app
+from hub_agent.service import Hub
+from hub_web import door
+from hub_web.api import Api
+from hub_web.assets import ASSETS, COMPRESSED, KEPT, CompressedFiles, asset_response
+from hub_web.feeds import Feeds
+from hub_web.session import Session, Sessions
+from hub_web.shell import add_missing_page, set_up_controls
+from hub_web.sockets import SESSION, Sockets, is_page_of, make_room
+from hub_web.texts import Text, choose
+from hub_web.visit import VISIT, Visit
+
+_log = logging.getLogger(__name__)
+
+_SOCKET: Final = "/_nicegui_ws/"
+_NICEGUI: Final = f"/_nicegui/{nicegui_version}/"
+_OK: Final = 200
+_RECONNECT_S: Final = 20.0
+"""How long a page waits for a browser that has lost its connection; a phone sleeps longer, and loads anew."""
+_PING_S: Final = (10, 8)
+"""How often a browser is asked whether it is there, and how long it may take to say so."""
+
+
+def load_pages() -> None:
+    """Import every page, which registers it with NiceGUI; takes 0.1 s."""
+    for module in pkgutil.walk_packages(hub_web.pages.__path__, f"{hub_web.pages.__name__}."):
+        importlib.import_module(module.name)
+
+
+@asynccontextmanager
+async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIApp]:
+    """Start NiceGUI in this event loop; yield the application of all pages.
+
+    NiceGUI has one application in a process, so there is one hub with pages in it.
+    """
+    add_missing_page()
+    sessions = Sessions(hub.registry.authority, hub.registry.accounts)
+    sockets = Sockets(sessions)
+    sockets.guard(core.sio)
+    core.app.config.add_run_config(
+        reload=False,
+        title="Strawberry",
+        viewport="width=device-width, initial-scale=1",
+        favicon=None,
+        dark=None,
+        language=None,
+        binding_refresh_interval=None,
+        reconnect_timeout=_RECONNECT_S,
+        message_history_length=200,
+        tailwind=False,
+        unocss=None,
+        prod_js=True,
+        show_welcome_message=False,
+        markdown=False,
+    )
+    set_up_controls()
+    core.app.config.socket_io_js_transports = ["websocket"]
+    # Expected errors are shown by the page; its own handler writes each with a stack trace.
+    core.app._exception_handlers[:] = [_on_error]
+    core.sio.eio.ping_interval, core.sio.eio.ping_timeout = _PING_S
+    core.loop = asyncio.get_running_loop()
+    api = Api(hub.app, base_path=hub.base_path)
+    async with open_tasks() as tasks:
+        core.app.start()
+        stop = hub.registry.authority.on_revoked(sockets.end)
+        tasks.create_task(sockets.watch(core.sio), name="web: sockets")
+        app = WebApp(core.app, sessions=sessions, sockets=sockets, api=api, household=household, tasks=tasks)
+        try:
+            yield GZipMiddleware(app, minimum_size=1_000, compresslevel=4)
+        finally:
+            stop()
+            sockets.close()
+            await core.app.stop()
+            core.loop = None
+
+
+def _on_error(error: Exception) -> None:
+    if not isinstance(error, StrawberryError):
+        _log.error("a page failed", exc_info=error)
+
+
+class WebApp:
+    """Answers what the API does not.
+
+    Args:
+        nicegui: NiceGUI's application.
+        api: The hub's API, as nobody.
+        tasks: Owns what pages follow.
+    """
+
+    def __init__(
+        self,
+        nicegui: ASGIApp,
+        *,
+        sessions: Sessions,
+        sockets: Sockets,
+        api: Api,
+        household: Household,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._nicegui = nicegui
+        self._files = CompressedFiles(nicegui)
+        self._sessions = sessions
+        self._sockets = sockets
+        self._api = api
+        self._household = household
+        self._tasks = tasks
+        self._feeds = Feeds(tasks)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or serve a socket."""
+        path, base = path_in_app(scope), scope["root_path"]
+        # NiceGUI would take a client's word for a prefix, and misses a base path that a proxy has taken off.
+        headers = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
+        scope = {**scope, "path": base + path, "headers": headers}
+        connection = HTTPConnection(scope)
+        if scope["type"] == "websocket":
+            session = await self._sessions.of(connection)
+            # A browser always says where a page comes from; the guard has compared it.
+            if session is None or "origin" not in connection.headers or not path.startswith(_SOCKET):
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            await self._sockets.serve(session, self._nicegui, scope, receive, send)
+            return
+        if path.startswith(ASSETS):
+            await asset_response(path)(scope, receive, send)
+            return
+        session = await self._sessions.of(connection)
+        if path in door.PATHS and scope["method"] in ("GET", "HEAD"):
+            await (await self._door(connection, path, session))(scope, receive, send)
+            return
+        if path == f"{ASSETS.rstrip('/')}-session":
+            await Response(status_code=204 if session else 401)(scope, receive, send)
+            return
+        if session is None:
+            await self._login(scope, path)(scope, receive, send)
+            return
+        if (refusal := _refusal(scope, connection.headers, path, session)) is not None:
+            await refusal(scope, receive, send)
+            return
+        if path.startswith(_NICEGUI) and path.endswith(COMPRESSED):
+            await self._files(scope, receive, send)
+            return
+        if not path.startswith("/_nicegui/"):
+            make_room(session)
+        scope[SESSION] = session
+        api = replace(
+            self._api,
+            token=session.token,
+            client=scope.get("client"),
+            host=connection.headers.get("host", "localhost"),
+            scheme=scope["scheme"],
+        )
+        VISIT.set(
+            Visit.of(
+                connection,
+                session,
+                api,
+                household=self._household,
+                tasks=self._tasks,
+                feeds=self._feeds,
+            )
+        )
+        await self._nicegui(scope, receive, _hardened(send, path))
+
+    async def _door(self, connection: HTTPConnection, path: str, session: Session | None) -> Response:
+        if session is not None and path == "/login":
+            return RedirectResponse(f"{connection.scope['root_path']}/", 303)
+        text = Text(choose(connection.headers.get("accept-language"), self._household.language))
+        needs_setup = bool((await self._api.get("/api/setup"))["needed"])
+        return door.door(path, connection, text, needs_setup=needs_setup)
+
+    def _login(self, scope: Scope, path: str) -> Response:
+        if path.startswith("/_nicegui"):
+            return error_response(path, 401, "unauthorized", "nobody is logged in")
+        query = scope["query_string"].decode("latin-1")
+        wanted = path + (f"?{query}" if query else "")
+        return RedirectResponse(f"{scope['root_path']}/login?next={quote(wanted, safe='/')}", 303)
+
+
+def _refusal(scope: Scope, headers: Headers, path: str, session: Session) -> Response | None:
+    """Return the answer to a request that no page makes."""
+    if path.startswith(_SOCKET):
+        return error_response(path, 404, "not_found", "pages use WebSockets")
+    if scope["method"] not in ("GET", "HEAD") and "origin" not in headers:
+        return error_response(path, 403, "wrong_origin", "only pages of this hub may send something here")
+    if path.startswith("/_nicegui/client/") and not is_page_of(path.split("/")[3], session):
+        return error_response(path, 404, "not_found", "there is no such page")
+    return None
+
+
+def _hardened(send: Send, path: str) -> Send:
+    """Add the headers of pages and files; a page's own scripts run by a word that no text in it can know."""
+    begun: Message | None = None
+    page: list[bytes] = []
+    nonce = secrets.token_urlsafe(16)
+
+    async def hardened(message: Message) -> None:
+        nonlocal begun
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            if "x-nicegui-content" in headers:
+                headers["content-security-policy"] = _policy(nonce)
+                begun = message
+                return
+            if path.startswith(_NICEGUI) and message["status"] == _OK:
+                headers["cache-control"] = KEPT
+        if begun is None:
+            await send(message)
+            return
+        page.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            # Texts in a page have no "<" of their own: they are JSON in which it is escaped.
+            whole = b"".join(page).replace(b"<script", b'<script nonce="%s"' % nonce.encode())
+            MutableHeaders(scope=begun)["content-length"] = str(len(whole))
+            await send(begun)
+            await send({"type": "http.response.body", "body": whole})
+
+    return hardened
+
+
+def _policy(nonce: str) -> str:
+    return "; ".join(
+        (
+            "default-src 'none'",
+            # NiceGUI compiles templates and runs the code that the server sends over the socket.
+            f"script-src 'self' 'nonce-{nonce}' 'unsafe-eval'",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "media-src 'self' blob:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "manifest-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
+    )

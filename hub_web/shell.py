@@ -1,0 +1,234 @@
+"""The frame of every page: header, navigation, theme; and the decorator that makes a function a page."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from nicegui import app, ui
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from contracts.errors import NotFound, StrawberryError, Unauthorized
+from hub_web.assets import asset
+from hub_web.parts.layout import Words, empty, menu_item, problem
+from hub_web.view import View
+from hub_web.visit import THEME_COOKIE, VISIT, Theme, Visit
+
+Width = Literal["normal", "wide", "full"]
+Build = Callable[..., Awaitable[Any]]
+
+_ON_PHONE: Final = 4
+"""Entries of the bar at the bottom of a phone; the others are behind its last one."""
+_BUILD_S: Final = 10.0
+_THEMES: Final[dict[Theme, tuple[str, str]]] = {
+    "auto": ("brightness_auto", "Theme: as on this device"),
+    "light": ("light_mode", "Theme: light"),
+    "dark": ("dark_mode", "Theme: dark"),
+}
+
+
+@dataclass(frozen=True)
+class PageInfo:
+    """A page as the navigation knows it.
+
+    Attributes:
+        menu: Its place in the navigation, from 0; each hundred begins a group. None for a page that is
+            reached from another one.
+        admin: Whether only an admin is shown the way to it.
+    """
+
+    path: str
+    title: str
+    icon: str
+    menu: int | None
+    admin: bool
+    width: Width
+
+
+PAGES: Final[dict[str, PageInfo]] = {}
+"""All pages by their path."""
+
+
+class _Page(ui.page):
+    """NiceGUI's page, whose theme and language are those of the visit."""
+
+    def resolve_dark(self) -> bool | None:
+        """Return whether it is dark; None is what the device says."""
+        return {"auto": None, "light": False, "dark": True}[VISIT.get().theme]
+
+    def resolve_language(self) -> Any:
+        """Return the language of the page and of the controls in it."""
+        language = VISIT.get().text.language
+        return "en-US" if language == "en" else language
+
+
+def page(
+    path: str,
+    *,
+    title: str,
+    icon: str = "",
+    menu: int | None = None,
+    admin: bool = False,
+    width: Width = "normal",
+) -> Callable[[Build], Build]:
+    """Make a function the page at a path; it gets a `View`, and by name the parts of the path in braces.
+
+    Args:
+        title: In English; it is translated.
+        icon: A name of https://fonts.google.com/icons; the font is in NiceGUI.
+    """
+    info = PageInfo(path, title, icon, menu, admin, width)
+
+    def register(build: Build) -> Build:
+        PAGES[path] = info
+
+        async def show(request: Request) -> Response | None:
+            visit = VISIT.get()
+            try:
+                with _frame(visit, info) as view:
+                    await build(view, **request.path_params)
+            except Unauthorized:
+                return RedirectResponse(f"{visit.base_path}/login", 303)
+            return None
+
+        _Page(path, title="Strawberry", response_timeout=_BUILD_S)(show)
+        return build
+
+    return register
+
+
+@contextmanager
+def _frame(visit: Visit, info: PageInfo) -> Iterator[View]:
+    """Build everything around a page; what is built in the block is its content."""
+    text, client = visit.text, ui.context.client
+    client.title = f"{text(info.title)} · Strawberry"
+    style, script = asset("strawberry.css", visit.base_path), asset("strawberry.js", visit.base_path)
+    icon = asset("strawberry.svg", visit.base_path)
+    ui.add_head_html(
+        f'<link rel="icon" type="image/svg+xml" href="{icon}"><link rel="stylesheet" href="{style}">'
+        f'<script defer src="{script}" data-base="{visit.base_path}"></script>'
+    )
+    ui.skip_link(text("Skip to the content"), target=client.content)
+    with ui.header().classes("sb-header"):
+        open_menu = _tool("menu", text("Menu")).classes("sb-menu-button")
+        with ui.element("a").classes("sb-brand").props(f'href="{visit.base_path}/"'):
+            ui.element("img").props(f'src="{icon}" alt="" width=28 height=28')
+            Words("span", "Strawberry")
+        ui.element("div").classes("sb-grow")
+        _theme_button(visit)
+        _person_menu(visit)
+    with ui.left_drawer(bordered=True).classes("sb-drawer").props("width=240") as drawer:
+        _navigation(visit, info)
+    open_menu.on_click(drawer.toggle)
+    with ui.footer().classes("sb-footer"):
+        _bar(visit, info, drawer)
+    progress = ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar")
+    progress.props["aria-label"] = text("Working")
+    with ui.element("div").classes(f"sb-page sb-{info.width}") as content:
+        title = Words("h1", text(info.title), "sb-h1")
+    view = View(visit, client, title=title, progress=progress)
+    with content:
+        try:
+            yield view
+        except Unauthorized:
+            raise
+        except StrawberryError as error:
+            client.status_code = 404 if isinstance(error, NotFound) else 200
+            problem(error.message, error.hint)
+
+
+def _tool(icon: str, label: str) -> ui.button:
+    made = ui.button(icon=icon, color=None).props("flat round dense").classes("sb-tool")
+    made.props["aria-label"] = label
+    return made
+
+
+def _entries(visit: Visit) -> list[PageInfo]:
+    shown = (info for info in PAGES.values() if info.menu is not None)
+    return sorted(
+        (info for info in shown if visit.session.is_admin or not info.admin), key=lambda info: info.menu or 0
+    )
+
+
+def _is_here(entry: PageInfo, here: PageInfo) -> bool:
+    return entry.path == here.path or (entry.path != "/" and here.path.startswith(f"{entry.path}/"))
+
+
+def _entry(visit: Visit, entry: PageInfo, here: PageInfo) -> None:
+    with ui.element("a").classes("sb-entry") as made:
+        made.props["href"] = visit.base_path + entry.path
+        if _is_here(entry, here):
+            made.classes("sb-here").props("aria-current=page")
+        ui.icon(entry.icon)
+        Words("span", visit.text(entry.title))
+
+
+def _navigation(visit: Visit, here: PageInfo) -> None:
+    with ui.element("nav").classes("sb-nav") as nav:
+        nav.props["aria-label"] = visit.text("Pages")
+        group = 0
+        for entry in _entries(visit):
+            if (entry.menu or 0) // 100 != group:
+                group = (entry.menu or 0) // 100
+                ui.element("hr").classes("sb-rule")
+            _entry(visit, entry, here)
+
+
+def _bar(visit: Visit, here: PageInfo, drawer: ui.left_drawer) -> None:
+    with ui.element("nav").classes("sb-bar") as nav:
+        nav.props["aria-label"] = visit.text("Most used pages")
+        for entry in _entries(visit)[:_ON_PHONE]:
+            _entry(visit, entry, here)
+        with ui.element("button").classes("sb-entry").props("type=button").on("click", drawer.toggle):
+            ui.icon("more_horiz")
+            Words("span", visit.text("More"))
+
+
+def _theme_button(visit: Visit) -> None:
+    chosen = visit.theme
+    order: list[Theme] = ["auto", "light", "dark"]
+
+    def show() -> None:
+        icon, label = _THEMES[chosen]
+        button.props["icon"] = icon
+        button.props["aria-label"] = visit.text(label)
+
+    def turn() -> None:
+        nonlocal chosen
+        chosen = order[(order.index(chosen) + 1) % len(order)]
+        path = visit.base_path or "/"
+        ui.run_javascript(
+            f"document.cookie = '{THEME_COOKIE}={chosen};path={path};max-age=31536000;samesite=strict';"
+            f"Quasar.Dark.set({{auto: 'auto', light: false, dark: true}}['{chosen}'])"
+        )
+        show()
+
+    button = _tool("", "").on_click(turn)
+    show()
+
+
+def _person_menu(visit: Visit) -> None:
+    text, user = visit.text, visit.session.user
+    with _tool("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
+        Words("div", user.display_name, "sb-menu-name")
+        if "/people" in PAGES:
+            menu_item(text("Account and people"), lambda: ui.navigate.to("/people"))
+        menu_item(text("Log out"), lambda: ui.run_javascript("strawberry.logOut()"))
+
+
+def add_missing_page() -> None:
+    """Add the page of all paths that no page has; it must be the last one."""
+
+    @page("/{path:path}", title="There is no such page")
+    async def missing(view: View, path: str) -> None:
+        view.client.status_code = 404
+        with empty("travel_explore", view.text("There is nothing here"), f"/{path}"):
+            view.link(view.text("To the start page"), "/")
+
+
+def set_up_controls() -> None:
+    """Give NiceGUI's own controls our colours and manners."""
+    # Quasar's own bar at every request of a script; ours shows when something is under way.
+    app.config.quasar_config["loadingBar"] = {"skipHijack": True}
+    app.colors(primary="#b8283f", positive="#1d7a46", negative="#b3261e", warning="#8a5a00", info="#3a5f95")

@@ -1,0 +1,176 @@
+"""The sockets of the pages: each belongs to a session, acts on its pages alone, and ends with it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs
+from weakref import WeakKeyDictionary
+
+import socketio
+from nicegui import Client
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
+
+from chat.http.server import MAX_SOCKET_MESSAGE
+from contracts.presence import Revocation
+from hub_web.session import Session, Sessions
+
+_log = logging.getLogger(__name__)
+
+SESSION: Final = "strawberry.session"
+"""Where the scope of a request or a socket has its `Session`."""
+
+_MOST_SOCKETS: Final = 24
+"""Sockets of one session: tabs of one browser."""
+_MOST_PAGES: Final = 48
+"""Pages of one session, with those whose browser has not connected yet or has gone."""
+_OF_PERSON: Final = 2
+"""So many times as many are those of all sessions of one person: a page has its memory in the hub."""
+_LOOK_S: Final = 1.0
+"""How often expired sessions and clients that do not read are looked for."""
+_MOST_UNREAD: Final = 500
+"""Messages that may wait for one browser; a page makes a few in a second."""
+
+_GUARDED: Final[WeakKeyDictionary[socketio.AsyncServer, Any]] = WeakKeyDictionary()
+
+
+@dataclass(eq=False)
+class _Socket:
+    session: Session
+    scope: asyncio.Timeout
+
+    def end(self) -> None:
+        """Cancel what serves it."""
+        if not self.scope.expired():
+            # A time-out that is moved to the past ends its block at once.
+            self.scope.reschedule(0)
+
+
+class Sockets:
+    """All open sockets."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._open: set[_Socket] = set()
+
+    def guard(self, server: socketio.AsyncServer) -> None:
+        """Let a socket only act on pages of its own session; NiceGUI finds a page by the id in a message."""
+        server.eio.max_http_buffer_size = MAX_SOCKET_MESSAGE
+        # `watch` looks after the clients: a task of its own would not outlive the loop that it was begun in.
+        server.eio.start_service_task = False
+        handlers = server.handlers["/"]
+        if handlers is _GUARDED.get(server):
+            return  # a second hub in this process, one after the other
+        for name in ("event", "javascript_response", "ack", "log", "handshake"):
+            handlers[name] = _checked(server, handlers[name])
+        handlers["connect"] = _checked_connect(handlers["connect"])
+        _GUARDED[server] = handlers
+
+    async def serve(self, session: Session, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one until its client leaves or its session ends."""
+        own = [each.session.id for each in self._open if each.session.user.id == session.user.id]
+        if own.count(session.id) >= _MOST_SOCKETS or len(own) >= _OF_PERSON * _MOST_SOCKETS:
+            await send({"type": "websocket.close", "code": 1013})
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as scope_of:
+                socket = _Socket(session, scope_of)
+                self._open.add(socket)
+                try:
+                    await app({**scope, SESSION: session}, receive, send)
+                finally:
+                    self._open.discard(socket)
+        if scope_of.expired():
+            # What serves it has closed it, unless it had not begun.
+            with suppress(RuntimeError, ClientDisconnected):
+                await send({"type": "websocket.close", "code": 1000})
+
+    async def end(self, revocation: Revocation) -> None:
+        """End the sockets and the pages of tokens that were revoked."""
+        self._end(lambda session: session.id in revocation.tokens)
+
+    def close(self) -> None:
+        """End all: the hub stops."""
+        self._end(lambda _: True)
+
+    def _end(self, concerned: Callable[[Session], bool]) -> None:
+        for socket in tuple(self._open):
+            if concerned(socket.session):
+                socket.end()
+        for client in tuple(Client.instances.values()):
+            session = session_of(client)
+            if session is not None and concerned(session):
+                client.delete()
+
+    async def watch(self, server: socketio.AsyncServer) -> None:
+        """End sockets whose session has expired, and those of clients that do not read, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if not all(self._sessions.is_good(each.session) for each in self._open):
+                self._end(lambda session: not self._sessions.is_good(session))
+            for name, socket in tuple(server.eio.sockets.items()):
+                if socket.closed:
+                    server.eio.sockets.pop(name, None)
+                elif not socket.closing and socket.queue.qsize() > _MOST_UNREAD:
+                    _log.info("a browser does not read: disconnected")
+                    await socket.close(wait=False, abort=True)
+                elif not socket.closing:
+                    await socket.check_ping_timeout()
+
+
+def make_room(session: Session) -> None:
+    """Delete the oldest pages of a session or a person with too many, those without a browser first."""
+    theirs = [client for client in Client.instances.values() if _is_of_person(client, session)]
+    theirs.sort(key=lambda client: (client.has_socket_connection, client.created))
+    own = [client for client in theirs if _is_of(client, session)]
+    surplus = own[: max(0, len(own) - _MOST_PAGES + 1)]
+    left = [client for client in theirs if client not in surplus]
+    for client in (*surplus, *left[: max(0, len(left) - _OF_PERSON * _MOST_PAGES + 1)]):
+        client.delete()
+
+
+def session_of(client: Client) -> Session | None:
+    """Return the session that a page was made for."""
+    found = client.request.scope.get(SESSION)
+    return found if isinstance(found, Session) else None
+
+
+def _is_of(client: Client, session: Session) -> bool:
+    found = session_of(client)
+    return found is not None and found.id == session.id
+
+
+def _is_of_person(client: Client, session: Session) -> bool:
+    found = session_of(client)
+    return found is not None and found.user.id == session.user.id
+
+
+def is_page_of(client_id: object, session: Session) -> bool:
+    """Whether there is a page with this id, and it is one of this session."""
+    client = Client.instances.get(client_id) if isinstance(client_id, str) else None
+    return client is not None and _is_of(client, session)
+
+
+def _checked(server: socketio.AsyncServer, handler: Callable[..., Any]) -> Callable[..., Any]:
+    async def checked(sid: str, message: Any) -> Any:
+        session = server.get_environ(sid)["asgi.scope"][SESSION]
+        if not isinstance(message, dict) or not is_page_of(message.get("client_id"), session):
+            return False
+        answer = handler(sid, message)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    return checked
+
+
+def _checked_connect(handler: Callable[..., Any]) -> Callable[..., Any]:
+    async def checked(sid: str, environ: dict[str, Any], _: Any = None) -> Any:
+        scope = environ["asgi.scope"]
+        wanted = parse_qs(scope["query_string"].decode("latin-1")).get("client_id", [""])[0]
+        if not is_page_of(wanted, scope[SESSION]):
+            raise socketio.exceptions.ConnectionRefusedError("Implicit handshake failed")
+        return await handler(sid, environ)
+
+    return checked

@@ -1,0 +1,60 @@
+// Login, and the choice of a password with a one-time code.
+"use strict";
+(() => {
+  const { base, words } = document.currentScript.dataset;
+  const said = JSON.parse(words);
+  const form = document.querySelector("form");
+  const error = document.getElementById("error");
+  const button = form.querySelector("button");
+
+  function show(message, hint = "") {
+    error.textContent = [said[message] ?? message, hint].filter(Boolean).join(" ");
+    error.hidden = false;
+  }
+
+  // The code stands in the fragment, which is sent to nobody; it is taken out of the address.
+  const code = form.elements.namedItem("code");
+  const given = decodeURIComponent(location.hash.slice(1)).replace(/^code=/, "");
+  if (code && given) {
+    code.value = given;
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  if (button) [...form.elements].find((field) => !field.value && field.name)?.focus();
+
+  function wanted() {
+    const next = new URLSearchParams(location.search).get("next") ?? "/";
+    const own = new URL(base + (next.startsWith("/") ? next : "/"), location.origin);
+    // "//other" and "/\other" are other origins.
+    return own.origin === location.origin && /^\/(?![/\\])/.test(next) ? own.href : `${base}/`;
+  }
+
+  // An admin who begins with a home that has no model chooses one first.
+  async function firstSteps(answer) {
+    if (!code || (await answer.json()).user?.role !== "admin") return null;
+    const models = await fetch(`${base}/api/models`);
+    return models.ok && !(await models.json()).models.length ? `${base}/models` : null;
+  }
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    error.hidden = true;
+    const { again, ...body } = Object.fromEntries(new FormData(form));
+    if (again !== undefined && again !== body.password) return show(said.differ);
+    for (const name of Object.keys(body)) if (!body[name].trim()) delete body[name];
+    if (code) body.language = document.documentElement.lang;
+    button.disabled = true;
+    try {
+      const answer = await fetch(form.dataset.route, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      if (answer.ok) return location.replace((await firstSteps(answer)) ?? wanted());
+      const problem = await answer.json();
+      show(problem.detail, problem.detail in said ? "" : problem.hint);
+    } catch {
+      show(said.unreachable);
+    }
+    button.disabled = false;
+  });
+})();

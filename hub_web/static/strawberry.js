@@ -1,0 +1,98 @@
+// What a page needs beside NiceGUI: logging out, and a look at the session when the connection is lost.
+"use strict";
+(() => {
+  const base = document.currentScript.dataset.base;
+
+  let leaving = false;
+
+  async function look() {
+    if (leaving) return;
+    // A session that has ended brings the login; a hub that was started again, the page anew.
+    try {
+      const answer = await fetch(`${base}/_strawberry-session`, { cache: "no-store" });
+      if (answer.status === 401) location.reload();
+    } catch {
+      // The hub is away; the socket goes on trying.
+    }
+  }
+
+  function attach() {
+    if (!window.socket) return setTimeout(attach, 50);
+    window.socket.on("disconnect", look);
+    window.socket.on("connect_error", look);
+    keepEnd();
+  }
+
+  // Where the end of a conversation is in sight, it stays in sight while the answer grows.
+  const near = () => innerHeight + scrollY > document.documentElement.scrollHeight - 160;
+  let wasNear = true;
+  addEventListener("scroll", () => (wasNear = near()), { passive: true });
+
+  function keepEnd() {
+    const thread = document.querySelector(".sb-thread");
+    if (!thread) return;
+    new MutationObserver(() => wasNear && strawberry.toEnd()).observe(thread, {
+      childList: true,
+      subtree: true,
+      characterData: true,
+    });
+  }
+
+  window.strawberry = {
+    toEnd() {
+      wasNear = true;
+      requestAnimationFrame(() => scrollTo(0, document.documentElement.scrollHeight));
+    },
+    // What gives the browser another cookie is asked by the browser itself; returns why it was refused.
+    async ask(method, path, body, next) {
+      leaving = true;
+      const answer = await fetch(`${base}${path}`, {
+        method,
+        headers: body ? { "content-type": "application/json" } : {},
+        body: body ? JSON.stringify(body) : undefined,
+      });
+      if (answer.ok) return location.assign(`${base}${next}`);
+      leaving = false;
+      return await answer.json();
+    },
+    // Saves what a route answers as a file; returns null, or the error.
+    async save(path, body) {
+      const answer = await fetch(base + path, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      if (!answer.ok) return await answer.json();
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(await answer.blob());
+      link.download = (answer.headers.get("content-disposition") ?? "").match(/filename="(.+?)"/)?.[1] ?? "file";
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      return null;
+    },
+    // Sends the chosen file of an input in pieces, each with its place, to a path or, where that ends with a
+    // slash, to the file's name below it; returns null, or the error.
+    async send(path, input, shown) {
+      const file = document.getElementById(input).files[0];
+      if (!file) return { code: "no_file" };
+      if (path.endsWith("/")) path += encodeURIComponent(file.name);
+      for (let at = 0; at < file.size || at === 0; at += 512 * 1024) {
+        const answer = await fetch(`${base}${path}?at=${at}`, {
+          method: "PUT",
+          headers: { "content-type": "application/octet-stream" },
+          body: file.slice(at, at + 512 * 1024),
+        });
+        if (!answer.ok) return await answer.json();
+        const share = Math.min(1, (at + 512 * 1024) / file.size);
+        document.getElementById(shown).textContent = `${Math.round(share * 100)} %`;
+      }
+      return null;
+    },
+    async logOut() {
+      leaving = true;
+      await fetch(`${base}/api/session`, { method: "DELETE" });
+      location.assign(`${base}/login`);
+    },
+  };
+  addEventListener("load", attach);
+})();

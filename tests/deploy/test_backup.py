@@ -1,0 +1,572 @@
+"""Backups: what is in one, what is refused, and what restoring keeps out."""
+
+import asyncio
+import gzip
+import io
+import json
+import os
+import sqlite3
+import tarfile
+import tracemalloc
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pytest
+from pydantic import SecretStr
+from pyrage import passphrase as other_program
+
+from broker.embedded.authentication import Revocations
+from contracts.claims import Claims, PrincipalKind
+from contracts.errors import ConfigError, Unauthorized
+from deploy.backup.reading import Summary, unpack
+from deploy.backup.restoring import complete, has_data, plan
+from deploy.backup.writing import MANIFEST, write_backup
+from deploy.home.directory import Home
+from hub_registry.access.hub_key import load_hub_key
+from hub_registry.access.tokens import TokenRequest
+from hub_registry.registry import Registry, open_registry
+from hub_registry.settings import RegistrySettings
+from identity import age
+from identity.age import AgeWriter
+from identity.files import only_one
+from identity.keys import KeyPair
+from tests.deploy.strawberry import environment_of, run
+
+WORDS = "four words for you"
+PASSPHRASE = SecretStr(WORDS)
+
+
+@pytest.fixture(autouse=True)
+def _cheap(monkeypatch):
+    monkeypatch.setattr(age, "_WORK", 10)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """The home of a hub that has run once, with some files of people."""
+    home = Home(tmp_path / "home")
+    in_registry(home, lambda _: asyncio.sleep(0))
+    (home.directory / "strawberry.toml").write_text('[household]\nlanguage = "de"\n')
+    (home.directory / ".env").write_text("HOUSE_API_KEY=very-secret-1\n")
+    (home.hub / "SOUL.md").write_text("Be kind.\n")
+    (home.hub / "cli.token").write_text("eyJ")
+    (home.directory / "captures").mkdir()
+    (home.directory / "captures" / "big.jsonl").write_text("{}\n")
+    (home.directory / "sandbox").mkdir()
+    (home.directory / "sandbox" / "snapshot").write_bytes(b"large")
+    (home.directory / "elsewhere").symlink_to("/etc/hostname")
+    return home
+
+
+def in_registry(home: Home, work: Callable[[Registry], Any]) -> Any:
+    """Do something with the registry of a hub that does not run."""
+
+    async def do() -> Any:
+        settings = RegistrySettings(database=home.hub / "hub.db")
+        async with open_registry(settings, key=load_hub_key(home.hub)) as registry:
+            return await work(registry)
+
+    return asyncio.run(do())
+
+
+def token_of(home: Home, kind: PrincipalKind = "user", name: str = "phone") -> str:
+    async def issue(registry: Registry) -> str:
+        subject = registry.admin.id if kind == "user" else name
+        request = TokenRequest(
+            kind=kind, subject=subject, owner=registry.admin.id, scopes=["chat"], lifetime_s=3600, name=name
+        )
+        return await registry.authority.issue(request)
+
+    return str(in_registry(home, issue))
+
+
+def joined(home: Home, name: str) -> str:
+    async def join(registry: Registry) -> str:
+        device = await registry.add_device(name, owner=registry.admin.id)
+        invitation = await registry.invite(device.id)
+        return (await registry.enrol(invitation.token, KeyPair.generate().public.jwk())).token
+
+    return str(in_registry(home, join))
+
+
+def is_accepted(home: Home, token: str) -> bool:
+    async def ask(registry: Registry) -> bool:
+        try:
+            await registry.authority.authenticate(token)
+        except Unauthorized:
+            return False
+        return True
+
+    return bool(in_registry(home, ask))
+
+
+def revoke(home: Home, token: str) -> None:
+    in_registry(home, lambda registry: registry.authority.revoke([registry.authority.check(token).jti]))
+
+
+def backup_of(home: Home, *, captures: bool = False) -> bytes:
+    target = io.BytesIO()
+    write_backup(home, target, PASSPHRASE, captures=captures)
+    return target.getvalue()
+
+
+def restored(home: Home, data: bytes, **options: Any) -> Path | None:
+    unpack(home, io.BytesIO(data), PASSPHRASE)
+    plan(home, **options)
+    return complete(home)
+
+
+def names_in(data: bytes) -> set[str]:
+    """The files in a backup, as another program reads it."""
+    plain = gzip.decompress(other_program.decrypt(data, WORDS))
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        return set(archive.getnames())
+
+
+def packed(*entries: tuple[str, bytes] | tarfile.TarInfo, manifest: dict[str, Any] | None = None) -> bytes:
+    """A backup that nobody but its passphrase vouches for."""
+    described = {"format": 1, "version": "1", "created_at": "now", **(manifest or {})}
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for entry in ((MANIFEST, json.dumps(described).encode()), *entries):
+            if isinstance(entry, tarfile.TarInfo):
+                archive.addfile(entry)
+                continue
+            info = tarfile.TarInfo(entry[0])
+            info.size = len(entry[1])
+            archive.addfile(info, io.BytesIO(entry[1]))
+    return encrypted(gzip.compress(plain.getvalue()))
+
+
+def everything(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+def test_a_backup_holds_the_home_without_what_is_made_again(home):
+    assert names_in(backup_of(home)) == {
+        *(MANIFEST, "strawberry.toml", ".env", "hub/SOUL.md", "hub/hub.db", "hub/key.pem")
+    }
+    assert "captures/big.jsonl" in names_in(backup_of(home, captures=True))
+    assert not list(home.directory.glob(".backup-*"))
+
+
+def test_a_restored_home_is_as_it_was(home, tmp_path):
+    other = Home(tmp_path / "other")
+    other.directory.mkdir()
+    assert restored(other, backup_of(home)) is None
+    for name in ("strawberry.toml", ".env", "hub/SOUL.md", "hub/key.pem"):
+        assert (other.directory / name).read_bytes() == (home.directory / name).read_bytes()
+        assert (other.directory / name).stat().st_mode & 0o077 == 0
+    assert in_registry(other, _hub_id) == in_registry(home, _hub_id)
+    assert not (other.directory / "restore").exists()
+
+
+async def _hub_id(registry: Registry) -> str:
+    return registry.hub_id
+
+
+def test_what_is_written_meanwhile_does_not_tear_the_copy_of_the_database(home, tmp_path):
+    with closing(sqlite3.connect(home.hub / "hub.db", isolation_level=None)) as writing:
+        writing.execute("BEGIN IMMEDIATE")
+        writing.execute("INSERT INTO retired_device VALUES ('half', '2026-01-01T00:00:00.000Z')")
+        data = backup_of(home)
+        writing.execute("COMMIT")
+    other = Home(tmp_path / "other")
+    other.directory.mkdir()
+    restored(other, data)
+    assert "half" not in in_registry(other, lambda registry: registry.devices.retired())
+
+
+def test_a_backup_needs_a_passphrase_and_a_hub(home, tmp_path):
+    with pytest.raises(ConfigError, match="fewer than 8"):
+        write_backup(home, io.BytesIO(), SecretStr("short"))
+    with pytest.raises(ConfigError, match="no hub"):
+        write_backup(Home(tmp_path / "nothing"), io.BytesIO(), PASSPHRASE)
+
+
+# -- what is refused ------------------------------------------------------------------------------------
+
+
+def refused(home: Home, data: bytes, match: str, passphrase: SecretStr = PASSPHRASE) -> None:
+    """Check that a file is refused, and nothing of the home changed."""
+    before = everything(home.directory)
+    with pytest.raises(ConfigError, match=match):
+        unpack(home, io.BytesIO(data), passphrase)
+    assert everything(home.directory) == before
+
+
+def test_a_file_that_was_changed_or_cut_off_changes_nothing(home):
+    data = backup_of(home)
+    refused(home, data[:-1], "not complete")
+    refused(home, data[: len(data) // 2], "not complete")
+    refused(home, data[:900] + bytes([data[900] ^ 1]) + data[901:], "changed")
+    refused(home, data, "passphrase", SecretStr("five words for nobody"))
+    refused(home, b"PK\x03\x04 something else", "not an encrypted backup")
+    refused(home, encrypted(b"not compressed at all"), "not a backup")
+    refused(home, encrypted(gzip.compress(b"no archive at all" * 100)), "not a backup")
+    refused(home, encrypted(gzip.compress(b"")), "not a backup")
+
+
+def link(kind: bytes, name: str, target: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("../outside", b"x"),
+        ("hub/../../outside", b"x"),
+        ("/tmp/outside", b"x"),
+        ("hub//key.pem", b"x"),
+        ("./hub/key.pem", b"x"),
+        ("a/" * 100 + "deep", b"x"),
+        ("x" * 1_001, b"x"),
+        ("hub/lock", b"x"),
+        ("hub/run.json", b"x"),
+        ("hub/cli.token", b"x"),
+        ("sandbox/snapshot", b"x"),
+        ("restore/plan.json", b"x"),
+        ("replaced/x", b"x"),
+        ("broker/retained.db", b"x"),
+        ("hub/hub.db-wal", b"x"),
+        link(tarfile.SYMTYPE, "skills", "/etc"),
+        link(tarfile.LNKTYPE, "skills/passwd", "/etc/passwd"),
+        link(tarfile.DIRTYPE, "skills", ""),
+        link(tarfile.FIFOTYPE, "skills/pipe", ""),
+        link(tarfile.CHRTYPE, "skills/null", ""),
+    ],
+    ids=lambda entry: entry.name + entry.type.decode() if isinstance(entry, tarfile.TarInfo) else entry[0],
+)
+def test_an_entry_that_leads_out_of_the_home_or_to_what_is_no_data_is_refused(entry, home, tmp_path):
+    refused(home, packed(("skills/ok.py", b"x"), entry), "which is no")
+    assert not list(tmp_path.rglob("outside"))
+
+
+def header(kind: bytes, size: int) -> tarfile.TarInfo:
+    """The head of an entry that describes the next one, and says that it has this size."""
+    info = tarfile.TarInfo("head")
+    info.type, info.size = kind, size
+    return info
+
+
+def encrypted(content: bytes) -> bytes:
+    """Encrypt what may be anything."""
+    target = io.BytesIO()
+    writer = AgeWriter(target, PASSPHRASE)
+    writer.write(content)
+    writer.finish()
+    return target.getvalue()
+
+
+def sealed(plain: Iterable[bytes]) -> bytes:
+    """Pack and encrypt the bytes of an archive."""
+    target = io.BytesIO()
+    writer = AgeWriter(target, PASSPHRASE)
+    with gzip.GzipFile(fileobj=cast("BinaryIO", writer), mode="wb") as zipped:
+        for piece in plain:
+            zipped.write(piece)
+    writer.finish()
+    return target.getvalue()
+
+
+def described() -> bytes:
+    """The first entry of an archive, its description."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        text = json.dumps({"format": 1, "version": "1", "created_at": "now"}).encode()
+        info = tarfile.TarInfo(MANIFEST)
+        info.size = len(text)
+        archive.addfile(info, io.BytesIO(text))
+    return plain.getvalue()[:1024]
+
+
+SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n25 GNU.sparse.name=skills/a\n"
+MEGABYTES = 200
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (header(tarfile.XHDTYPE, MEGABYTES << 20).tobuf(), *[bytes(1 << 20)] * MEGABYTES),
+        (header(tarfile.GNUTYPE_LONGNAME, MEGABYTES << 20).tobuf(), *[bytes(1 << 20)] * MEGABYTES),
+        (header(tarfile.XHDTYPE, 1).tobuf() + bytes(512),) * 5_000,
+        (
+            header(tarfile.XHDTYPE, len(SPARSE)).tobuf() + SPARSE.ljust(512, b"\0"),
+            header(tarfile.REGTYPE, MEGABYTES << 20).tobuf() + b"999999999\n",
+            *[b"1\n" * (1 << 19)] * MEGABYTES,
+        ),
+        (header(tarfile.REGTYPE, 0).tobuf(), bytes(1024), *[bytes(1 << 20)] * MEGABYTES),
+    ],
+    ids=["extended header", "long name", "many headers", "map of a sparse file", "after the end"],
+)
+def test_what_a_header_says_is_not_read_into_memory(entries, home):
+    data = sealed((described(), *entries))
+    tracemalloc.start()
+    try:
+        refused(home, data, "too much between|not a backup")
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_files_that_are_read_whole_are_small_and_one_is_not_the_folder_of_another(home):
+    refused(home, packed(("hub/key.pem", bytes((1 << 20) + 1))), "too large")
+    refused(home, packed(("strawberry.toml", bytes((1 << 20) + 1))), "too large")
+    refused(home, packed(("skills/a", b"1"), ("skills/a/b", b"2")), "cannot be written")
+    refused(home, packed(("skills/" + "x" * 300, b"1")), "cannot be written")
+    refused(home, packed(manifest={"format": [[]] * 100}), "a format that this version does not know")
+
+
+def test_a_database_that_is_a_program_is_refused(home):
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database, database:
+        database.execute("ALTER TABLE user RENAME TO person")
+        database.execute(
+            "CREATE VIEW user AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i AS id, i AS display_name, i AS created_at FROM n"
+        )
+    files = [(f"hub/{name}", (home.hub / name).read_bytes()) for name in ("key.pem", "hub.db")]
+    refused(home, packed(*files), "views")
+
+
+def test_any_name_of_a_file_comes_back(home, tmp_path):
+    names = ("at 10:30?.md", "a\\b", "line\nend", "ü" * 120, "\udcff")
+    for name in names:
+        (home.hub / name).write_text(name, errors="surrogateescape")
+    fresh = Home(tmp_path / "fresh")
+    fresh.directory.mkdir()
+    restored(fresh, backup_of(home))
+    assert set(names) <= {path.name for path in fresh.hub.iterdir()}
+
+
+def test_two_entries_that_would_be_one_file_are_refused(home):
+    refused(home, packed(("skills/a.py", b"1"), ("skills/A.py", b"2")), "twice")
+
+
+def test_a_backup_of_a_newer_version_is_refused(home):
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    files = [
+        ("hub/key.pem", (home.hub / "key.pem").read_bytes()),
+        ("hub/hub.db", (home.hub / "hub.db").read_bytes()),
+    ]
+    refused(home, packed(*files), "newer Strawberry")
+    refused(home, packed(*files, manifest={"format": 2}), "format")
+
+
+def test_a_backup_without_a_hub_or_with_a_damaged_database_is_refused(home):
+    key = (home.hub / "key.pem").read_bytes()
+    database = (home.hub / "hub.db").read_bytes()
+    refused(home, packed(("hub/hub.db", database)), "no hub")
+    refused(home, packed(("hub/key.pem", key), ("hub/hub.db", b"SQLite no more" * 400)), "no database")
+    torn = database[:8192] + os.urandom(4096) + database[12288:]
+    refused(home, packed(("hub/key.pem", key), ("hub/hub.db", torn)), "damaged|no database")
+
+
+# -- who may log in afterwards ----------------------------------------------------------------------------
+
+
+def test_in_a_fresh_home_no_token_that_works_for_anybody_counts_again(home, tmp_path):
+    phone, explorer, tv = token_of(home), token_of(home, "client", "explorer"), joined(home, "TV")
+    data = backup_of(home)
+    revoke(home, phone)
+    later, radio = token_of(home), joined(home, "Radio")
+    other = Home(tmp_path / "other")
+    other.directory.mkdir()
+    restored(other, data)
+    assert [is_accepted(other, each) for each in (phone, explorer, later, radio)] == [False] * 4
+    assert is_accepted(other, tv)
+    broker = Revocations.load(other.broker / "revoked.json")
+    assert [broker.covers(claims_in(each)) for each in (phone, explorer, radio)] == [True] * 3
+
+
+def claims_in(token: str) -> Claims:
+    import jwt
+
+    return Claims.model_validate(jwt.decode(token, options={"verify_signature": False}))
+
+
+def test_what_was_revoked_since_the_backup_stays_revoked_where_the_home_still_knows(home):
+    lost, kept, tv, radio = (
+        token_of(home),
+        token_of(home, name="kept"),
+        joined(home, "TV"),
+        joined(home, "Radio"),
+    )
+    data = backup_of(home)
+    revoke(home, lost)
+    in_registry(home, lambda registry: registry.revoke_device("tv"))
+    later, lamp = token_of(home, name="later"), joined(home, "Lamp")
+    aside = restored(home, data)
+    assert [is_accepted(home, each) for each in (lost, tv, lamp)] == [False] * 3
+    assert [is_accepted(home, each) for each in (kept, later, radio)] == [True] * 3
+    assert aside is not None
+    assert (aside / "hub" / "hub.db").exists()
+    assert in_registry(home, _revoked_devices) == {"tv"}
+    # The id of a device that was added since is not given to another.
+    assert "lamp" in in_registry(home, lambda registry: registry.devices.retired())
+
+
+async def _revoked_devices(registry: Registry) -> set[str]:
+    return {entry.id for entry in registry.directory.entries() if entry.device.revoked}
+
+
+def test_a_device_that_was_removed_since_does_not_come_back(home):
+    tv = joined(home, "TV")
+    data = backup_of(home)
+    in_registry(home, lambda registry: registry.revoke_device("tv"))
+    in_registry(home, lambda registry: registry.remove_device("tv"))
+    restored(home, data)
+    assert not is_accepted(home, tv)
+    assert in_registry(home, _revoked_devices) == {"tv"}
+
+
+def test_a_password_and_a_role_that_were_taken_away_since_stay_away(home):
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database, database:
+        database.execute("UPDATE user SET password = 'old', role = 'admin'")
+    data = backup_of(home)
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database, database:
+        database.execute("UPDATE user SET password = 'new', role = 'member'")
+    restored(home, data)
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database:
+        assert database.execute("SELECT password, role FROM user").fetchall() == [("new", "member")]
+
+
+def test_an_invitation_that_was_used_since_is_no_way_in(home, tmp_path):
+    async def invite(registry: Registry) -> str:
+        device = await registry.add_device("TV", owner=registry.admin.id)
+        return (await registry.invite(device.id)).token
+
+    token = in_registry(home, invite)
+    data = backup_of(home)
+    key = KeyPair.generate().public.jwk()
+    in_registry(home, lambda registry: registry.enrol(token, key))
+    fresh = Home(tmp_path / "other")
+    fresh.directory.mkdir()
+    for each in (home, fresh):
+        restored(each, data)
+        with pytest.raises(Unauthorized):
+            in_registry(each, lambda registry: registry.enrol(token, KeyPair.generate().public.jwk()))
+
+
+def test_a_device_that_the_owner_leaves_out_does_not_come_back(home, tmp_path):
+    tv, radio = joined(home, "TV"), joined(home, "Radio")
+    other = Home(tmp_path / "other")
+    other.directory.mkdir()
+    restored(other, backup_of(home), revoke=["tv"])
+    assert (is_accepted(other, tv), is_accepted(other, radio)) == (False, True)
+
+
+def test_a_device_publishes_on_after_a_restore_of_an_older_status(home):
+    joined(home, "TV")
+    data = backup_of(home)
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database, database:
+        database.execute("UPDATE device SET epoch = 5000, connection = 3, seq = 9")
+    restored(home, data)
+    with closing(sqlite3.connect(home.hub / "hub.db")) as database:
+        assert database.execute("SELECT epoch, connection, seq FROM device").fetchall() == [(5000, 3, 9)]
+
+
+# -- taking the place -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", range(0, 9, 2))
+def test_a_restore_that_is_cut_short_goes_on_where_it_was(moves, home, monkeypatch):
+    before = everything(home.directory)
+    data = backup_of(home)
+    (home.hub / "SOUL.md").write_text("Something else.\n")
+    (home.directory / "new.txt").write_text("since then")
+    unpack(home, io.BytesIO(data), PASSPHRASE)
+    plan(home)
+    from deploy.backup import restoring
+
+    done: list[Path] = []
+    move = restoring._move
+
+    def interrupted(source: Path, target: Path) -> None:
+        if len(done) == moves:
+            raise KeyboardInterrupt
+        done.append(target)
+        move(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(restoring, "_move", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            complete(home)
+    assert home.restore_plan.exists()
+    aside = complete(home)
+    assert aside is not None
+    assert (aside / "new.txt").read_text() == "since then"
+    assert (aside / "hub" / "SOUL.md").read_text() == "Something else.\n"
+    assert not (home.directory / "new.txt").exists()
+    for name in (
+        "strawberry.toml",
+        ".env",
+        "hub/SOUL.md",
+        "hub/key.pem",
+        "captures/big.jsonl",
+        "sandbox/snapshot",
+    ):
+        assert (home.directory / name).read_bytes() == before[name]
+    assert not home.restore_plan.exists()
+
+
+def test_nothing_is_replaced_under_a_broker_that_runs(home):
+    unpack(home, io.BytesIO(backup_of(home)), PASSPHRASE)
+    plan(home)
+    with only_one(home.broker, what="a broker", hint=""), pytest.raises(ConfigError, match="its broker runs"):
+        complete(home)
+    assert complete(home) is not None
+
+
+def test_the_summary_says_what_comes_back(home):
+    joined(home, "TV")
+    joined(home, "Radio")
+    in_registry(home, lambda registry: registry.revoke_device("radio"))
+    (home.directory / "strawberry.toml").write_text("[captures]\nfolders = 3\n")
+    found: Summary = unpack(home, io.BytesIO(backup_of(home)), PASSPHRASE)
+    assert found.devices == {"tv": "TV"}
+    assert len(found.people) == 1
+    assert "folders" in found.problems[0]
+
+
+# -- the commands -------------------------------------------------------------------------------------------
+
+
+def test_the_commands_write_check_and_restore(home, tmp_path):
+    environment, file = environment_of(home.directory), tmp_path / "home.age"
+    assert run(environment, "backup", str(file), text="short\n").returncode == 1
+    assert not file.exists()
+    made = run(environment, "backup", str(file), "--json", text=f"{WORDS}\n")
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["bytes"] == file.stat().st_size
+    assert file.stat().st_mode & 0o077 == 0
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["home.age"]
+    again = run(environment, "backup", str(file), text=f"{WORDS}\n")
+    assert "already" in again.stderr
+
+    in_use = run(environment, "restore", str(file), "--yes", text=f"{WORDS}\n")
+    assert (in_use.returncode, "--replace" in in_use.stderr) == (1, True)
+    secret = tmp_path / "passphrase"
+    secret.write_text(f"{WORDS}\n")
+    words = ("restore", str(file), "--passphrase-file", str(secret))
+    checked = run(environment, *words, "--check")
+    assert "A backup of" in checked.stdout
+    declined = run(environment, *words, "--replace", text="n\n")
+    assert (declined.returncode, "Nothing was changed" in declined.stderr) == (1, True)
+    unknown = run(environment, *words, "--replace", "--yes", "--revoke", "nothing")
+    assert "no device 'nothing'" in unknown.stderr
+    assert has_data(home)
+    done = run(environment, *words, "--replace", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    assert Path(json.loads(done.stdout)["replaced"], "hub", "hub.db").exists()
+    assert not (home.directory / "restore").exists()
+
+    with only_one(home.hub, what="a hub", hint=""):
+        running = run(environment, *words, "--replace", "--yes")
+        assert "already runs" in running.stderr

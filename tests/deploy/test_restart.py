@@ -1,0 +1,44 @@
+"""Processes that ``strawberry`` starts of itself: nothing of the directory they are started in is in them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.home.child import start_child
+from deploy.home.directory import Home
+from deploy.home.restart import Restart
+from deploy.service.notify import ServiceManager
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which there happens to be code of the same name as ours."""
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "__init__.py").write_text("raise SystemExit('foreign code was run')")
+    # By another name of it, a command gets an interpreter of its own, see `tests.forkserver`.
+    python = Path(sys.executable)
+    monkeypatch.setattr(sys, "executable", f"{python.parent}/./{python.name}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def test_a_child_runs_no_code_of_the_directory_it_is_started_in(foreign: Path) -> None:
+    async with start_child(Home(foreign / "home"), "broker", "run", what="the broker", stop_s=5) as child:
+        assert child._process.stdin is not None
+        child._process.stdin.close()
+        assert await child.wait() == 0
+
+
+def test_a_server_that_follows_itself_runs_no_code_of_its_directory(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, words: followed.append(words))
+    monkeypatch.setattr(sys, "argv", ["strawberry", "--version"])
+    restart = Restart(ServiceManager())
+    restart.request()
+    restart.follow()
+    assert subprocess.run(followed[0], cwd=foreign, check=True, capture_output=True).stdout

@@ -1,0 +1,41 @@
+"""A Home Assistant beside a broker, for tests of the marker `home_assistant`."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.home_assistant.server import HINT, HomeAssistant, find_home_assistant
+from tests.model_server import ScriptedModel
+from tests.mosquitto import Mosquitto
+from tests.requirements import require
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is below this folder: it runs by `make test-home-assistant` alone."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.home_assistant)
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    """A scripted model server."""
+    with ScriptedModel() as server:
+        yield server
+
+
+@pytest.fixture
+def home_assistant_directory(tmp_path: Path) -> Path:
+    """Where a Home Assistant keeps everything; skips or fails the test where none is installed."""
+    require(find_home_assistant() is not None, HINT)
+    return tmp_path / "home-assistant"
+
+
+@pytest.fixture
+async def home_assistant(
+    home_assistant_directory: Path, mosquitto: Mosquitto
+) -> AsyncIterator[HomeAssistant]:
+    """A running Home Assistant with MQTT on the fixture `mosquitto`."""
+    async with HomeAssistant(home_assistant_directory, broker_port=mosquitto.port) as running:
+        yield running

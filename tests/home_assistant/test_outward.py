@@ -1,0 +1,265 @@
+"""This home in a real Home Assistant."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bus.link import LinkSettings, Message
+from hub_agent.settings import HomeLinkSettings
+from tests.home_assistant.server import HomeAssistant
+from tests.home_assistant.skills import DeskLampSkill, PlayerSkill, hosted
+from tests.hub_agent.home import Device, Home, linked, open_home
+from tests.hub_agent.live.watchers.watching import decides
+from tests.hub_registry.spokes import eventually
+from tests.model_server import ScriptedModel
+from tests.mosquitto import Mosquitto
+
+LAMP = "light.kitchen_desk_lamp"
+VOLUME = "number.kitchen_player_volume"
+PLAY = "button.kitchen_start_the_music"
+
+
+@dataclass
+class Beside:
+    """A home beside a Home Assistant."""
+
+    home: Home
+    device: Device
+    lamp: DeskLampSkill
+    player: PlayerSkill
+
+    async def post(self, what: str, path: str) -> Any:
+        async with self.home.client() as client:
+            answer = await client.post(f"/api/home-assistant/{what}", json={"path": path})
+            assert answer.is_success, answer.text
+            return answer.json()
+
+    async def expose(self, path: str) -> Any:
+        return await self.post("expose", path)
+
+    async def hide(self, path: str) -> Any:
+        return await self.post("hide", path)
+
+    async def change(self, **changes: Any) -> None:
+        async with self.home.client() as client:
+            answer = await client.patch(f"/api/devices/{self.device.id}", json=changes)
+            assert answer.is_success, answer.text
+
+
+@asynccontextmanager
+async def beside(
+    directory: Path, mosquitto: Mosquitto, *, model_url: str | None = None
+) -> AsyncIterator[Beside]:
+    lamp, player = DeskLampSkill(), PlayerSkill()
+    settings = HomeLinkSettings(url=mosquitto.url)
+    async with open_home(directory, home_link=settings, model_url=model_url) as home:
+        device = await home.device("Kitchen", lamp, player)
+        hosted(device, lamp, player, directory=directory)
+        lamp.tell()
+        made = Beside(home, device, lamp, player)
+        await made.change(area="Kitchen")
+        yield made
+
+
+@asynccontextmanager
+async def retained(mosquitto: Mosquitto) -> AsyncIterator[Callable[[], set[str]]]:
+    """The topics that the broker retained when the context was entered, and that are not empty yet."""
+    kept: set[str] = set()
+
+    def hear(message: Message) -> None:
+        if not message.payload:
+            kept.discard(message.topic)
+        elif message.retain:
+            kept.add(message.topic)
+
+    async with linked(LinkSettings(urls=(mosquitto.url,), client_id="looks")) as link:
+        await link.subscribe("#", hear)
+        yield lambda: kept
+
+
+async def test_what_is_exposed_appears_and_works_both_ways(
+    home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    async with beside(tmp_path / "home", mosquitto) as home:
+        assert await home_assistant.devices() == {}
+        await home.expose("Kitchen")
+        await home_assistant.until(LAMP, "off")
+        await home_assistant.until("binary_sensor.kitchen_connected", "on")
+        found = await home_assistant.entities()
+        assert {PLAY, VOLUME, "select.kitchen_player_source", "switch.kitchen_player_shuffle"} <= found
+        assert "event.kitchen_player_rang" in found
+        assert not {each for each in found if "hidden" in each or "sell" in each or "erase" in each}
+        device = (await home_assistant.devices())["Kitchen"]
+        areas = {
+            each["area_id"]: each["name"]
+            for each in await home_assistant.command("config/area_registry/list")
+        }
+        assert (areas[device["area_id"]], device["manufacturer"]) == ("Kitchen", "Strawberry")
+
+        await home_assistant.call("button.press", entity_id=PLAY)
+        await eventually(lambda: "play" in home.player.did)
+        await home_assistant.call("light.turn_on", entity_id=LAMP, brightness_pct=80)
+        await home_assistant.until(LAMP, "on")
+        await eventually(lambda: "on" in home.lamp.did and "brightness 80" in home.lamp.did)
+        home.lamp.turn_off()
+        await home_assistant.until(LAMP, "off")
+        await home_assistant.call("number.set_value", entity_id=VOLUME, value=30)
+        await home_assistant.until(VOLUME, "30")
+        assert (await home_assistant.attributes(VOLUME))["unit_of_measurement"] == "%"
+        await home_assistant.call(
+            "select.select_option", entity_id="select.kitchen_player_source", option="disc"
+        )
+        await home_assistant.until("select.kitchen_player_source", "disc")
+        await home_assistant.call("switch.turn_on", entity_id="switch.kitchen_player_shuffle")
+        await home_assistant.until("switch.kitchen_player_shuffle", "on")
+        assert home.player.did == ["play", "volume 30", "source disc", "shuffle True"]
+        home.player.emit("rang", {"where": "front"})
+        await eventually(lambda: _has(home_assistant, "event.kitchen_player_rang", "where", "front"))
+    assert_content(home_assistant)
+
+
+async def test_nothing_is_lost_by_restarts_and_nothing_is_left_behind(
+    home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    directory, sensor = tmp_path / "home", "sensor.kitchen_desk_lamp_temperature"
+    async with beside(directory, mosquitto) as home:
+        await home.expose("Kitchen")
+        home.lamp.state("temperature", 21.5, unit="°C", device_class="temperature")
+        await home_assistant.until(sensor, "21.5")
+        await home_assistant.stop()
+        home.lamp.turn_on()
+        await home_assistant.start()
+        await home_assistant.until(LAMP, "on")
+        # It keeps nothing: the hub publishes all of it again.
+        mosquitto.stop()
+        mosquitto.start()
+        home.lamp.turn_off()
+        await home_assistant.until(LAMP, "off")
+        await home_assistant.call("button.press", entity_id=PLAY)
+        await eventually(lambda: home.player.did == ["play"])
+    await home_assistant.until(LAMP, "unavailable")
+    await home_assistant.stop()
+    await home_assistant.start()
+    await home_assistant.until(LAMP, "unavailable")
+    order = "strawberry/main/kitchen/set/PlayerSkill-play"
+    async with linked(LinkSettings(urls=(mosquitto.url,), client_id="stranger")) as link:
+        await link.publish(order, b"PRESS", retain=True, confirmed=True)
+    settings = HomeLinkSettings(url=mosquitto.url)
+    async with open_home(directory, home_link=settings) as again, again.client() as client:
+        await home_assistant.until("binary_sensor.kitchen_connected", "off")
+        assert await home_assistant.state(LAMP) == "unavailable"
+        # The device has not said anything to this hub: what was learned of it before stays.
+        assert await home_assistant.state(sensor) == "unavailable"
+        assert (await client.delete("/api/devices/kitchen")).is_success
+        await home_assistant.until(LAMP, None)
+        await eventually(lambda: _is_empty(home_assistant))
+        async with retained(mosquitto) as look:
+            await eventually(lambda: look() == {"strawberry/main/availability"})
+
+
+async def test_names_areas_and_what_is_hidden_leave_no_junk(
+    home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    async def placed() -> dict[str, str | None]:
+        areas = await home_assistant.command("config/area_registry/list")
+        names = {each["area_id"]: each["name"] for each in areas}
+        return {name: names.get(each["area_id"]) for name, each in (await home_assistant.devices()).items()}
+
+    async with beside(tmp_path / "home", mosquitto) as home:
+        await home.expose("kitchen.DeskLampSkill")
+        await home_assistant.until(LAMP, "off")
+        assert PLAY not in await home_assistant.entities()
+        await home.expose("kitchen.PlayerSkill.erase")
+        await home_assistant.until("button.kitchen_player_erase", "unknown")
+        await home.change(name="Pantry")
+        await eventually(lambda: _equals(placed, {"Pantry": "Kitchen"}))
+        assert await home_assistant.state(LAMP) == "off"
+        await home.change(area="Cellar")
+        await eventually(lambda: _equals(placed, {"Pantry": "Cellar"}))
+        await home_assistant.until(LAMP, "off")
+        await home_assistant.call("light.turn_on", entity_id=LAMP)
+        await home_assistant.until(LAMP, "on")
+        await home.hide("Pantry.DeskLampSkill.turn_on")
+        await home_assistant.until(LAMP, None)
+        done = list(home.lamp.did)
+        async with linked(LinkSettings(urls=(mosquitto.url,), client_id="stranger")) as link:
+            for name in ("DeskLampSkill-turn_on", "PlayerSkill-erase", "PlayerSkill-sell"):
+                await link.publish(f"strawberry/main/kitchen/set/{name}", b"PRESS", confirmed=True)
+        await eventually(lambda: home.player.did == ["erased"])
+        await home.hide("Pantry")
+        await eventually(lambda: _is_empty(home_assistant))
+        async with retained(mosquitto) as look:
+            await eventually(lambda: look() == {"strawberry/main/availability"})
+        assert home.lamp.did == done
+        assert not [each for each in await home_assistant.registry() if "pantry" in each or "kitchen" in each]
+    assert_content(home_assistant)
+
+
+async def test_chat_watchers_and_the_audit(
+    home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(ScriptedModel(lambda _: decides("notify")))
+        home = await stack.enter_async_context(beside(tmp_path / "home", mosquitto, model_url=model.base_url))
+        client = await stack.enter_async_context(home.home.client())
+        await home.expose("hub.chat")
+        await home_assistant.until("text.strawberry_chat", "")
+        await home_assistant.call("text.set_value", entity_id="text.strawberry_chat", value="light the desk")
+        await home_assistant.until("sensor.strawberry_answer", "The desk is lit.")
+        assert home.lamp.did == ["on"]
+        assert await home_assistant.state("text.strawberry_chat") == "light the desk"
+        assert (await home_assistant.attributes("sensor.strawberry_answer"))["question"] == "light the desk"
+
+        await home.expose("kitchen.PlayerSkill.play")
+        await home_assistant.until(PLAY, "unknown")
+        await home_assistant.call("button.press", entity_id=PLAY)
+        await eventually(lambda: home.player.did == ["play"])
+
+        async def agents() -> list[str | None]:
+            entries = (await client.get("/api/audit", params={"q": "play"})).json()["entries"]
+            return [each["actor"].get("agent") for each in entries if each["outcome"] == "result"]
+
+        await eventually(lambda: _equals(agents, ["home_assistant"]))
+
+        await home.expose("hub.watchers")
+        topic = "devices/kitchen/state/DeskLampSkill/temperature"
+        body = {
+            "name": "warm",
+            "topics": {"t": {"topic": topic}},
+            "instruction": "Tell me.",
+            "on_change": True,
+        }
+        answer = await client.post("/api/watchers", json={**body, "predicate": "t > 25", "on_change": True})
+        assert answer.is_success, answer.text
+        await home_assistant.until("event.strawberry_watcher_warm", "unknown")
+        home.lamp.state("temperature", 20)
+        home.lamp.state("temperature", 30)
+
+        async def kind() -> object:
+            return (await home_assistant.attributes("event.strawberry_watcher_warm")).get("event_type")
+
+        await eventually(lambda: _equals(kind, "notify"))
+        for path in ("hub.chat", "hub.watchers", "kitchen"):
+            await home.hide(path)
+        await eventually(lambda: _is_empty(home_assistant))
+    assert_content(home_assistant)
+
+
+def assert_content(home_assistant: HomeAssistant) -> None:
+    """Assert that Home Assistant had nothing to complain about."""
+    lines = home_assistant.log().splitlines()
+    assert not [each for each in lines if "ERROR" in each or ("WARNING" in each and ".mqtt" in each)]
+
+
+async def _equals(look: Callable[[], Awaitable[object]], wanted: object) -> bool:
+    return await look() == wanted
+
+
+async def _is_empty(home_assistant: HomeAssistant) -> bool:
+    return await home_assistant.devices() == {}
+
+
+async def _has(home_assistant: HomeAssistant, entity: str, key: str, value: str) -> bool:
+    return (await home_assistant.attributes(entity)).get("data", {}).get(key) == value

@@ -1,0 +1,250 @@
+"""Entities that the Home Assistant in the tests does not have: floors, hostile names, Zigbee2MQTT alone."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from bus.link import LinkSettings
+from contracts.errors import CallError, Forbidden
+from deploy.cli.main import main
+from hub_agent.home_assistant.inward.client import services_in
+from hub_agent.home_assistant.inward.control import Control
+from hub_agent.home_assistant.inward.entities import Entity
+from hub_agent.own_skills import Asking
+from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
+from tests.hub_agent.home import Home, linked, open_home, says
+from tests.hub_agent.home_assistant.recorded import TOKEN, Recorded, recorded
+from tests.hub_agent.live.test_world import LAMP, ZIGBEE, announce
+from tests.hub_agent.test_http_direct_calls import call, post
+from tests.hub_registry.spokes import eventually
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.requirements import require
+
+AREAS = [
+    {"area_id": "bed", "name": "Bedroom", "aliases": ["Schlafzimmer"], "floor_id": "up"},
+    {"area_id": "hall", "name": "Hall", "aliases": []},
+]
+FLOORS = [{"floor_id": "up", "name": "Upstairs", "aliases": ["first floor"], "level": 1}]
+
+
+def lamp(name: str, area: str | None = None, **entry: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    return "off", {"friendly_name": name}, {"area_id": area, "platform": "demo", "unique_id": name, **entry}
+
+
+@pytest.fixture
+async def assistant() -> AsyncIterator[Recorded]:
+    entities = {
+        "light.bed": lamp("Reading Lamp", "bed"),
+        "light.ceiling_up": lamp("Ceiling", "bed"),
+        "light.ceiling_down": lamp("Ceiling", "hall"),
+        "light.odd": lamp("[a|b] {name} <rule> (x)\x1b[31m\u202e\n", "hall"),
+        "light.ours": lamp("Our Lamp", platform="mqtt", unique_id="strawberry_1234_pc-light-lamp"),
+        "light.hidden": lamp("Hidden Lamp", hidden_by="user"),
+        "light.group": (
+            "off",
+            {"friendly_name": "Everything", "entity_id": [f"light.far_{number}" for number in range(6)]},
+            {},
+        ),
+    }
+    async with recorded(entities=entities, areas=AREAS, floors=FLOORS) as running:
+        yield running
+
+
+@pytest.fixture
+async def home(assistant: Recorded, tmp_path: Path) -> AsyncIterator[Home]:
+    access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
+    async with open_home(tmp_path / "home", home_assistant_access=access) as opened:
+        await eventually(lambda: opened.hub.live.home_assistant.health()["connected"])
+        await eventually(lambda: opened.hub.registry.search.sync() is None)
+        yield opened
+
+
+async def answer(home: Home, text: str, **more: Any) -> str:
+    async with home.client() as client:
+        response = await client.post("/v1/chat/completions", json=says(text, **more))
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+async def test_floors_are_places_and_the_same_name_is_told_apart_by_the_area(
+    home: Home, assistant: Recorded
+) -> None:
+    assert (
+        await answer(home, "turn on the lights on the first floor") == "Turned on Reading Lamp and Ceiling."
+    )
+    assert assistant.called[-1]["target"] == {"entity_id": ["light.bed", "light.ceiling_up"]}
+    assert "2 entities are named" in await answer(home, "turn on the ceiling")
+    await answer(home, "turn on the hall ceiling")
+    assert assistant.called[-1]["target"] == {"entity_id": ["light.ceiling_down"]}
+    async with home.client() as client:
+        body = {"topic": "light/bed", "payload": "on", "link": "home_assistant"}
+        assert (await client.post("/api/bus/publish", json=body)).status_code == 403
+        found = await post(client, call("hub", "HomeAssistantSkill.find", floor="upstairs"))
+    assert [each["floor"] for each in found[1]["entities"]] == ["Upstairs", "Upstairs"]
+
+
+async def test_what_a_device_in_an_area_hears_means_what_is_there(home: Home, assistant: Recorded) -> None:
+    device = await home.device("Bedside Pi")
+    async with home.client() as client:
+        await client.patch(f"/api/devices/{device.id}", json={"area": "Schlafzimmer"})
+    async with home.client(device.token) as client:
+        await client.post("/v1/chat/completions", json=says("turn on the ceiling"))
+    assert assistant.called[-1]["target"] == {"entity_id": ["light.ceiling_up"]}
+
+
+async def test_hostile_names_are_values_and_ours_and_hidden_ones_are_not_there(
+    home: Home, assistant: Recorded
+) -> None:
+    said = await answer(home, "turn on [a|b] {name} <rule> (x) [31m")
+    assert said == "Turned on [a|b] {name} <rule> (x) [31m."
+    assert assistant.called[-1]["target"] == {"entity_id": ["light.odd"]}
+    ids = set(home.hub.live.home_assistant.client.entities.by_id)
+    assert ids == {"light.bed", "light.ceiling_up", "light.ceiling_down", "light.odd", "light.group"}
+    assert "confirmation" in await answer(home, "turn on everything")
+    assert len(assistant.called) == 1
+
+
+async def test_a_refused_token_is_told_and_stands_in_no_log(
+    assistant: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    access = HomeAssistantAccess(url=assistant.url, token=SecretStr("wrong-token-of-ann"))
+    async with open_home(tmp_path / "home", home_assistant_access=access) as home:
+        health = home.hub.live.home_assistant.health
+        await eventually(lambda: health()["error"] == "Home Assistant refuses the token")
+        # Another one counts at once.
+        home.hub.live.home_assistant.use(access.model_copy(update={"token": SecretStr(TOKEN)}))
+        await eventually(lambda: health()["connected"])
+        home.hub.live.home_assistant.use(None)
+        await eventually(lambda: "HomeAssistantSkill" not in home.hub.registry.directory.hub.skills)
+        assert health() is None
+    assert "wrong-token-of-ann" not in caplog.text
+    assert TOKEN not in caplog.text
+
+
+async def test_setup_tries_it_and_writes_nothing_that_does_not_work(
+    assistant: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRAWBERRY_HOME", str(tmp_path))
+    (tmp_path / "strawberry.toml").write_text("# mine\n[household]\nlanguage = 'de'\n")
+
+    async def setup(url: str, token: str, *more: str) -> int:
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{token}\n"))
+        arguments = ["setup", "home-assistant", "--url", url, "--token-stdin", *more]
+        return await asyncio.to_thread(main, arguments)
+
+    for url, token, said in (
+        (assistant.url, "wrong", "refuses the token"),
+        ("http://127.0.0.1:1", TOKEN, "there is no Home Assistant at 127.0.0.1:1"),
+        ("ftp://x", TOKEN, "is no address"),
+        (assistant.url, "", "this is not a token"),
+    ):
+        assert await setup(url, token) == 1
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / ".env").exists()
+    assert await setup(assistant.url, TOKEN) == 0
+    assert "Home Assistant 2024.4.0 with 7 entities" in capsys.readouterr().out
+    text = (tmp_path / "strawberry.toml").read_text()
+    assert text.startswith("# mine\n[household]")
+    assert f'url = "{assistant.url}"' in text
+    assert TOKEN not in text
+    assert f"HOME_ASSISTANT_TOKEN={TOKEN}" in (tmp_path / ".env").read_text()
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Mosquitto]:
+    """The home's own broker."""
+    require(find_mosquitto() is not None, HINT)
+    (tmp_path / "there").mkdir()
+    with Mosquitto(tmp_path / "there") as broker:
+        yield broker
+
+
+async def test_zigbee2mqtt_alone_has_the_same_sentences_and_methods(tmp_path: Path, there: Mosquitto) -> None:
+    link = HomeLinkSettings(url=there.url)
+    blind = {
+        "friendly_name": "Blind",
+        "definition": {
+            "exposes": [
+                {
+                    "type": "cover",
+                    "features": [
+                        {"type": "enum", "name": "state", "property": "state", "access": 3},
+                        {"type": "numeric", "name": "position", "property": "position", "access": 7},
+                    ],
+                }
+            ]
+        },
+    }
+    async with (
+        open_home(tmp_path / "home", home_link=link) as home,
+        linked(LinkSettings(urls=(there.url,), client_id="zigbee2mqtt")) as zigbee,
+    ):
+        assert "HomeAssistantSkill" not in home.hub.registry.directory.hub.skills
+        sent: list[tuple[str, bytes]] = []
+        await zigbee.subscribe("zigbee2mqtt/+/set", lambda each: sent.append((each.topic, each.payload)))
+        await announce(zigbee, ZIGBEE, [LAMP, blind])
+        await announce(zigbee, "zigbee2mqtt/Kitchen lamp", {"state": "OFF", "power": 9})
+        skill = home.hub.live.home_assistant.skill
+        await eventually(lambda: skill.is_offered)
+        await eventually(lambda: home.hub.registry.search.sync() is None)
+        await eventually(lambda: home.hub.live.feed.latest("zigbee2mqtt/Kitchen lamp", "home"))
+        assert await answer(home, "is the kitchen lamp on") == "No, Kitchen lamp is off."
+        assert await answer(home, "turn on the kitchen lamp") == "Turned on Kitchen lamp."
+        assert await answer(home, "set the kitchen lamp to 50 %") == "Set Kitchen lamp to 50 %."
+        assert await answer(home, "open the blind") == "Opening Blind."
+        assert await answer(home, "set the blind to 30 percent") == "Set Blind to 30 %."
+        expected = [
+            ("Kitchen lamp", b'{"state":"ON"}'),
+            ("Kitchen lamp", b'{"state":"ON","brightness":127}'),
+            ("Blind", b'{"state":"OPEN"}'),
+            ("Blind", b'{"position":30.0}'),
+        ]
+        await eventually(lambda: len(sent) == len(expected))
+        assert [(topic.split("/")[1], payload.replace(b" ", b"")) for topic, payload in sent] == expected
+        await announce(zigbee, ZIGBEE, [])
+        await eventually(lambda: not skill.is_offered)
+
+
+@pytest.mark.parametrize(
+    "scripts",
+    [
+        {"script.a": {"service": "script.turn_on", "target": {"entity_id": ["script.b"]}}},
+        {"script.a": {"action": "homeassistant.turn_on", "data": {"entity_id": "light.x, script.b"}}},
+        {f"script.{at or 'a'}": {"service": f"script.{at + 1}"} for at in range(40)},
+    ],
+)
+async def test_no_way_through_scripts_leads_to_an_assistant(scripts: dict[str, Any]) -> None:
+    known = {"script.b": {"service": "conversation.process"}, **scripts}
+
+    async def services_of(script: str) -> frozenset[str]:
+        return frozenset(services_in({"sequence": [known.get(script)]}))
+
+    house: Any = SimpleNamespace(services_of=services_of, state=lambda _: None)
+    asking: Any = SimpleNamespace(actor=SimpleNamespace(turn=None))
+    script = Entity("script.a", "A")
+    with pytest.raises(Forbidden, match="assistant"):
+        await Control().check(asking, house, [script], service="script.turn_on", data={}, patterns=())
+
+
+async def test_a_script_asks_once_text_from_outside_was_read() -> None:
+    async def services_of(_: str) -> frozenset[str]:
+        return frozenset({"light.turn_on"})
+
+    async def start(*, untrusted: bool) -> None:
+        asking = Asking(person, actor, origin, untrusted=untrusted)
+        script = Entity("script.movie", "Movie")
+        await Control().check(asking, house, [script], service="script.turn_on", data={}, patterns=())
+
+    house: Any = SimpleNamespace(services_of=services_of, state=lambda _: None)
+    actor: Any = SimpleNamespace(turn=None)
+    person: Any = None
+    origin: Any = None
+    await start(untrusted=False)
+    with pytest.raises(CallError, match="Movie may do anything"):
+        await start(untrusted=True)

@@ -1,0 +1,222 @@
+"""How skills become entities of Home Assistant, and what is published of them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agent_core.conversation import take_in
+from agent_core.search.directory import RegisteredSkill
+from agent_core.skills.loader import expose
+from agent_core.skills.skill import Skill
+from agent_core.tools.skill_calls import Consent
+from chat.tasks import open_tasks
+from contracts.chat import ChatRequest
+from contracts.errors import InvalidMessage, NoModel
+from contracts.presence import State
+from contracts.registration import Appearance, Registration
+from hub_agent.home_assistant.outward.commands import read_command
+from hub_agent.home_assistant.outward.configs import Announcement, Command, Place
+from hub_agent.home_assistant.outward.exposures import Exposures
+from hub_agent.home_assistant.outward.hub import HubParts
+from hub_agent.home_assistant.outward.rules import Entity, entities_of
+from hub_registry.access.accounts import User
+from hub_registry.storage.store import open_store
+from hub_registry.storage.tables import now
+from tests.home_assistant.skills import DeskLampSkill, PlayerSkill
+
+PLACE = Place.of("hub-0123456789abcdef", "main", "kitchen")
+
+
+def registered(skill: Skill) -> RegisteredSkill:
+    return RegisteredSkill.of(expose(skill)[0].registration, "digest")
+
+
+def entities(skill: Skill, **values: Any) -> dict[str, Entity]:
+    states: dict[str, State | None] = {
+        name: None if value is None else State(value=value, at=now()) for name, value in values.items()
+    }
+    return {each.name: each for each in entities_of(registered(skill), states, {"reached"})}
+
+
+def announced(*made: Entity) -> Announcement:
+    announcement = Announcement(PLACE, {"name": "Kitchen"}, {"name": "Strawberry"})
+    for entity in made:
+        announcement.add_entity(entity, {})
+    return announcement
+
+
+def test_a_pair_that_dims_is_a_light_and_takes_its_states() -> None:
+    found = entities(DeskLampSkill(), is_on=True, brightness=40, warm=False, gone=None)
+    kinds = {name: each.component for name, each in found.items()}
+    assert kinds == {"turn_on": "light", "tell": "button", "warm": "binary_sensor", "reached": "event"}
+    light = announced(found["turn_on"])
+    assert light.states == {
+        "strawberry/main/kitchen/state/DeskLampSkill-turn_on": b"ON",
+        "strawberry/main/kitchen/state/DeskLampSkill-turn_on/brightness": b"40",
+    }
+    [config] = light.components.values()
+    assert (config["name"], config["brightness_scale"]) == ("Desk lamp", 100)
+    assert config["unique_id"] == "strawberry_89abcdef_kitchen-light-DeskLampSkill-turn_on"
+
+
+def test_what_asks_is_in_nothing_and_what_can_lose_something_is_only_there_by_name() -> None:
+    found = entities(PlayerSkill())
+    assert "sell" not in found
+    assert "hidden" not in found
+    assert [name for name, each in found.items() if each.only_by_name] == ["erase"]
+    assert found["play"].label == "Start the music"
+
+
+def test_states_are_text_that_home_assistant_takes() -> None:
+    node = {"state": "running", "restarts": 2}
+    found = entities(PlayerSkill(), playlist=["a", "b"], node=node, song="x" * 300, level=1.5)
+    made = announced(*(found[name] for name in ("playlist", "node", "song", "level")))
+    said = {topic.rpartition("-")[2]: payload.decode() for topic, payload in made.states.items()}
+    assert {name: said[name] for name in ("playlist", "node", "level")} == {
+        "playlist": "2",
+        "node": "running",
+        "level": "1.5",
+    }
+    assert len(said["song"]) == 255
+    assert json.loads(said["node/attributes"]) == node
+    level = made.components["sensor", "PlayerSkill-level"]
+    assert level["state_class"] == "measurement"
+
+
+def test_a_number_larger_than_any_that_home_assistant_has_is_text() -> None:
+    made = announced(entities(PlayerSkill(), level=10**400)["level"])
+    [config] = made.components.values()
+    assert "state_class" not in config
+
+
+def test_a_class_that_home_assistant_does_not_know_costs_only_the_class() -> None:
+    state = State(value=3, unit="x", device_class="mood", at=now())
+    [mood] = [
+        each for each in entities_of(registered(PlayerSkill()), {"mood": state}, set()) if each.name == "mood"
+    ]
+    [config] = announced(mood).components.values()
+    assert "device_class" not in config
+    assert config["unit_of_measurement"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "payload", "call"),
+    [
+        ("play", "press", "PRESS", ("play", {})),
+        ("set_volume", "set", "30.0", ("set_volume", {"level": 30})),
+        ("set_source", "set", "disc", ("set_source", {"source": "disc"})),
+        ("set_shuffle", "set", "OFF", ("set_shuffle", {"on": False})),
+        ("play", "press", "ON", None),
+        ("set_volume", "set", "loud", None),
+        ("set_volume", "set", "NaN", None),
+        ("set_volume", "set", f"1{'0' * 400}", None),
+        ("set_volume", "set", "true", None),
+        ("set_source", "set", "tape", None),
+        ("set_shuffle", "set", "on", None),
+    ],
+)
+def test_a_payload_is_a_call_or_is_refused(name: str, verb: Any, payload: str, call: Any) -> None:
+    command = Command("kitchen.PlayerSkill.x", entities(PlayerSkill())[name], verb)
+    if call is not None:
+        assert read_command(command, payload) == call
+        return
+    with pytest.raises(InvalidMessage):
+        read_command(command, payload)
+
+
+def test_a_device_announces_itself_with_all_parts_and_names_those_that_went() -> None:
+    found = entities(PlayerSkill())
+    messages = announced(found["play"], found["set_volume"]).messages(
+        "device", {("button", "PlayerSkill-stop")}
+    )
+    [(topic, payload)] = messages.items()
+    assert topic == "homeassistant/device/strawberry_89abcdef_kitchen/config"
+    config = json.loads(payload)
+    assert set(config) == {"device", "origin", "components"}
+    parts = config["components"]
+    assert parts.pop("button-PlayerSkill-stop") == {"platform": "button"}
+    assert {name: each["platform"] for name, each in parts.items()} == {
+        "button-PlayerSkill-play": "button",
+        "number-PlayerSkill-set_volume": "number",
+    }
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"component": "camera"}, {"icon": "javascript:x"}, {"device_class": "A B"}, {"least": float("nan")}],
+)
+def test_what_a_skill_says_of_itself_is_bounded(field: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Registration.model_validate({"skill": "ASkill", "methods": [], "homeassistant": {"x": field}})
+    assert Appearance.model_validate({"component": "button", "command_topic": "a"}) == Appearance(
+        component="button"
+    )
+
+
+@pytest.fixture
+async def exposures(tmp_path: Path) -> AsyncIterator[Exposures]:
+    async with open_store(tmp_path / "hub.db") as store:
+        yield Exposures(store)
+
+
+async def test_the_nearest_decision_counts_also_after_a_restart(exposures: Exposures) -> None:
+    await exposures.show("kitchen", user="ann")
+    await exposures.hide("kitchen.LampSkill", user="ann")
+    await exposures.show("kitchen.LampSkill.turn_on", user="ben")
+    again = Exposures(exposures._store)
+    await again.load()
+    for known in (exposures, again):
+        shown = {
+            path: found.user
+            for path in (
+                "kitchen",
+                "kitchen.PlayerSkill.play",
+                "kitchen.LampSkill.tell",
+                "kitchen.LampSkill.turn_on",
+            )
+            if (found := known.find(path)) is not None
+        }
+        assert shown == {
+            "kitchen": "ann",
+            "kitchen.PlayerSkill.play": "ann",
+            "kitchen.LampSkill.turn_on": "ben",
+        }
+    await exposures.forget_person("ann")
+    assert [each.path for each in exposures.all()] == ["kitchen.LampSkill.turn_on"]
+    await exposures.hide("kitchen", user="ben")
+    assert exposures.all() == []
+
+
+async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
+    asked: list[ChatRequest] = []
+
+    async def ask(request: ChatRequest, _: Any) -> Any:
+        asked.append(request)
+        raise NoModel("that is enough")
+
+    async def get(user: str) -> User:
+        return User(user, "Ann", "admin")
+
+    registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
+    assistant: Any = SimpleNamespace(registry=registry, ask=ask)
+    nothing: Any = None
+    async with open_tasks() as tasks:
+        parts = HubParts(
+            assistant,
+            nothing,
+            nothing,
+            discovery="entity",
+            tasks=tasks,
+            publish_event=lambda *_: None,
+            on_change=lambda: None,
+        )
+        with pytest.raises(NoModel):
+            await parts._turn("wipe the disk", "ann")
+    consent = Consent(None)
+    take_in(consent, (), reader=None, notes=asked[0].notes)
+    assert consent.untrusted

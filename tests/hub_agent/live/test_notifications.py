@@ -1,0 +1,136 @@
+"""Notifications outside of the web UI, sent to a real receiver over HTTP."""
+
+import asyncio
+import json
+import queue
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub_agent.live.notifications import HomeAssistantNotifier, Notification
+from hub_agent.settings import NotificationSettings
+from tests.hub_agent.home import open_home
+
+
+class Receiver:
+    """Takes what is posted; ``/broken`` refuses it."""
+
+    def __init__(self) -> None:
+        self.taken: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        taken = self.taken
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                taken.put((self.path, json.loads(body)))
+                self.send_response(500 if "broken" in self.path else 200)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"json://127.0.0.1:{self.server.server_address[1]}"
+
+    def next(self) -> tuple[str, str, str]:
+        """Wait for a message; return its path, title and text."""
+        path, body = self.taken.get(timeout=60)
+        return path.strip("/"), body["title"], body["message"]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+async def next_of(receiver: Receiver) -> tuple[str, str, str]:
+
+    return await asyncio.to_thread(receiver.next)
+
+
+async def test_each_person_is_told_where_they_want_it(tmp_path: Path, receiver: Receiver) -> None:
+    settings = NotificationSettings(urls=("${PHONE}",), people={"anna": (f"{receiver.url}/annas",)})
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".env").write_text(f"PHONE={receiver.url}/hush\n")
+    async with open_home(tmp_path / "home", notifications=settings) as home:
+        events, admin = home.hub.live.events, home.hub.registry.admin.id
+        await events.publish("anna", "notification", {"subject": "disk", "text": "The disk is full."})
+        assert await next_of(receiver) == ("annas", "disk", "The disk is full.")
+        await events.publish(admin, "presence", {"subject": "PC"})
+        await events.publish(admin, "notification", {"subject": "tea", "text": "Tea is ready."})
+        assert await next_of(receiver) == ("hush", "tea", "Tea is ready.")
+
+
+async def test_too_many_are_left_out_and_counted(tmp_path: Path, receiver: Receiver) -> None:
+    async with open_home(tmp_path / "home", notifications=NotificationSettings(urls=(receiver.url,))) as home:
+        admin = home.hub.registry.admin.id
+        notifications = home.hub.live.notifications
+        await home.hub.live.events.publish_all(
+            [(admin, "notification", {"subject": "w", "text": str(number)}) for number in range(14)]
+        )
+        assert [(await next_of(receiver))[2] for _ in range(10)] == [str(number) for number in range(10)]
+        notifications._buckets.of(admin).charge(-5)
+        await home.hub.live.events.publish(admin, "notification", {"subject": "w", "text": "next"})
+        assert (await next_of(receiver))[2] == "next\n(4 more came in a short time and were not sent.)"
+
+
+async def test_a_test_says_what_does_not_work_and_no_secret(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    urls = (f"{receiver.url}/fine", f"{receiver.url}/broken/hush", "${NOT_THERE}", "nothing://hush")
+    async with (
+        open_home(tmp_path / "home", notifications=NotificationSettings(urls=urls)) as home,
+        home.client() as http,
+    ):
+        answer = await http.post("/api/notifications/test")
+        problems = [(each["sent"], each["problem"]) for each in answer.json()]
+        await home.hub.live.events.publish(
+            home.hub.registry.admin.id, "notification", {"subject": "w", "text": "x"}
+        )
+        for _ in range(4):
+            await next_of(receiver)
+    assert problems[0] == (True, "")
+    assert [sent for sent, _ in problems[1:]] == [False] * 3
+    assert "did not take" in problems[1][1]
+    assert "NOT_THERE=…" in problems[2][1]
+    assert "apprise" in problems[3][1]
+    assert "hush" not in answer.text
+    assert "hush" not in caplog.text
+
+
+async def test_who_has_nothing_set_up_is_told_how(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home") as home, home.client() as http:
+        answer = await http.post("/api/notifications/test")
+    assert answer.status_code == 404
+    assert "[notifications]" in answer.json()["hint"]
+
+
+async def test_a_service_of_home_assistant_is_called_and_one_that_is_away_is_told(tmp_path: Path) -> None:
+    called: list[Any] = []
+
+    async def call(domain: str, service: str, entities: Any, data: Any) -> None:
+        called.append((domain, service, list(entities), data))
+
+    notifier = HomeAssistantNotifier("notify.phone", call, "anna".__eq__)
+    assert (notifier.reaches("anna"), notifier.reaches("ben")) == (True, False)
+    await notifier.send(Notification("anna", "tea", "Tea is ready."))
+    assert called == [("notify", "phone", [], {"title": "tea", "message": "Tea is ready."})]
+    await notifier.send(Notification("anna", "{# a", "{{ states('x') }} {% for {{{ {a}"))
+    assert not re.search(r"\{[{%#]", "".join(called[-1][3].values()))
+    assert called[-1][3]["message"].replace("\u2060", "") == "{{ states('x') }} {% for {{{ {a}"
+    settings = NotificationSettings(urls=("notify.phone",))
+    async with open_home(tmp_path / "home", notifications=settings) as home, home.client() as http:
+        (found,) = (await http.post("/api/notifications/test")).json()
+    assert (found["name"], found["sent"]) == ("notify.phone", False)
+    assert "Home Assistant" in found["problem"]

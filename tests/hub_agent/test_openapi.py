@@ -1,0 +1,130 @@
+"""The OpenAPI document, and requests made of it that no route answers with an error of its own."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from deploy.home.maintenance import Maintenance
+from hub_agent.http.openapi import OPEN
+from tests.hub_agent.home import Home, open_home
+from tests.hub_agent.skills import LampSkill
+from tests.hub_agent.test_route_rights import ROWS
+
+BODYLESS = """
+POST /api/devices/{name}/revoke
+POST /api/memory/undo
+POST /api/nodes/{device}/{name}/{action}
+POST /api/notifications/test
+POST /api/purge
+POST /api/tokens/renew
+POST /api/turns/{turn}/cancel
+POST /api/users/{user}/code
+POST /api/watchers/{name}/pause
+POST /api/watchers/{name}/resume
+POST /api/watchers/{name}/run
+PUT /api/agents/{name}/files/{path}
+PUT /api/system/restore
+"""
+"""Requests that change something and take no JSON."""
+
+ENDLESS = ("/api/bus/tree", "/api/ollama/pull")
+"""Streams that do not end by themselves."""
+OWN_END = ("/api/session", "/api/sessions", "/api/purge", "/api/system/backup", "/api/system/restore")
+"""What ends the token of the test or all that there is, or takes a second of scrypt each time."""
+
+
+async def document(home: Home) -> dict[str, Any]:
+    async with home.client() as client:
+        answer = await client.get("/api/openapi.json")
+    assert answer.status_code == 200
+    given: dict[str, Any] = answer.json()
+    return given
+
+
+async def test_every_route_is_in_the_document_with_what_it_reads(tmp_path: Path, host: Maintenance) -> None:
+    async with open_home(tmp_path / "home", host=host) as home:
+        told = await document(home)
+        app = home.hub.app
+        assert isinstance(app, Starlette)
+        served = {
+            (method, re.sub(r"{(\w+):\w+}", r"{\1}", route.path))
+            for route in app.routes
+            if isinstance(route, Route) and route.path not in ("/mcp", "/metrics")
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+    operations = {
+        (method.upper(), path): operation
+        for path, methods in told["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert operations.keys() == served
+    bodyless = {
+        f"{method} {path}"
+        for (method, path), operation in operations.items()
+        if method in ("POST", "PUT", "PATCH") and "requestBody" not in operation
+    }
+    assert bodyless == set(BODYLESS.strip().splitlines())
+    assert {row.path for row in ROWS if row.who == "*" and row.path != "/metrics"} == OPEN
+    assert operations["GET", "/api/turns"]["parameters"][-1]["schema"]["maximum"] == 200
+    chat = operations["POST", "/api/chat"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "message" in told["components"]["schemas"][chat["$ref"].rpartition("/")[2]]["required"]
+
+
+@pytest.mark.slow
+async def test_requests_made_of_the_document_get_no_internal_error(tmp_path: Path, host: Maintenance) -> None:
+    async with open_home(tmp_path / "home", host=host) as home:
+        await home.device("Bedroom PC", LampSkill())
+        token = await home.token()
+        told = await document(home)
+        schema = schemathesis.openapi.from_dict(told)
+        tried = await asyncio.to_thread(try_all, schema, home.hub.url, token)
+    assert tried > 100
+
+
+def try_all(schema: Any, url: str, token: str) -> int:
+    """Send a few requests to each operation; return to how many."""
+    tried = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if operation.path in (*ENDLESS, *OWN_END):
+            continue
+        tried += 1
+        right, wrong = (operation.as_strategy(generation_mode=mode) for mode in GenerationMode)
+
+        @given(case=st.one_of(right, wrong))
+        @settings(
+            max_examples=4,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def try_one(case: Any) -> None:
+            # A line of more than 64 KB is no request to the server, which hangs up.
+            assume(len(str(case.query)) < 4_000)
+            if "follow" in (case.query or {}):
+                case.query["follow"] = "false"
+            elif case.path == "/api/events":
+                case.query = {"follow": "false"}
+            response = case.call(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+            assert response.status_code != 500, (case.as_curl_command(), response.text)
+            case.validate_response(
+                response,
+                checks=(status_code_conformance, response_schema_conformance),
+            )
+            if response.status_code >= 400 and case.path.startswith("/api/"):
+                assert response.headers["content-type"] == ["application/problem+json"], case.path
+
+        try_one()
+    return tried

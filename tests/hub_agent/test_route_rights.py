@@ -1,0 +1,444 @@
+"""Every route of the hub and who may use it: one table, tried with everybody who may not as well."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from contracts.claims import Scope
+from deploy.home.maintenance import Maintenance
+from hub_registry.access.accounts import User
+from tests.hub_agent.home import Device, Home, open_home
+from tests.hub_agent.skills import LampSkill
+
+
+class Row(NamedTuple):
+    """A route.
+
+    Attributes:
+        who: Who is let in, with a session, a token, or as a device: ``A`` an admin, ``M`` a member, ``G`` a
+            guest, ``D`` a device of the admin; ``*`` anybody, without any of that. Who is let in may still
+            be told that there is no such thing: see `PRIVATE`.
+    """
+
+    method: str
+    path: str
+    who: str
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+TABLE = """
+POST   /api/chat                                        AMGD
+POST   /v1/chat/completions                             AMGD
+POST   /v1/responses                                    AMGD
+GET    /v1/models                                       AMGD
+GET    /v1/models/{model}                               AMGD
+GET    /ollama/                                         AMGD
+GET    /ollama/api/version                              AMGD
+GET    /ollama/api/tags                                 AMGD
+GET    /ollama/api/ps                                   AMGD
+POST   /ollama/api/show                                 AMGD
+POST   /ollama/api/chat                                 AMGD
+POST   /ollama/api/generate                             AMGD
+GET    /api/agents                                      AMGD
+POST   /api/agents                                      A
+GET    /api/agents/{name}                               A
+PUT    /api/agents/{name}                               A
+POST   /api/agents/{name}/check                         A
+GET    /api/agents/{name}/files                         A
+GET    /api/agents/{name}/files/{path}                  A
+PUT    /api/agents/{name}/files/{path}                  A
+DELETE /api/agents/{name}/files/{path}                  A
+DELETE /api/agents/{name}                               A
+GET    /api/models                                      AMGD
+GET    /api/prompt                                      AMG
+GET    /api/world                                       AMGD
+POST   /api/turns/{turn}/cancel                         AMGD
+POST   /api/turns/{turn}/confirmations/{question}       AMGD
+GET    /api/conversations                               AMGD
+GET    /api/conversations/{conversation}                AMGD
+GET    /api/conversations/{conversation}/export         AMGD
+PATCH  /api/conversations/{conversation}                AMGD
+DELETE /api/conversations/{conversation}                AMGD
+GET    /api/turns                                       AMG
+GET    /api/turns/{turn}                                AMG
+GET    /api/turns/{turn}/changes                        AMG
+POST   /api/turns                                       D
+GET    /api/skills                                      AMGD
+GET    /api/skills/search                               AMGD
+GET    /api/skills/describe                             AMGD
+GET    /api/skills/methods                              AMGD
+GET    /api/skills/sentence                             AMGD
+GET    /api/skills/{skill}/providers                    A
+PUT    /api/skills/{skill}/providers                    A
+POST   /api/skills/call                                 AM
+POST   /api/exec                                        AMG
+GET    /api/mcp/servers                                 A
+POST   /api/notifications/test                          AMG
+GET    /metrics                                         A
+GET    /mcp                                             AMG
+POST   /mcp                                             AMG
+DELETE /mcp                                             AMG
+GET    /api/events                                      AMG
+GET    /api/captures                                    AMG
+POST   /api/captures                                    AM
+GET    /api/captures/{capture}                          AMG
+DELETE /api/captures/{capture}                          AM
+GET    /api/captures/{capture}/files                    AMG
+GET    /api/captures/{capture}/files/{name}             AMG
+GET    /api/captures/{capture}/numbers                  AMG
+GET    /api/watchers                                    AMG
+GET    /api/watchers/{name}                             AMG
+POST   /api/watchers                                    AM
+PATCH  /api/watchers/{name}                             AMG
+POST   /api/watchers/{name}/approve                     AMG
+POST   /api/watchers/{name}/predicate                   AMG
+POST   /api/watchers/{name}/pause                       AMG
+POST   /api/watchers/{name}/resume                      AMG
+POST   /api/watchers/{name}/snooze                      AMG
+POST   /api/watchers/{name}/run                         AMG
+POST   /api/watchers/{name}/test                        AMG
+DELETE /api/watchers/{name}                             AMG
+GET    /api/timers                                      AMG
+DELETE /api/timers/{timer}                              AM
+GET    /api/bus/latest                                  AMG
+GET    /api/bus/history                                 AMG
+GET    /api/bus/tree                                    AMG
+POST   /api/bus/publish                                 AMG
+GET    /api/memory                                      AMG
+POST   /api/memory                                      AM
+PATCH  /api/memory/{entry}                              AM
+POST   /api/memory/undo                                 AM
+DELETE /api/memory/{entry}                              AM
+GET    /api/nodes                                       AMG
+GET    /api/nodes/{device}/{name}/logs                  AMG
+POST   /api/nodes/{device}/{name}/{action}              AMG
+GET    /api/setup                                       *
+POST   /api/setup                                       *
+POST   /api/session                                     *
+GET    /api/session                                     AMGD
+PATCH  /api/session                                     AMG
+DELETE /api/session                                     *
+POST   /api/session/confirm                             AMG
+PUT    /api/session/password                            AMG
+DELETE /api/sessions                                    AMG
+GET    /api/users                                       A
+POST   /api/users                                       A
+PATCH  /api/users/{user}                                A
+POST   /api/users/{user}/code                           A
+DELETE /api/users/{user}                                A
+GET    /api/devices                                     AMG
+GET    /api/devices/{name}                              AMG
+POST   /api/devices                                     A
+PATCH  /api/devices/{name}                              AMG
+GET    /api/devices/review                              A
+GET    /api/devices/{name}/review                       A
+POST   /api/devices/{name}/review                       A
+POST   /api/devices/{name}/invitations                  A
+POST   /api/devices/{name}/revoke                       A
+DELETE /api/devices/{name}                              A
+GET    /api/devices/join                                A
+POST   /api/devices/join/{code}/approve                 A
+DELETE /api/devices/join/{code}                         A
+GET    /api/tokens                                      AMG
+POST   /api/tokens                                      AMG
+DELETE /api/tokens/{jti}                                AMG
+GET    /api/clients                                     A
+POST   /api/clients                                     A
+DELETE /api/clients/{name}                              A
+POST   /api/purge                                       A
+GET    /api/audit                                       AMG
+GET    /api/audit/export                                AMG
+GET    /api/home-assistant                              A
+POST   /api/home-assistant/expose                       A
+POST   /api/home-assistant/hide                         A
+GET    /api/health                                      *
+GET    /api/openapi.json                                AMGD
+GET    /.well-known/strawberry                          *
+GET    /.well-known/jwks.json                           *
+POST   /api/devices/enrol                               *
+POST   /api/devices/join                                *
+POST   /api/devices/join/poll                           *
+GET    /api/bus                                         D
+POST   /api/tokens/renew                                D
+GET    /api/models/settings                             A
+PUT    /api/models                                      A
+POST   /api/models/test                                 A
+PUT    /api/models/keys/{name}                          A
+GET    /api/ollama                                      A
+POST   /api/ollama/pull                                 A
+GET    /api/system                                      A
+GET    /api/system/checks                               A
+GET    /api/system/logs                                 A
+POST   /api/system/backup                               A
+PUT    /api/system/restore                              A
+POST   /api/system/restore                              A
+"""
+ROWS = [Row(*line.split()) for line in TABLE.strip().splitlines()]
+
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/api/captures"): {"topics": ["hub/main/status"], "path": "new.jsonl"},
+    ("POST", "/api/watchers"): {
+        "name": "new",
+        "instruction": "tell me",
+        "topics": {"hub": "hub/main/status"},
+        "predicate": "changed(hub)",
+    },
+    ("POST", "/api/skills/call"): {"device": "spy", "skill": "LampSkill", "method": "turn_on"},
+}
+"""Where only what is asked for says that a guest may not; other requests have none, and do nothing."""
+
+PRIVATE = [
+    Row(*line.split(), who="M")
+    for line in """
+GET    /api/conversations/talk
+GET    /api/conversations/talk/export
+PATCH  /api/conversations/talk
+DELETE /api/conversations/talk
+GET    /api/turns/TURN
+GET    /api/turns/TURN/changes
+POST   /api/turns/TURN/confirmations/q
+GET    /api/turns/TURN/changes
+GET    /api/watchers/annas
+POST   /api/watchers/annas/approve
+POST   /api/watchers/annas/pause
+POST   /api/watchers/annas/run
+POST   /api/watchers/annas/resume
+POST   /api/watchers/annas/snooze
+POST   /api/watchers/annas/test
+POST   /api/watchers/annas/predicate
+POST   /api/watchers/own/test
+DELETE /api/watchers/annas
+GET    /api/captures/annas
+GET    /api/captures/annas/files
+GET    /api/captures/annas/files/annas.jsonl
+GET    /api/captures/annas/numbers
+DELETE /api/captures/annas
+GET    /api/devices/laptop
+PATCH  /api/devices/laptop
+GET    /api/skills/describe?path=devices.laptop.LampSkill
+GET    /api/skills/describe?path=devices.laptop.LampSkill.turn_on
+POST   /api/skills/call
+GET    /api/nodes/laptop/camera/logs
+POST   /api/nodes/laptop/camera/stop
+PATCH  /api/memory/MEMORY
+DELETE /api/memory/MEMORY
+DELETE /api/timers/TIMER
+DELETE /api/tokens/TOKEN
+""".strip().splitlines()
+]
+"""What is Anna's: anybody else is told that there is no such thing, and nothing becomes of it."""
+PRIVATE_BODIES = {
+    "PATCH /api/devices/laptop": {"shared": True},
+    "PATCH /api/memory/MEMORY": {"text": "mine now"},
+    "PATCH /api/conversations/talk": {"title": "mine now"},
+    "POST /api/turns/TURN/confirmations/q": {"approve": True},
+    "POST /api/watchers/annas/snooze": {"seconds": 60},
+    "POST /api/watchers/annas/test": {"since": "1h"},
+    "POST /api/watchers/annas/predicate": {"predicate": "changed(hub)"},
+    "POST /api/watchers/own/test": {"capture": "annas"},
+    "POST /api/skills/call": {"device": "laptop", "skill": "LampSkill", "method": "turn_on"},
+}
+
+
+@dataclass
+class Visitors:
+    """A home, and everybody who comes to its door."""
+
+    home: Home
+    people: dict[str, User]
+    device: Device
+    http: httpx.AsyncClient
+
+    async def ask(self, row: Row, **headers: str) -> int:
+        """Return the status of an answer; what it streams is not waited for."""
+        parts = ["nothing-there" if part.startswith("{") else part for part in row.path.split("/")]
+        body = BODIES.get((row.method, row.path))
+        async with self.http.stream(row.method, "/".join(parts), headers=headers, json=body) as answer:
+            return answer.status_code
+
+    async def session(self, person: str) -> dict[str, str]:
+        """Headers of a browser in which a person has just logged in."""
+        token = await self.home.hub.registry.people.open_session(self.people[person], name="browser")
+        origin = str(self.http.base_url).rstrip("/")
+        return {"cookie": f"strawberry_session={token}", "origin": origin}
+
+    async def bearer(self, person: str) -> dict[str, str]:
+        """Headers of a program that acts for a person with every scope."""
+        scopes: tuple[Scope, ...] = ("chat", "call", "confirm", "admin")
+        return {"authorization": f"Bearer {await self.home.token(self.people[person], scopes=scopes)}"}
+
+
+@pytest.fixture
+async def visitors(tmp_path: Path, host: Maintenance) -> AsyncIterator[Visitors]:
+    async with open_home(tmp_path / "home", host=host) as home:
+        registry = home.hub.registry
+        people = {
+            "A": registry.admin,
+            "M": await registry.accounts.add("Anna", role="member"),
+            "B": await registry.accounts.add("Ben", role="member"),
+            "G": await registry.accounts.add("Guest", role="guest"),
+        }
+        device = await home.device("Spy", LampSkill(), shared=True)
+        async with httpx.AsyncClient(base_url=home.hub.url, timeout=60, verify=False) as http:
+            yield Visitors(home, people, device, http)
+
+
+def test_every_route_is_in_the_table(visitors: Visitors) -> None:
+    app = visitors.home.hub.app
+    assert isinstance(app, Starlette)
+    served = {
+        (method, route.path.replace(":path", ""))
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert served == {(row.method, row.path) for row in ROWS}
+
+
+async def tried(
+    visitors: Visitors, is_right: Callable[[Row, int], bool], headers: Callable[[], Awaitable[dict[str, str]]]
+) -> list[str]:
+    """Return the rows that answered otherwise than they must, with their status."""
+    wrong = []
+    given = await headers()
+    for row in ROWS:
+        status = await visitors.ask(row, **given)
+        if not is_right(row, status):
+            wrong.append(f"{row}: {status}")
+        if "session" in row.path:
+            # It may have ended with that.
+            given = await headers()
+    return wrong
+
+
+def is_let_in(status: int) -> bool:
+    """Return whether an answer comes from behind the door; one that failed says nothing of who may."""
+    return status < 500 and status not in (401, 403)
+
+
+@pytest.mark.parametrize("way", ["session", "bearer"])
+@pytest.mark.parametrize("person", ["A", "M", "G"])
+async def test_each_route_lets_in_those_whom_it_names(visitors: Visitors, person: str, way: str) -> None:
+    def is_right(row: Row, status: int) -> bool:
+        return is_let_in(status) if person in row.who or row.who == "*" else status == 403
+
+    assert await tried(visitors, is_right, lambda: getattr(visitors, way)(person)) == []
+
+
+async def test_a_device_is_let_in_where_it_is_named(visitors: Visitors) -> None:
+    wrong = []
+    async with visitors.home.client(visitors.device.token) as client:
+        by_device = Visitors(visitors.home, visitors.people, visitors.device, client)
+        for row in ROWS:
+            status = await by_device.ask(row)
+            if row.who != "*" and not (is_let_in(status) if "D" in row.who else status in (401, 403)):
+                wrong.append(f"{row}: {status}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("visitor", ["without a session", "logged out", "revoked", "nonsense"])
+async def test_nobody_else_is_let_in(visitors: Visitors, visitor: str) -> None:
+    authority = visitors.home.hub.registry.authority
+
+    async def headers() -> dict[str, str]:
+        match visitor:
+            case "logged out" | "revoked":
+                given = await (visitors.session if visitor == "logged out" else visitors.bearer)("A")
+                token = (given.get("authorization") or given["cookie"]).replace("=", " ").split()[-1]
+                await authority.revoke([authority.check(token).jti])
+                return given
+            case "nonsense":
+                return {"authorization": "Bearer nonsense"}
+        return {}
+
+    def is_right(row: Row, status: int) -> bool:
+        return (status != 401) if row.who == "*" else status == 401
+
+    assert await tried(visitors, is_right, headers) == []
+
+
+@pytest.mark.parametrize(
+    ("foreign", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+async def test_no_route_serves_another_host_or_the_page_of_another_origin(
+    visitors: Visitors, foreign: dict[str, str], status: int
+) -> None:
+    session, bearer = await visitors.session("A"), await visitors.bearer("A")
+    for given in (session, bearer):
+
+        async def headers(given: dict[str, str] = given) -> dict[str, str]:
+            return {**given, **foreign}
+
+        assert await tried(visitors, lambda _, found: found == status, headers) == []
+
+
+async def test_a_session_changes_nothing_for_a_page_that_does_not_say_where_it_is_from(
+    visitors: Visitors,
+) -> None:
+    """A form of another site sends the cookie in old browsers; it has no Origin of ours."""
+    cookie = {"cookie": (await visitors.session("A"))["cookie"]}
+
+    async def headers() -> dict[str, str]:
+        return cookie
+
+    def is_right(row: Row, status: int) -> bool:
+        return row.method == "GET" or row.who == "*" or status == 403
+
+    assert await tried(visitors, is_right, headers) == []
+
+
+@pytest.mark.parametrize("other", ["B", "G"])
+async def test_what_is_one_persons_is_unknown_to_another(visitors: Visitors, other: str) -> None:
+    anna, http = await visitors.bearer("M"), visitors.http
+
+    async def done(method: str, path: str, body: Any = None) -> Any:
+        answer = await http.request(method, path, headers=anna, json=body)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    laptop = await visitors.home.device("Laptop", LampSkill())
+    async with visitors.home.client() as admin:
+        await admin.patch(f"/api/devices/{laptop.id}", json={"owner": "anna"})
+    said = await done("POST", "/api/chat", {"message": "turn on the lamp on spy", "conversation": "talk"})
+    watcher = BODIES["POST", "/api/watchers"]
+    await done("POST", "/api/watchers", {**watcher, "name": "annas"})
+    await done("POST", "/api/captures", {"topics": ["hub/main/status"], "path": "annas.jsonl"})
+    fact = {"category": "Presents", "text": "Ben wants a kite", "private": True}
+    memory = (await done("POST", "/api/memory", fact))["id"]
+    timer = {"device": "hub", "skill": "WatcherSkill", "method": "set_timer", "kwargs": {"minutes": 60}}
+    timer_id = (await done("POST", "/api/skills/call", timer))["result"]["id"]
+    await done("POST", "/api/tokens", {"name": "annas", "scopes": ["chat"]})
+    jti = next(each["jti"] for each in await done("GET", "/api/tokens") if each["name"] == "annas")
+    named = {"TURN": said["turn"], "MEMORY": memory, "TIMER": timer_id, "TOKEN": jti}
+    shown = ("/api/conversations/talk", "/api/devices/laptop", "/api/memory", "/api/timers", "/api/tokens")
+    before = [await done("GET", path) for path in shown]
+
+    wrong = []
+    headers = await visitors.bearer(other)
+    await http.post("/api/watchers", json={**watcher, "name": "own"}, headers=headers)
+    for row in PRIVATE:
+        path = "/".join(named.get(part, part) for part in row.path.split("/"))
+        body = PRIVATE_BODIES.get(str(row))
+        answer = await http.request(row.method, path, headers=headers, json=body)
+        # A guest is told that a guest may not, before it is looked for.
+        if answer.status_code != 404 and (other, answer.status_code) != ("G", 403):
+            wrong.append(f"{row}: {answer.status_code}")
+        elif "kite" in answer.text or "lamp" in answer.text:
+            wrong.append(f"{row} tells {answer.text}")
+    assert wrong == []
+    assert [await done("GET", path) for path in shown] == before
+    assert (await done("GET", "/api/captures/annas"))["state"] == "active"
+    assert (await done("GET", "/api/watchers/annas"))["state"] == "active"

@@ -1,0 +1,101 @@
+"""The client with which pages use the hub's routes, in its process."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from chat.http.errors import HANDLERS, error_response
+from chat.http.streams import Connections, EventStream, event
+from chat.tasks import open_tasks
+from contracts.errors import Conflict, NotFound
+from hub_web.api import Api, ApiError, ConfirmationNeeded, part
+
+
+def _api(*routes: Route, base_path: str = "") -> Api:
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    return Api(app, token="secret", client=("192.0.2.7", 5), base_path=base_path)
+
+
+async def test_a_request_arrives_as_over_a_wire() -> None:
+    async def echo(request: Request) -> Response:
+        assert request.client is not None
+        return JSONResponse(
+            {
+                "name": request.path_params["name"],
+                "query": dict(request.query_params),
+                "body": await request.json(),
+                "token": request.headers["authorization"],
+                "client": request.client.host,
+            }
+        )
+
+    api = _api(Route("/things/{name}", echo, methods=["POST"]), base_path="/base")
+    found = await api.post(f"/things/{part('ä b?c')}", {"a": 1}, on=True, off=None)
+    assert found == {
+        "name": "ä b?c",
+        "query": {"on": "true"},
+        "body": {"a": 1},
+        "token": "Bearer secret",
+        "client": "192.0.2.7",
+    }
+
+
+async def test_errors_of_routes_are_raised_with_their_hint() -> None:
+    async def fail(request: Request) -> Response:
+        match request.path_params["how"]:
+            case "missing":
+                raise NotFound("there is no lamp", hint="Is it plugged in?")
+            case "asks":
+                more = {"confirmation": "c1", "arguments": {"door": "front"}}
+                return error_response("/", 409, "needs_confirmation", "asks first", more=more)
+            case "busy":
+                raise Conflict("taken")
+        raise RuntimeError("a bug")
+
+    api = _api(Route("/{how}", fail))
+    with pytest.raises(NotFound) as missing:
+        await api.get("/missing")
+    assert (missing.value.message, missing.value.hint) == ("there is no lamp", "Is it plugged in?")
+    with pytest.raises(ConfirmationNeeded) as asks:
+        await api.get("/asks")
+    assert asks.value.more == {"confirmation": "c1", "arguments": {"door": "front"}}
+    with pytest.raises(Conflict):
+        await api.get("/busy")
+    with pytest.raises(ApiError):
+        await api.get("/bug")
+
+
+async def test_a_stream_ends_when_its_page_leaves_it() -> None:
+    left = asyncio.Event()
+
+    async def numbers() -> AsyncGenerator[bytes, None]:
+        try:
+            for number in itertools.count():
+                yield event({"n": number})
+                # What the page has not read piles up, and its leaving is seen only between two events.
+                await asyncio.sleep(0.01)
+        finally:
+            left.set()
+
+    async with open_tasks() as tasks:
+        connections = Connections(tasks)
+
+        async def stream(_: Request) -> Response:
+            return EventStream(numbers(), connections=connections, headers={"x-a": "b"})
+
+        async with _api(Route("/", stream)).stream("GET", "/") as (headers, events):
+            assert headers["x-a"] == "b"
+            seen = []
+            async for each in events:
+                seen.append(each["n"])
+                if len(seen) == 3:
+                    break
+        async with asyncio.timeout(5):
+            await left.wait()
+    assert seen == [0, 1, 2]

@@ -1,0 +1,112 @@
+"""The pages in a hub of this process: under a base path, behind a proxy, and without NiceGUI."""
+
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from agent_core.prompt import Household
+from hub_agent.settings import HttpSettings
+from hub_registry.access.bearer import SESSION_COOKIE
+from hub_registry.storage.tables import Role
+from hub_web import open_web
+from tests.hub_agent.home import Home, open_home
+
+ROLES: tuple[Role, ...] = ("member", "guest")
+
+
+@asynccontextmanager
+async def _opened(directory: Path, **http: object) -> AsyncIterator[Home]:
+    async with open_home(directory, http=HttpSettings.model_validate({"port": 0, **http})) as home:
+        home.hub.pages.expect()
+        async with open_web(home.hub, household=Household()):
+            yield home
+
+
+@pytest.mark.parametrize("stripped", [False, True], ids=["with its path", "by a proxy that takes it off"])
+async def test_pages_work_under_a_base_path_and_behind_a_proxy(tmp_path: Path, stripped: bool) -> None:
+    async with _opened(
+        tmp_path / "home", base_path="/berry", names=("home.example",), trusted_proxies=("127.0.0.1",)
+    ) as home:
+        place = home.hub.url.removesuffix("/berry") if stripped else home.hub.url
+        proxy = {"host": "home.example", "x-forwarded-proto": "https", "x-forwarded-prefix": "/evil"}
+        cookie = f"{SESSION_COOKIE}={await home.token()}"
+        async with httpx.AsyncClient(headers=proxy, verify=False) as client:
+            login = await client.get(f"{place}/chat?a=b")
+            assert login.headers["location"] == "/berry/login?next=/chat%3Fa%3Db"
+            # The first request waits until the pages are loaded.
+            page = await client.get(f"{place}/chat", headers={"cookie": cookie}, timeout=30)
+            assert page.status_code == 200
+            assert "/evil" not in page.text
+            linked = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+            assert linked
+            for path in linked:
+                assert path.startswith("/berry/")
+                answer = await client.get(place + path.removeprefix("/berry"), headers={"cookie": cookie})
+                assert answer.status_code == 200, path
+                assert answer.content
+        found = re.search(r"client_id': '([0-9a-f-]+)'", page.text)
+        assert found is not None
+        query = (
+            f"EIO=4&transport=websocket&client_id={found[1]}&implicit_handshake=true&tab_id=t&document_id=d"
+        )
+        url = f"{place.replace('http', 'ws')}/_nicegui_ws/socket.io/?{query}"
+        headers = {"cookie": cookie, "origin": "https://home.example", "x-forwarded-proto": "https"}
+        port = int(place.split(":")[2].split("/")[0])
+        url = url.replace(f"127.0.0.1:{port}", "home.example")
+        async with connect(
+            url, additional_headers=headers, host="127.0.0.1", port=port, proxy=None
+        ) as socket:
+            assert str(await socket.recv()).startswith("0{")
+            await socket.send("40")
+            assert "sid" in str(await socket.recv())
+
+
+async def test_without_the_extra_the_start_page_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.split(".")[0] == "nicegui"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "nicegui", None)
+    monkeypatch.delitem(sys.modules, "hub_web.server", raising=False)
+    for name in [each for each in sys.modules if each.startswith("hub_web.")]:
+        if name != "hub_web.loading":
+            monkeypatch.delitem(sys.modules, name)
+    async with _opened(tmp_path / "home") as home, home.client() as client:
+        answer = await client.get("/")
+        assert answer.status_code == 200
+        assert "strawberry-home[web]" in answer.text
+        assert (await client.get("/api/health")).status_code == 200
+        assert (await client.get("/api/nothing")).json()["code"] == "not_found"
+
+
+async def test_every_page_asks_for_a_session_and_opens_for_everybody_who_has_one(tmp_path: Path) -> None:
+    async with _opened(tmp_path / "home") as home:
+        accounts, tokens = home.hub.registry.accounts, {"admin": await home.token()}
+        for role in ROLES:
+            user = await accounts.add(f"A {role}", role=role)
+            tokens[role] = await home.token(user, scopes=("chat", "call", "confirm"))
+        async with httpx.AsyncClient(base_url=home.hub.url, timeout=60) as client:
+            await client.get("/login")
+            await client.get("/", headers={"cookie": f"{SESSION_COOKIE}={tokens['admin']}"})
+            from hub_web.shell import PAGES  # NiceGUI is loaded by now, and not by the collection
+
+            paths = [re.sub(r"\{[^}]+\}", "something", path) for path in PAGES]
+            assert "/chat/something" in paths
+            for path in paths:
+                for cookie in ("", f"{SESSION_COOKIE}=a.b.c", f"{SESSION_COOKIE}={home.hub.registry.hub_id}"):
+                    answer = await client.get(path, headers={"cookie": cookie})
+                    assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path}")
+                own = {"cookie": f"{SESSION_COOKIE}={tokens['admin']}"}
+                assert (await client.get(path, headers={**own, "origin": "http://evil"})).status_code == 403
+                assert (await client.get(path, headers={**own, "host": "evil.example"})).status_code == 421
+                assert (await client.post(path, headers=own)).status_code == 403
+                for who, token in tokens.items():
+                    answer = await client.get(path, headers={"cookie": f"{SESSION_COOKIE}={token}"})
+                    assert answer.status_code in (200, 303, 404), (path, who)
+                    assert "x-nicegui-content" in answer.headers or answer.status_code == 303

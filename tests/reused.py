@@ -1,0 +1,72 @@
+"""Results that a test worker computes once, not again for each home that a test opens.
+
+A hub makes its tables, compiles its SQL, describes its own skills and looks for a library that is not
+installed once in its life. The tests open a thousand hubs, and spent a fifth of their processor time on this.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from agent_core.skills import loader
+from agent_core.skills.schema import MethodSchema, method_schema
+from agent_core.skills.skill import MethodOptions
+from hub_registry.storage.store import open_store
+from identity.files import write_private
+
+
+def install() -> None:
+    """Reuse them in this process."""
+    # httpcore tries to import it a dozen times for each request.
+    sys.modules.setdefault("sniffio", None)
+    _share_statements()
+    vars(loader)["method_schema"] = _remembering(method_schema)
+
+
+def _share_statements() -> None:
+    """Let all databases use the statements that were compiled for one of them: they are of one kind."""
+    dialect: Any = SQLiteDialect_pysqlite
+    dialect.__eq__ = lambda self, other: type(self) is type(other)
+    dialect.__hash__ = lambda self: hash(type(self))
+    compiled: dict[Any, Any] = {}
+
+    @event.listens_for(Engine, "engine_connect")
+    def share(connection: Connection) -> None:
+        connection.execution_options(compiled_cache=compiled)
+
+
+async def put_database(path: Path) -> None:
+    """Make the empty database of a new hub, unless there is one."""
+    if path.exists():
+        return
+    if _empty_database:
+        write_private(path, _empty_database[0])
+        return
+    async with open_store(path):
+        pass
+    _empty_database.append(path.read_bytes())
+
+
+_empty_database: Final[list[bytes]] = []
+
+
+def _remembering(describe: Callable[..., MethodSchema]) -> Callable[..., MethodSchema]:
+    """Describe each method of a class once, whatever instance it is bound to."""
+    known: WeakKeyDictionary[Any, tuple[tuple[str, MethodOptions], MethodSchema]] = WeakKeyDictionary()
+
+    @functools.wraps(describe)
+    def remembered(function: Callable[..., Any], name: str, options: MethodOptions) -> MethodSchema:
+        plain = getattr(function, "__func__", None)
+        if plain is None:
+            return describe(function, name, options)
+        if plain not in known or known[plain][0] != (name, options):
+            known[plain] = (name, options), describe(function, name, options)
+        return known[plain][1]
+
+    return remembered

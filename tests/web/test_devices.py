@@ -1,0 +1,191 @@
+"""The pages of the home and its devices: a lamp is switched, a device joins, runs a skill, and is revoked."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+Picture = Callable[[Page, str], Path]
+
+SKILL = '''
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, SecretStr
+
+from spoke import Skill, Unit, skill_method
+
+
+class KettleSkill(Skill):
+    """The kettle in the kitchen."""
+
+    area = "Kitchen"
+
+    class Settings(BaseModel):
+        sound: bool = True
+        key: SecretStr = SecretStr("")
+
+    @skill_method(sentences={"en": ["make [me] some tea"]})
+    def brew(
+        self,
+        tea: Literal["green", "black"],
+        celsius: Annotated[int, Field(ge=40, le=100), Unit("°C")] = 95,
+        extras: list[str] = [],
+        name: Annotated[str, Field(max_length=5)] = "",
+    ) -> str:
+        """Brew tea.
+
+        Args:
+            extras: What goes in.
+        """
+        return f"{tea} at {celsius} with {' and '.join(extras) or 'nothing'}, {self.settings.sound}"
+
+    @skill_method(destructive=True, confirm=True)
+    def drain(self, litres: float = 1.5) -> str:
+        """Pour all the water away."""
+        return f"{litres} litres are gone"
+'''
+
+
+def _picture_each_way(visit: Visit, picture: Picture, path: str, name: str, wait: str) -> None:
+    """Take pictures of a page in light, dark, on a phone, and in German."""
+    for label, options in (
+        ("", {}),
+        ("-dark", {"dark": True}),
+        ("-phone", {"phone": True}),
+        ("-german", {"locale": "de-DE"}),
+    ):
+        page = visit(**options).open(path)
+        page.get_by_text(wait).first.wait_for()
+        # Nothing is wider than a phone.
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), label
+        picture(page, f"{name}{label}")
+
+
+def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_device: str) -> None:
+    visitor = page_of(phone=True)
+    lamp = {"device": lamp_device, "skill": "LampSkill", "method": "status"}
+    # Other tests switch the same lamp.
+    visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
+    page = visitor.open("/")
+    switch = page.get_by_role("switch", name=f"Lamp, {lamp_device}")
+    expect(switch).not_to_be_checked()
+    switch.click()
+    expect(page.get_by_role("link", name="Lamp")).to_be_visible()
+    assert visitor.house.ask("/api/skills/call", lamp)["result"]["is_on"]
+    picture(page, "home-lamp-phone")
+    visitor.house.ask("/api/skills/call", {**lamp, "method": "set_brightness", "kwargs": {"percent": 40}})
+    expect(page.get_by_text("40 %")).to_be_visible()
+    visitor.house.ask(
+        "/api/skills/call",
+        {
+            "device": "hub",
+            "skill": "WatcherSkill",
+            "method": "set_timer",
+            "kwargs": {"minutes": 9, "text": "Tea"},
+        },
+    )
+    _picture_each_way(page_of, picture, "/", "home", "Tea")
+    visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
+    expect(switch).not_to_be_checked()
+    expect(page.get_by_text("Nothing is on")).to_be_visible()
+    page.reload()
+    visitor.settle()
+    page.get_by_role("button", name="Cancel Tea").click()
+    expect(page.get_by_role("button", name="Cancel Tea")).to_have_count(0)
+
+
+def test_a_device_is_added_joins_runs_a_skill_and_is_revoked(
+    page_of: Visit, picture: Picture, tmp_path: Path
+) -> None:
+    visitor = page_of()
+    house, page = visitor.house, visitor.open("/devices")
+    page.get_by_role("button", name="Add a device").click()
+    page.get_by_label("Name", exact=True).fill("Kitchen Pi that has a long name")
+    page.get_by_label("Room").fill("Kitchen")
+    page.get_by_role("button", name="Add", exact=True).click()
+    line = page.get_by_role("region", name="Command")
+    expect(page.get_by_role("img", name="The command as a QR code")).to_be_visible()
+    picture(page, "device-invitation")
+    token, *command = shlex.split(line.inner_text())
+    assert command[:3] == ["strawberry", "spoke", "run"]
+    page.get_by_role("button", name="Done").click()
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills" / "kettle.py").write_text(SKILL)
+    # What a person pastes on the other machine.
+    home, variable = tmp_path / "kitchen", token.partition("=")
+    given = {variable[0]: variable[2]}
+    house.start("kitchen", *command[1:], "--skills", str(tmp_path / "skills"), home=home, **given)
+    try:
+        page.get_by_role("link", name=re.compile("Kitchen Pi.*online")).click(timeout=30_000)
+        _runs_a_skill(page, picture)
+        _pictures(page_of, picture)
+        visitor.open("/devices/kitchen_pi_that_has_a_long_name")
+        page.get_by_role("button", name="More", exact=True).first.click()
+        page.get_by_text("Revoke …").click()
+        page.get_by_role("button", name="Revoke", exact=True).click()
+        expect(page.locator(".sb-page").get_by_text("revoked", exact=True)).to_be_visible()
+        house.ended("kitchen")
+    finally:
+        house.kill("kitchen")
+        house.ask("/api/devices/kitchen_pi_that_has_a_long_name/revoke", {})
+
+
+def _pictures(page_of: Visit, picture: Picture) -> None:
+    path = "/devices/kitchen_pi_that_has_a_long_name"
+    _picture_each_way(page_of, picture, "/devices", "devices", "Kitchen Pi")
+    _picture_each_way(page_of, picture, path, "device", "Kettle")
+
+
+def _runs_a_skill(page: Page, picture: Picture) -> None:
+    page.get_by_role("button", name="Approve all").click()
+    page.get_by_role("heading", name="Kettle").click()
+    page.get_by_role("button", name="Run brew").click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("This is needed.").first).to_be_visible()
+    page.get_by_label("Tea").click()
+    page.get_by_role("option", name="green").click()
+    page.get_by_label("Extras").fill("milk\nsugar")
+    page.get_by_label("Name").fill("far too long")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("is too long")).to_be_visible()
+    picture(page, "device-form")
+    page.get_by_label("Name").fill("Ada")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("green at 95 with milk and sugar, True").first).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    # What a person must confirm is shown with what is really sent.
+    page.get_by_role("button", name="Run drain").click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("region", name="Arguments")).to_contain_text('"litres": 1.5')
+    picture(page, "device-confirmation")
+    page.get_by_role("button", name="Run it").click()
+    expect(page.get_by_text("1.5 litres are gone").first).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("switch", name="Sound").click()
+    page.get_by_label("Key").fill("s3cret")
+    picture(page, "device-settings")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("region", name="Arguments")).to_contain_text("••••••")
+    page.get_by_role("button", name="Run it").click()
+    expect(page.get_by_text("Saved")).to_be_visible()
+
+
+def test_skills_are_found_and_a_sentence_is_tried(page_of: Visit, picture: Picture) -> None:
+    visitor = page_of()
+    page = visitor.open("/skills")
+    page.get_by_role("searchbox", name="Words").fill("switch a lamp")
+    expect(page.get_by_text("LampSkill.turn_on() -> str")).to_be_visible()
+    page.get_by_role("textbox", name="Sentence").fill("dim the lamp to 30 percent")
+    page.get_by_role("button", name="Try").click()
+    expect(page.get_by_role("region", name="Arguments")).to_contain_text('"percent": 30')
+    picture(page, "skills-sentence")
+    page.get_by_role("button", name="More about LampSkill.turn_on").click()
+    expect(page.get_by_role("region", name="As the assistant reads it")).to_contain_text("def turn_on()")
+    picture(page, "skill")
+    _picture_each_way(page_of, picture, "/skills", "skills", "BusSkill.latest")

@@ -1,0 +1,36 @@
+"""The frame of the pages: sessions, sockets, themes, languages, and what a foreign page may not do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+Picture = Callable[[Page, str], Path]
+
+
+def test_a_page_without_a_session_is_the_login(page_of: Visit, picture: Picture) -> None:
+    visitor = page_of(None)
+    visitor.page.goto(f"{visitor.house.url}/chat")
+    expect(visitor.page).to_have_url(f"{visitor.house.url}/login?next=/chat")
+    picture(visitor.page, "login")
+
+
+def test_the_theme_that_was_chosen_stays(page_of: Visit, picture: Picture) -> None:
+    visitor = page_of()
+    page = visitor.open("/chat")
+    for _ in range(2):
+        page.get_by_role("button", name="Theme:").click()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    expect(page.locator("body.body--dark")).to_be_visible()
+    visitor.open("/chat")
+    expect(page.locator("body.body--dark")).to_be_visible()
+    picture(page, "chat-dark")
+
+
+def test_a_page_speaks_the_language_of_the_browser(page_of: Visit, picture: Picture) -> None:
+    page = page_of(locale="de-DE").open("/chat")
+    expect(page.locator("html")).to_have_attribute("lang", "de")
+    picture(page, "chat-german")

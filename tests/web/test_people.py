@@ -1,0 +1,103 @@
+"""The pages of people: somebody is added as a guest, sees without changing anything, and is removed."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+Picture = Callable[[Page, str], Path]
+
+PASSWORD = "a field full of raspberries"
+NEW = "a field full of blackberries"
+
+
+def test_a_guest_is_added_looks_and_is_removed(page_of: Visit, picture: Picture) -> None:
+    owner = page_of()
+    page = owner.open("/people")
+    page.get_by_role("button", name="Add a person").click()
+    page.get_by_role("dialog").get_by_label("Name", exact=True).fill("Bo")
+    page.get_by_role("dialog").get_by_label("Role").click()
+    page.get_by_role("option", name="Guest").click()
+    picture(page, "people-add")
+    page.get_by_role("button", name="Add", exact=True).click()
+    link = page.get_by_role("region", name="One-time code for Bo").inner_text()
+    picture(page, "people-code")
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("row", name=re.compile("Bo.*Guest.*not chosen yet"))).to_be_visible()
+
+    guest = page_of(None, phone=True)
+    theirs = guest.page
+    theirs.goto(link)
+    theirs.get_by_label("Password", exact=True).fill(PASSWORD)
+    theirs.get_by_label("Password again").fill(PASSWORD)
+    theirs.get_by_role("button", name="Continue").click()
+    expect(theirs.get_by_text("Brightness", exact=True)).to_be_visible()
+    expect(theirs.get_by_role("switch")).to_have_count(0)
+    picture(theirs, "home-guest-phone")
+    guest.open("/people")
+    expect(theirs.get_by_text("People of this home")).to_have_count(0)
+    guest.expected.append("401")
+    theirs.get_by_label("Present password").fill("not this one")
+    theirs.get_by_label("New password").fill(NEW)
+    theirs.get_by_role("button", name="Change password").click()
+    expect(theirs.get_by_text("the name or the password is wrong")).to_be_visible()
+    theirs.get_by_label("Present password").fill(PASSWORD)
+    with theirs.expect_navigation():
+        theirs.get_by_role("button", name="Change password").click()
+    guest.settle()
+    theirs.get_by_role("button", name="Log out everywhere").click()
+    theirs.get_by_role("dialog").get_by_role("button", name="Log out everywhere").click()
+    expect(theirs).to_have_url(f"{guest.house.url}/login")
+
+    page.reload()
+    owner.settle()
+    page.get_by_role("button", name="Remove Bo").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("row", name=re.compile("Bo"))).to_have_count(0)
+
+
+def test_a_token_is_made_shown_once_and_revoked(page_of: Visit, picture: Picture) -> None:
+    visitor = page_of(dark=True)
+    page = visitor.open("/people")
+    picture(page, "people-dark")
+    page.get_by_role("button", name="New token").click()
+    page.get_by_role("dialog").get_by_label("Name", exact=True).fill("weather station")
+    page.get_by_role("button", name="Make it").click()
+    shown = page.get_by_role("region", name="Token of weather station")
+    assert shown.inner_text().count(".") == 2
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("button", name="Revoke weather station").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(page.get_by_role("row", name=re.compile("weather station"))).to_have_count(0)
+    for name, options in (
+        ("people", {}),
+        ("people-phone", {"phone": True}),
+        ("people-german", {"locale": "de"}),
+    ):
+        picture(page_of(**options).open("/people"), name)
+
+
+def test_the_audit_is_searched_filtered_and_exported(
+    page_of: Visit, picture: Picture, lamp_device: str
+) -> None:
+    visitor = page_of()
+    call = {"device": lamp_device, "skill": "LampSkill", "method": "turn_off"}
+    visitor.house.ask("/api/skills/call", call)
+    page = visitor.open("/audit")
+    rows = page.get_by_role("row", name=re.compile("LampSkill.turn_off"))
+    expect(rows.first).to_be_visible()
+    page.get_by_role("searchbox", name="Words").fill("nothing is called so")
+    expect(page.get_by_text("Nothing found")).to_be_visible()
+    picture(page, "audit-empty")
+    page.get_by_role("searchbox", name="Words").fill("turn_off")
+    expect(rows.first).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as CSV").click()
+    assert "LampSkill" in download.value.path().read_text()
+    picture(page, "audit")
+    for name, options in (("audit-phone", {"phone": True}), ("audit-dark", {"dark": True})):
+        picture(page_of(**options).open("/audit"), name)

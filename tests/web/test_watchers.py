@@ -1,0 +1,202 @@
+"""Watchers, captures, memory and agents in the browser, as a person uses them."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import FilePayload, Page, expect
+
+from deploy.cli.client import HubClient
+from deploy.home.directory import Home
+from tests.e2e.house import House, Spoke, wait_for
+from tests.e2e.test_watchers import NAS_SKILL, STOP, TOPIC
+from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
+from tests.web.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+Picture = Callable[[Page, str], Path]
+
+
+@pytest.fixture(scope="module")
+def nas(house: House) -> Iterator[Spoke]:
+    """A device with a disk and a camera."""
+    spoke = house.add_spoke("nas", {"nas.py": NAS_SKILL})
+    yield spoke
+    house.kill(spoke.id)
+    house.ask(f"/api/devices/{spoke.id}/revoke", {})
+
+
+@pytest.fixture
+def client(house: House) -> HubClient:
+    return HubClient(house.url, token=Home(house.home).token_file.read_text().strip())
+
+
+def _reply(seen: SeenRequest) -> Reply:
+    if seen.tools == ["propose"]:
+        return calls("propose", predicate="disk > 95")
+    if seen.tools == ["decide"]:
+        return calls("decide", decision="act", reason="The disk is at 97 %.", call=STOP)
+    return Says(text="Hello.")
+
+
+def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
+    page_of: Visit, picture: Picture, model: ScriptedModel, house: House, nas: Spoke, client: HubClient
+) -> None:
+    model.script = _reply
+
+    def fill(percent: float) -> None:
+        house.json("call", "nas", "NasSkill.fill", f"percent={percent}")
+
+    fill(50)
+    page = page_of().open("/watchers")
+    picture(page, "watchers-empty")
+    page.get_by_role("button", name="Make a watcher").click()
+    page.get_by_label("What should it do?").fill("Stop the camera node if the disk is above 95 %.")
+    page.get_by_label("Name", exact=True).fill("full")
+    page.get_by_label("Other topics").fill(f"disk = {TOPIC}")
+    page.get_by_label("Calls").click()
+    page.keyboard.type("NasSkill.stop")
+    page.get_by_role("option", name="nas.NasSkill.stop").click()
+    page.keyboard.press("Escape")
+    page.get_by_label("Node").fill("camera")
+    picture(page, "watcher-new")
+    page.get_by_role("button", name="Make a watcher").click()
+
+    # It is a draft, with the predicate that the model proposed, and does nothing yet.
+    expect(page.get_by_label("Predicate")).to_have_value("disk > 95")
+    expect(page.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
+    picture(page, "watcher-draft")
+    body = {"topics": [TOPIC], "path": "week.jsonl", "format": "jsonl"}
+    client.request("POST", "/api/captures", body)
+    for percent in (60, 72, 88, 97, 91, 64, 55, 96, 80, 70):
+        fill(percent)
+    capture = "/api/captures/week"
+    wait_for(lambda: client.request("GET", capture)["messages"] >= 10, what="what is recorded")
+    assert nas.journal() == []
+    page.reload()
+    page.get_by_label("Predicate").fill("dsk > 95")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_text("unknown name 'dsk' at column 1")).to_be_visible()
+    page.get_by_label("Predicate").fill("disk > 90")
+    page.get_by_label("Recorded in").click()
+    page.get_by_role("option", name="the capture week").click()
+    page.get_by_role("button", name="Back-test").click()
+    expect(page.get_by_text("It would have fired 2 times.")).to_be_visible()
+    assert page.locator(".sb-plot .sb-mark").count() >= 2
+    picture(page, "watcher-back-test")
+
+    page.get_by_role("button", name="Approve").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
+    dialog.get_by_role("button", name="Yes").click()
+    expect(page.get_by_text("full is active")).to_be_visible()
+    assert client.request("GET", "/api/watchers/full")["predicate"] == "disk > 90"
+    fill(97)
+    expect(
+        page.get_by_role("table", name="History").or_(page.get_by_text("The disk is at 97 %."))
+    ).not_to_have_count(0)
+    wait_for(nas.journal, what="the action")
+    assert nas.journal() == ["camera stopped"]
+    expect(page.get_by_text("The disk is at 97 %.").first).to_be_visible()
+    picture(page, "watcher")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    # Another argument makes it another watcher, which waits for approval.
+    page.get_by_role("button", name="Edit").click()
+    expect(page.get_by_label("Topics", exact=True)).to_have_value(f"disk = {TOPIC}")
+    page.get_by_label("Topics", exact=True).fill("")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("a watcher needs topics, or a schedule")).to_be_visible()
+    page.get_by_label("Topics", exact=True).fill(f"disk = {TOPIC}")
+    page.get_by_label("Node").fill("other")
+    picture(page, "watcher-edit")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text('nas.NasSkill.stop(node="other")')).to_be_visible()
+    changed = client.request("GET", "/api/watchers/full")
+    assert (changed["state"], changed["predicate"]) == ("draft", "disk > 90")
+    page.get_by_role("button", name="Approve").click()
+    page.get_by_role("dialog").get_by_role("button", name="Yes").click()
+    expect(page.get_by_text("active", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+
+    dark = page_of(dark=True, phone=True, locale="de-DE").open("/watchers/full")
+    expect(dark.get_by_role("button", name="Fortsetzen")).to_be_visible()
+    picture(dark, "watcher-phone-dark-de")
+    picture(page_of(phone=True).open("/watchers"), "watchers-phone")
+    page = page_of().open("/captures")
+    picture(page, "captures")
+    page.locator(".sb-card", has_text="week.jsonl").or_(
+        page.locator(".sb-card", has_text="week")
+    ).first.get_by_role("button", name="Plot").click()
+    expect(page.get_by_role("dialog").locator(".sb-plot svg").first).to_be_visible()
+    picture(page, "capture-plot")
+    page.get_by_role("button", name="Close").click()
+    page.locator(".sb-card", has_text="week").first.get_by_role("button", name="Files").click()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Download week.jsonl").click()
+    lines = Path(saved.value.path()).read_text().splitlines()
+    assert json.loads(lines[0])["topic"] == TOPIC
+    picture(page, "capture-files")
+    client.request("DELETE", "/api/watchers/full")
+    client.request("DELETE", capture)
+
+
+def test_memory_is_changed_and_taken_back_and_an_agent_written(
+    page_of: Visit, picture: Picture, house: House, client: HubClient
+) -> None:
+    page = page_of().open("/memory")
+    picture(page, "memory-empty")
+    for category, text in (
+        ("Chores", "The bins go out on Monday."),
+        (
+            "Chores",
+            "The plants on the balcony want water twice a week while it is hot, and none when it rains.",
+        ),
+        ("Preferences", "Ann likes the light in the kitchen at 40 %."),
+    ):
+        client.request("POST", "/api/memory", {"category": category, "text": text})
+    page = page_of().open("/memory")
+    page.get_by_role("button", name="Edit: The bins go out on Monday.").click()
+    page.get_by_role("dialog").get_by_label("Text").fill("The bins go out on Tuesday.")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The bins go out on Tuesday.")).to_be_visible()
+    picture(page, "memory")
+    page.get_by_role("button", name="Forget: Ann likes the light in the kitchen at 40").click()
+    expect(page.get_by_text("Ann likes the light")).to_have_count(0)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Ann likes the light in the kitchen at 40 %.", exact=True)).to_be_visible()
+    picture(page_of(dark=True, phone=True, locale="de-DE").open("/memory"), "memory-phone-dark-de")
+    for entry in client.request("GET", "/api/memory"):
+        client.request("DELETE", f"/api/memory/{entry['id']}")
+
+    page = page_of().open("/agents")
+    picture(page, "agents-empty")
+    page.get_by_role("button", name="Write one").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("finance")
+    page.get_by_role("button", name="Write its file").click()
+    profile = page.get_by_role("textbox", name="Profile")
+    profile.fill("description: Keeps the accounts\nprompt: Count.\nmodle: house\n")
+    expect(page.get_by_text("Line 3: unknown setting 'modle'")).to_be_visible()
+    picture(page, "agent-mistake")
+    profile.fill("description: Keeps the accounts\nprompt: Count.\n")
+    expect(page.get_by_text("No mistake.")).to_be_visible()
+    (house.home / "data" / "finance").mkdir(parents=True, exist_ok=True)
+    (house.home / "data" / "finance" / "2026.csv").write_text("month,euro\nmay,12\n")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("link", name="Download 2026.csv")).to_be_visible()
+    june = FilePayload(name="june 1.csv", mimeType="text/csv", buffer=b"june,9\n" * 90_000)
+    page.get_by_label("File to add").set_input_files(june)
+    page.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("link", name="Download june 1.csv")).to_be_visible()
+    assert (house.home / "data" / "finance" / "june 1.csv").read_bytes() == june["buffer"]
+    picture(page, "agent")
+    page.get_by_role("button", name="Delete june 1.csv").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("link", name="Download june 1.csv")).to_have_count(0)
+    page = page_of().open("/agents")
+    expect(page.get_by_text("Keeps the accounts")).to_be_visible()
+    picture(page, "agents")
+    picture(page_of(dark=True, phone=True, locale="de-DE").open("/agents/finance"), "agent-phone-dark-de")
+    client.request("DELETE", "/api/agents/finance")
