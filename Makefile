@@ -4,14 +4,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
-PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_registry hub_agent hub_web spoke deploy
+PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_registry hub_agent hub_web voice spoke tray deploy
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
 # Each worker would rewrite the asserts of all test files again where Python may not keep bytecode.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist worksteal --durations 15 --durations-min 2 --numprocesses
 # One worker more than cores: the tests mostly wait for processes and sockets.
 WORKERS := "$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')"
-# What needs a browser, or another home. Deselected alone, every worker would still import it.
-OF_ITSELF := --ignore tests/web --ignore tests/home_assistant
+# What needs a browser, sound, a screen or another home. Deselected alone, every worker would still import it.
+OF_ITSELF := --ignore tests/web --ignore tests/home_assistant --ignore tests/voice --ignore tests/tray
 CHAOS_SECONDS ?= 600
 FUZZ_MESSAGES ?= 20000
 
@@ -28,6 +28,12 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@# A start that compiles all of it takes a quarter longer.
 	@$(BIN)/python -m compileall -q $(PACKAGES)
+	@touch $@
+
+# What `make run` does without: speech and the desktop program, for their tests and for the types of them.
+EXTRAS := $(VENV)/.extras
+$(EXTRAS): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,voice,desktop]'
 	@touch $@
 
 setup: $(READY)  ## Make .venv and install into it
@@ -62,10 +68,16 @@ test-home-assistant: $(READY) $(HOME_ASSISTANT)/.installed  ## Beside a real Hom
 test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to build/pictures
 	@$(PYTEST) 2 -m web tests/web
 
+test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: espeak-ng flite sox libportaudio2)
+	@$(PYTEST) $(WORKERS) -m voice tests/voice
+
+test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: xvfb openbox xfce4-panel dbus-x11 xdotool)
+	@$(PYTEST) 2 -m tray tests/tray
+
 test-all: $(READY)  ## All tests
 	@$(PYTEST) $(WORKERS) $(OF_ITSELF)
 	@# Playwright keeps an event loop running, beside which asynchronous tests cannot run theirs.
-	@$(MAKE) --no-print-directory test-web test-home-assistant
+	@$(MAKE) --no-print-directory test-web test-voice test-tray test-home-assistant
 
 chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
 	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
@@ -73,14 +85,14 @@ chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
 fuzz: $(READY)  ## FUZZ_MESSAGES=20000 hostile messages, others in each run, and an adversary for a minute
 	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) STRAWBERRY_ADVERSARY_SECONDS=60 $(BIN)/python -m pytest -s tests/adversary
 
-lint: $(READY)  ## Format, lint, types, layers; the sandbox's TypeScript too
+lint: $(EXTRAS)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd sandbox_host/deno && $(DENO) fmt --check && $(DENO) lint && $(DENO) check *.ts
 
-check: lint test test-slow test-web test-home-assistant  ## What the gate runs
+check: lint test test-slow test-web test-voice test-tray test-home-assistant  ## What the gate runs
 
 bench: $(READY)  ## The rows of docs/performance.md, measured here
 	@$(BIN)/python -m benchmarks
@@ -92,4 +104,4 @@ format: $(READY)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) $(HOME_ASSISTANT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-web test-home-assistant test-all chaos fuzz lint check bench format clean
+.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench format clean
