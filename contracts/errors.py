@@ -31,6 +31,8 @@
     │   └── SandboxMissing      it was never installed
     ├── GatewayError            no model gave an answer
     │   └── NoModel             there is none to ask
+    ├── SpeechError             an engine of speech is missing, or gave nothing
+    │   └── SoundError          the microphone or the loudspeaker cannot be used
     └── NotAnswered             what became of a turn that the hub did not answer
         ├── NotServed
         └── Unsure
@@ -259,6 +261,14 @@ class GatewayError(StrawberryError):
 
 class NoModel(GatewayError):
     """No model can be asked: none is configured, none has its key, or their tokens are used up."""
+
+
+class SpeechError(StrawberryError):
+    """An engine of speech is not installed, cannot be reached, or gave nothing."""
+
+
+class SoundError(SpeechError):
+    """The microphone or the loudspeaker cannot be opened, or is gone."""
 
 
 class NotAnswered(StrawberryError):

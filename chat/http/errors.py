@@ -23,6 +23,7 @@ from contracts.errors import (
     NotFound,
     PasswordNeeded,
     SandboxError,
+    SpeechError,
     StaleProof,
     StorageError,
     StrawberryError,
@@ -48,6 +49,7 @@ _KINDS: Final[tuple[tuple[type[StrawberryError], int, str], ...]] = (
     (LinkError, 503, "bus_unavailable"),
     (SandboxError, 503, "sandbox_unavailable"),
     (GatewayError, 503, "no_model"),
+    (SpeechError, 503, "speech_unavailable"),
     (StorageError, 503, "storage_unavailable"),
     (ConfigError, 500, "configuration"),
 )

@@ -1,0 +1,117 @@
+"""Sound as it travels: what a microphone gives and a loudspeaker takes.
+
+Sound that is heard is always 16 kHz, mono, signed 16-bit little endian, in frames of 20 ms. Sound that is
+spoken has the rate of the engine that made it.
+"""
+
+import array
+import math
+import sys
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol, Self
+
+RATE: Final = 16_000
+"""Samples a second of all sound that is heard: what wake words, VAD and speech to text work with."""
+
+FRAME_BYTES: Final = 640
+"""Bytes of one frame."""
+
+FRAME_S: Final = FRAME_BYTES / 2 / RATE
+
+
+class Sound(NamedTuple):
+    """A piece of sound that can be played: mono, signed 16-bit little endian."""
+
+    samples: bytes
+    rate: int
+
+
+class Microphone(Protocol):
+    """Gives frames while it is open; see `FRAME_BYTES`."""
+
+    async def __aenter__(self) -> Self:
+        """Open it.
+
+        Raises:
+            SoundError: If it cannot be opened.
+        """
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return the frames as they are heard.
+
+        Raises:
+            SoundError: If the sound card goes; a source that has an end just ends.
+        """
+        ...
+
+
+class Loudspeaker(Protocol):
+    """Plays one sound after the other while it is open."""
+
+    async def __aenter__(self) -> Self:
+        """Open it.
+
+        Raises:
+            SoundError: If it cannot be opened.
+        """
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def play(self, sound: AsyncIterator[Sound]) -> None:
+        """Play until the sound has been heard; when cancelled, fall silent at once.
+
+        Raises:
+            SoundError: If the sound card goes.
+        """
+        ...
+
+
+def samples_of(sound: bytes) -> "array.array[int]":
+    """Return samples as numbers."""
+    samples = array.array("h", sound[: len(sound) // 2 * 2])
+    if sys.byteorder == "big":
+        samples.byteswap()
+    return samples
+
+
+def bytes_of(samples: "array.array[int]") -> bytes:
+    """Return numbers as samples."""
+    if sys.byteorder == "big":
+        samples = array.array("h", samples)
+        samples.byteswap()
+    return samples.tobytes()
+
+
+def level(frame: bytes) -> float:
+    """Return how loud a frame is, in decibels below full scale: -96 is silence, 0 the loudest."""
+    samples = samples_of(frame)
+    if not samples:
+        return -96.0
+    power = sum(sample * sample for sample in samples) / len(samples)
+    return max(-96.0, 10 * math.log10(power / 2**30)) if power else -96.0
+
+
+def resampled(sound: Sound, rate: int) -> Sound:
+    """Return a sound at another rate, by linear interpolation: good enough for speech."""
+    if sound.rate == rate:
+        return sound
+    samples = samples_of(sound.samples)
+    if not samples:
+        return Sound(b"", rate)
+    step, last = sound.rate / rate, len(samples) - 1
+    out = array.array("h")
+    for n in range(len(samples) * rate // sound.rate):
+        whole = int(n * step)
+        part = n * step - whole
+        following = samples[min(whole + 1, last)]
+        out.append(round(samples[whole] * (1 - part) + following * part))
+    return Sound(bytes_of(out), rate)

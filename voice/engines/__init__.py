@@ -1,0 +1,65 @@
+"""Engines of speech, each one file behind a protocol: a new one is one file.
+
+An engine imports its library only when it is made, and says what is missing where it is not installed.
+"""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple, Protocol
+
+from voice.audio import Sound
+
+__all__ = ["SpeechToText", "TextToSpeech", "Transcript", "WakeWord"]
+
+
+class Transcript(NamedTuple):
+    """What was said.
+
+    Attributes:
+        text: Empty where nothing was understood.
+        certain: False where the engine's grammar rejected what it heard: ask the next engine.
+    """
+
+    text: str
+    certain: bool
+
+
+class WakeWord(Protocol):
+    """Waits for one or more wake words."""
+
+    def heard(self, frame: bytes) -> str | None:
+        """Take the next frame; return the name of the wake word that it ends."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the sound so far, so that a wake word is not heard twice."""
+        ...
+
+
+class SpeechToText(Protocol):
+    """Turns what is said into text."""
+
+    async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
+        """Return what was said in these frames, which end where the speech does.
+
+        Args:
+            language: BCP 47.
+
+        Raises:
+            SpeechError: If the engine gives no answer.
+        """
+        ...
+
+
+class TextToSpeech(Protocol):
+    """Turns text into sound."""
+
+    def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
+        """Return the sound in pieces as they are made.
+
+        Args:
+            language: BCP 47.
+
+        Raises:
+            SpeechError: If the engine gives no sound.
+        """
+        ...
