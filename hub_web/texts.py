@@ -87,7 +87,9 @@ def _templates(language: str) -> list[tuple[re.Pattern[str], str]]:
         named = (f"(?P<{part}>.*?)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
         return re.compile("".join(named), re.DOTALL)
 
-    return [(pattern(template), said) for template, said in messages(language).items()]
+    # The one with the most words of its own first: '{name} is not set' ends many a sentence.
+    items = sorted(messages(language).items(), key=lambda item: -len(re.sub(r"\{\w+\}", "", item[0])))
+    return [(pattern(template), said) for template, said in items]
 
 
 def _sections(language: str) -> dict[str, dict[str, str]]:

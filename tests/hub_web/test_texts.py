@@ -75,6 +75,11 @@ def test_no_sentence_has_two_translations() -> None:
         ("there is no turn 't1' here", "hier gibt es keinen Ablauf „t1“"),
         ("Wait until that is done. It takes long.", "Warte, bis das fertig ist. It takes long."),
         ("no translation {of} this", "no translation {of} this"),
+        ("OPENAI_KEY is not set", "OPENAI_KEY ist nicht gesetzt"),
+        (
+            "sunset depends on where the household is, which is not set",
+            "sunset hängt davon ab, wo ihr wohnt, und das ist nicht eingestellt",
+        ),
     ],
 )
 def test_what_the_hub_says_is_translated_with_its_values(english: str, german: str) -> None:
