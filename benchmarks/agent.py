@@ -23,7 +23,7 @@ from agent_core.turn import TurnContext
 from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Reach, Row
 from contracts.chat import TurnFinal
-from contracts.registration import Method
+from contracts.devices.registration import Method
 from tests.model_server import Says, ScriptedCall
 
 _TURNS: Final = 100

@@ -19,7 +19,7 @@ from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from bus.link import open_link
 from bus.rpc import Caller, CallRequest
-from contracts.rpc import Actor
+from contracts.devices.rpc import Actor
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto

@@ -20,8 +20,8 @@ from bus.link import LinkSettings, open_link
 from bus.link.drivers import without_delay
 from bus.rpc import ProgressSink, Responder
 from contracts import topics
-from contracts.presence import Heartbeat
-from contracts.rpc import Call
+from contracts.devices.presence import Heartbeat
+from contracts.devices.rpc import Call
 from contracts.wire import Json
 from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey

@@ -8,8 +8,8 @@ from typing import Final
 
 from bus.link import Link
 from contracts import topics
-from contracts.presence import DeviceStatus
-from contracts.registration import Method, Registration
+from contracts.devices.presence import DeviceStatus
+from contracts.devices.registration import Method, Registration
 from hub_registry.access.accounts import Accounts
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import DeviceRow, now

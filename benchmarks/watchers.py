@@ -13,8 +13,8 @@ from benchmarks.measure import Effort, sandbox_directory
 from benchmarks.table import Reach, Row, not_measured
 from bus.link import Link, LinkSettings, open_link
 from contracts import topics
+from contracts.devices.presence import State
 from contracts.errors import SandboxError
-from contracts.presence import State
 from sandbox_host import install
 from tests.e2e.house import House
 from tests.model_server import Says, ScriptedModel

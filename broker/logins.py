@@ -7,7 +7,7 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from contracts.access import Principal
-from contracts.presence import Revocation
+from contracts.devices.presence import Revocation
 
 __all__ = ["BrokerLogins", "BusLogin"]
 

@@ -12,9 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.chat import ChatReply, ChatRequest
-from contracts.errors import InvalidMessage, InvalidTopic
-from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
-from contracts.presence import (
+from contracts.devices.presence import (
     CaptureState,
     DeviceStatus,
     Emitted,
@@ -25,8 +23,10 @@ from contracts.presence import (
     UserEvent,
     WatcherState,
 )
-from contracts.registration import Registration
-from contracts.rpc import REPLY, Call, Control
+from contracts.devices.registration import Registration
+from contracts.devices.rpc import REPLY, Call, Control
+from contracts.errors import InvalidMessage, InvalidTopic
+from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
 from contracts.validation import check_numbers, explain
 
 _LEVELS: Final[dict[str, TypeAdapter[str]]] = {

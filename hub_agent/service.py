@@ -26,9 +26,9 @@ from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
+from contracts.devices.joining import Login
+from contracts.devices.presence import Revocation
 from contracts.errors import StorageError
-from contracts.joining import Login
-from contracts.presence import Revocation
 from contracts.wire import Json, rfc3339
 from hub_agent.address import announced, provide_token
 from hub_agent.agents.agents import open_agents

@@ -11,7 +11,7 @@ from agent_core.limits import TurnLimits
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
 from agent_core.tools.toolset import ToolLimits
-from contracts.joining import Login
+from contracts.devices.joining import Login
 from contracts.names import InstanceName
 
 BusKind = Literal["embedded", "mosquitto", "shared"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent_core.search.finder import SkillFinder
+from contracts.devices.joining import EnrolAnswer
 from contracts.errors import Conflict, NotFound
-from contracts.joining import EnrolAnswer
 from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients

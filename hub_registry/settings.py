@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.joining import Authentication, Bus, Login
+from contracts.devices.joining import Authentication, Bus, Login
 from contracts.names import InstanceName
 from identity.passwords import COST, HashCost
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 
 from chat.http.server import MAX_SOCKET_MESSAGE
-from contracts.presence import Revocation
+from contracts.devices.presence import Revocation
 from hub_web.session import Session, Sessions
 
 _log = logging.getLogger(__name__)

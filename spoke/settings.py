@@ -9,7 +9,7 @@ from agent_core.limits import TurnLimits
 from agent_core.models.entries import GatewayKind, Models
 from agent_core.prompt import Household
 from agent_core.skills.runner import RunnerSettings
-from contracts.presence import HEARTBEAT_S
+from contracts.devices.presence import HEARTBEAT_S
 
 
 class _Settings(BaseModel):

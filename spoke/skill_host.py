@@ -14,9 +14,9 @@ from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, load_skil
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
 from bus.rpc import ProgressSink
+from contracts.devices.registration import Registration
+from contracts.devices.rpc import Call
 from contracts.errors import CallError, ErrorCode, StillRunning
-from contracts.registration import Registration
-from contracts.rpc import Call
 from contracts.wire import Json
 from spoke.settings import SpokeSettings
 

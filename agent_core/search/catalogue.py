@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 
 

@@ -7,8 +7,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from agent_core.search.nearest import suggestion
 from agent_core.skills.foreign_schema import check_schema
+from contracts.devices.registration import MAX_SCHEMA, Method, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
-from contracts.registration import MAX_SCHEMA, Method, Registration
 
 HUB_KEY: Final = "hub"
 """Key of the virtual device on which device-agnostic skills are called."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 from agent_core.search.catalogue import Target, describe_target, method_info, raised_flags, split_path
 from agent_core.search.directory import HUB_KEY, DeviceEntry, Found, RegisteredSkill, SkillDirectory
 from agent_core.search.nearest import suggestion
+from contracts.devices.registration import MethodFlags
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import MethodFlags
 from contracts.wire import Json
 
 ANY_DEVICE: Final = "Any device"

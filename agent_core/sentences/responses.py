@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from contracts.devices.registration import Method
 from contracts.errors import StrawberryError
-from contracts.registration import Method
 from contracts.wire import Json
 
 MAX_ANSWER: Final = 2_000

@@ -33,8 +33,8 @@ from agent_core.sentences.matching import (
 from agent_core.skills.arguments import check_arguments
 from agent_core.skills.foreign_schema import branches
 from agent_core.skills.skill import VALUES
+from contracts.devices.registration import Method
 from contracts.errors import CallError, StrawberryError
-from contracts.registration import Method
 from contracts.wire import Json
 
 MIN_LITERAL_WORDS: Final = 2

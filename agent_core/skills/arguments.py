@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent_core.search.nearest import suggestion
 from agent_core.skills.foreign_schema import validator
+from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Method
 from contracts.wire import Json
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from pydantic import ValidationError
 from agent_core.skills.schema import MethodSchema, SchemaError, method_schema
 from agent_core.skills.settings import settings_methods
 from agent_core.skills.skill import FRAMEWORK_NAMES, HOOKS, Skill, SkillContext, attach, options_of
+from contracts.devices.registration import MAX_METHODS, Method, Registration
 from contracts.errors import ConfigError
 from contracts.names import HUB_SKILLS
-from contracts.registration import MAX_METHODS, Method, Registration
 from contracts.validation import explain
 
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from agent_core.skills.schema import MethodSchema, method_schema
 from agent_core.skills.skill import MethodOptions, Skill
+from contracts.devices.registration import MethodFlags
 from contracts.errors import CallError, ConfigError, ErrorCode
-from contracts.registration import MethodFlags
 from contracts.validation import explain
 from identity.files import write_private
 

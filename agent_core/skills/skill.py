@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from agent_core.skills.results import to_json
-from contracts.registration import MethodFlags
+from contracts.devices.registration import MethodFlags
 from contracts.wire import Json
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from agent_core.search.embeddings import Embeddings, Similar
 from agent_core.search.index import IndexedDevice, SkillIndex
 from agent_core.search.words import name_words
 from benchmarks.table import Reach, Row, not_measured
-from contracts.registration import Method, Registration
+from contracts.devices.registration import Method, Registration
 from tests.embedding_server import embed
 
 _OWN: Final = Path(__file__).with_name("requests.txt")

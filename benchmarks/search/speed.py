@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from agent_core.search.index import IndexedDevice, SkillIndex
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row
-from contracts.registration import Method, Registration
+from contracts.devices.registration import Method, Registration
 
 _METHODS_PER_SKILL = 20
 _REPETITIONS = 40

@@ -21,8 +21,8 @@ from broker.probe import ProbeLogin, open_probe
 from contracts import topics
 from contracts.access import Principal
 from contracts.claims import Claims
+from contracts.devices.presence import Revocation
 from contracts.errors import LoginRefused
-from contracts.presence import Revocation
 from identity import tokens
 from identity.certificates import client_context
 from identity.keys import KeyPair

@@ -11,7 +11,7 @@ from broker.check.finding import Finding
 from broker.check.transport import heard_before, try_transport
 from broker.probe import ProbeLogin, open_probe
 from contracts import topics
-from contracts.joining import Login
+from contracts.devices.joining import Login
 from identity.certificates import client_context
 
 __all__ = ["SharedBroker", "try_shared"]

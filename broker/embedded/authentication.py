@@ -16,8 +16,8 @@ from amqtt.session import Session
 from contracts import access
 from contracts.access import Action, Principal, Right
 from contracts.claims import Claims
+from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, Unauthorized
-from contracts.presence import Revocation
 from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey

@@ -8,7 +8,7 @@ from broker.logins import BusLogin
 from bus.link import Link
 from contracts import topics
 from contracts.access import Principal
-from contracts.presence import Revocation
+from contracts.devices.presence import Revocation
 from identity import tokens
 
 __all__ = ["EmbeddedLogins"]

@@ -10,8 +10,8 @@ from broker.mosquitto.clients import BASE, OURS, WantedClient, ensure, role_chan
 from broker.mosquitto.commands import Client, Command, DeleteClient, DeleteRole, DisableClient
 from broker.mosquitto.dynsec import DynamicSecurity, State
 from contracts.access import Principal
+from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, LinkError
-from contracts.presence import Revocation
 
 __all__ = ["MosquittoLogins"]
 

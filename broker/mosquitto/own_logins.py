@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contracts import topics
-from contracts.joining import Login
+from contracts.devices.joining import Login
 from identity.files import write_private
 from identity.keys import KeyPair
 

@@ -17,8 +17,8 @@ from broker.probe import ProbeLogin, open_probe
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
+from contracts.devices.joining import Login
 from contracts.errors import Conflict, LinkError, LoginRefused
-from contracts.joining import Login
 from identity.certificates import client_context
 from identity.keys import KeyPair
 

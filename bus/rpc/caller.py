@@ -18,9 +18,9 @@ from bus.rpc.request import CallerSettings, CallRequest, OnProgress
 from bus.rpc.sending import CallSender
 from contracts import topics
 from contracts.correlation import correlated
+from contracts.devices.rpc import Accepted, Call, Failure, Progress, Reply, Result
 from contracts.errors import CallError, ErrorCode, InvalidMessage, InvalidTopic
 from contracts.rates import complaint_limit
-from contracts.rpc import Accepted, Call, Failure, Progress, Reply, Result
 from contracts.trace import Span, span
 from contracts.wire import Json
 from identity.envelope import Seal, unseal

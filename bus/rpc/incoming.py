@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from contracts.rpc import Call
+from contracts.devices.rpc import Call
 
 
 class Stage(Enum):

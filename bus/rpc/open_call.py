@@ -7,8 +7,8 @@ from typing import Final
 
 from bus.link import Message
 from bus.rpc.request import CallRequest, OnProgress
+from contracts.devices.rpc import Accepted, Call, Failure, Progress, Result
 from contracts.errors import CallError, ErrorCode, InvalidMessage
-from contracts.rpc import Accepted, Call, Failure, Progress, Result
 
 Outcome = Accepted | Result | CallError
 

@@ -6,8 +6,8 @@ import logging
 from bus.link import Link, Message
 from bus.rpc.incoming import IncomingCall
 from contracts import topics
+from contracts.devices.rpc import Accepted, Failure, Progress, Result
 from contracts.errors import CallError, Disconnected, ErrorCode
-from contracts.rpc import Accepted, Failure, Progress, Result
 from contracts.wire import Json
 from identity.envelope import Seal
 

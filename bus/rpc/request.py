@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from contracts.rpc import Actor
+from contracts.devices.rpc import Actor
 from contracts.wire import Json
 
 OnProgress = Callable[[Json], None]

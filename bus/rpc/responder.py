@@ -20,6 +20,7 @@ from bus.rpc.replies import Replies
 from bus.rpc.request import MAX_PAYLOAD, SKEW_S
 from contracts import topics
 from contracts.correlation import correlated
+from contracts.devices.rpc import Call, Control
 from contracts.errors import (
     CallError,
     Disconnected,
@@ -29,7 +30,6 @@ from contracts.errors import (
     StillRunning,
 )
 from contracts.rates import complaint_limit
-from contracts.rpc import Call, Control
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.ids import time_of

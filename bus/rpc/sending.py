@@ -13,8 +13,8 @@ from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallRequest
 from contracts import topics
+from contracts.devices.rpc import Call, Control
 from contracts.errors import CallError, Disconnected, ErrorCode, InvalidTopic
-from contracts.rpc import Call, Control
 from identity.envelope import Seal
 from identity.ids import uuid7
 

@@ -12,8 +12,8 @@ from broker.check import Finding, OurBroker, SharedBroker
 from broker.check import check as try_broker
 from broker.mosquitto.provisioning import Provisioned
 from broker.mosquitto.provisioning import provision as set_up
+from contracts.devices.joining import Login
 from contracts.errors import ConfigError
-from contracts.joining import Login
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.tables import table

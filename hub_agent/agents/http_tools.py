@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from agent_core.skills.loader import LoadedMethod
 from agent_core.skills.schema import MethodSchema
 from contracts.addresses import DEFAULT_PORTS, bracketed
+from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Method
 from contracts.wire import Json
 from hub_agent.agents.profile import SECRET, HttpParameter, HttpTool
 from identity.certificates import client_context

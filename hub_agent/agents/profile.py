@@ -20,8 +20,8 @@ from pydantic import (
 
 from agent_core.models.entries import ModelEntry
 from contracts.addresses import endpoint, host_of, is_loopback
+from contracts.devices.registration import MethodFlags
 from contracts.errors import Forbidden
-from contracts.registration import MethodFlags
 from identity.confined import parts_of
 
 DATA: Final = "data"

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from broker.mosquitto.own_logins import HUB, hub_login
 from bus.link import LinkSettings
 from contracts.addresses import broker_endpoint
+from contracts.devices.joining import Login
 from contracts.errors import Disconnected, LoginRefused
-from contracts.joining import Login
 from hub_agent.settings import BusSettings, HubSettings
 from hub_registry.registry import Registry
 from identity import tokens

@@ -12,9 +12,9 @@ from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
 from agent_core.search.targets import strictest
 from agent_core.skills.arguments import arguments_digest
 from bus.rpc import Caller, CallRequest, call_any
+from contracts.devices.registration import MethodFlags
+from contracts.devices.rpc import MAX_TTL_MS, Actor
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import MethodFlags
-from contracts.rpc import MAX_TTL_MS, Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
 from hub_agent.own_skills import OwnSkills

@@ -31,8 +31,8 @@ from contracts.chat import (
     TurnRecord,
     TurnState,
 )
+from contracts.devices.rpc import Actor
 from contracts.errors import NoModel
-from contracts.rpc import Actor
 from contracts.trace import span
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.agents.agents import Agents

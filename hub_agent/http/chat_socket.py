@@ -21,7 +21,7 @@ from chat.http.errors import expected
 from chat.http.streams import Connections
 from chat.turns import Turn
 from contracts.chat import TurnEvent
-from contracts.chat_stream import (
+from contracts.chat.stream import (
     CLIENT_FRAME,
     Ask,
     Begun,

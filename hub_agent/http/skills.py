@@ -20,9 +20,9 @@ from chat.http.errors import CALL_STATUS, error_response
 from chat.http.requests import answer, read
 from chat.http.streams import Client, Connections, farewell
 from contracts.chat import TurnEvent
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token
-from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.confirmations import Act, ConfirmationTokens, cannot_confirm

@@ -19,9 +19,9 @@ from chat.http.requests import answer, read_query
 from chat.http.streams import DONE, Connections, EventStream, event, farewell
 from chat.tasks import open_tasks
 from contracts import topics
+from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
-from contracts.rpc import Actor
 from contracts.topics import is_exact
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin

@@ -10,8 +10,8 @@ from typing import Any, Final
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
 from agent_core.skills.results import MAX_RESULT_BYTES
+from contracts.devices.registration import Method, MethodFlags, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
-from contracts.registration import Method, MethodFlags, Registration
 from contracts.wire import Json
 
 _MAX_TOOLS: Final = 128

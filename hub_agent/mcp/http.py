@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chat.http.streams import Client, Connections, farewell
 from chat.lazy import Lazy
+from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from contracts.presence import Revocation
 from hub_agent.chat.assistant import Assistant
 from hub_agent.mcp.runs import ToolRuns
 from hub_registry.access.bearer import Gate

@@ -27,9 +27,9 @@ from agent_core.tools.toolset import TOOL_SPECS, SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
 from chat.questions import TurnConfirmer
 from contracts.chat import ConfirmationWanted, SkillCalled
+from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden, StrawberryError
 from contracts.problems import ProblemDetails
-from contracts.rpc import Actor
 from hub_agent.agents.agent import ASSISTANT
 from hub_agent.agents.prompts import system_of
 from hub_agent.calls.audit import Origin

@@ -8,9 +8,9 @@ from agent_core.search.catalogue import Target
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
 from agent_core.skills.loader import LoadedSkill, expose
 from agent_core.skills.runner import SkillRunner
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, Forbidden, InvalidMessage, LinkError, NotFound
 from contracts.names import HUB_SKILLS
-from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.own_skills.skill import ASKING, Asking, HubSkill

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from agent_core.skills.skill import Skill
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
-from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_registry.access.accounts import User

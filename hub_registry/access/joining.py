@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from contracts.devices.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.errors import Conflict, InvalidMessage, NotFound, TooManyRequests
-from contracts.joining import JoinAsked, JoinRequest, join_fingerprint
 from contracts.rates import Clock, SourceLimit
 from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined

@@ -7,8 +7,8 @@ from typing import Final
 
 from broker.logins import BrokerLogins, BusLogin
 from contracts.access import Principal
+from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected, LinkError, StorageError, StrawberryError
-from contracts.presence import Revocation
 from contracts.rates import Backoff
 from hub_registry.access.tokens import TokenAuthority
 

@@ -18,8 +18,8 @@ from sqlmodel import Session, col, delete, select
 from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind, Scope
+from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
-from contracts.presence import Revocation
 from hub_registry.access.token_rows import (
     claims_of,
     end_replaced,

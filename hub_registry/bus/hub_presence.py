@@ -4,7 +4,7 @@ import secrets
 
 from bus.link import Message
 from contracts import topics
-from contracts.presence import HubStatus
+from contracts.devices.presence import HubStatus
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
 

@@ -8,8 +8,8 @@ from typing import cast
 from sqlmodel import Session, col, delete, select
 
 from contracts.claims import DEVICE_SCOPES, SCOPES, DeviceScope
+from contracts.devices.joining import DeviceProfile
 from contracts.errors import Conflict, InvalidMessage, NotFound
-from contracts.joining import DeviceProfile
 from contracts.names import device_key
 from hub_registry.access.accounts import require_user
 from hub_registry.access.token_rows import client_names

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
-from contracts.presence import Heartbeat
+from contracts.devices.presence import Heartbeat
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device
 from hub_registry.devices.presence import HighWater, Presence

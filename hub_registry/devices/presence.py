@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
+from contracts.devices.presence import CONFIRM_ONLINE_S, DeviceStatus
 
 
 class State(StrEnum):

@@ -20,7 +20,7 @@ from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import strictest
 from agent_core.sentences.templates import free_sentences
 from agent_core.skills.foreign_schema import without_text
-from contracts.registration import Method, MethodFlags
+from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Part
 
 Kind = Literal["flags", "sentence", "provider", "documentation"]

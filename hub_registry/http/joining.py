@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
-from contracts.joining import JoinPoll, JoinRequest, JoinState
+from contracts.devices.joining import JoinPoll, JoinRequest, JoinState
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of

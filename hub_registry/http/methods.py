@@ -12,8 +12,8 @@ from starlette.routing import BaseRoute, Route
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
 from chat.http.requests import read_query
+from contracts.devices.registration import Method
 from contracts.names import SkillName
-from contracts.registration import Method
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Entry
@@ -25,7 +25,7 @@ _MOST_BYTES = 2 * 1024 * 1024
 
 
 class MethodBody(Body):
-    """A method; see `contracts.registration.Method`."""
+    """A method; see `contracts.devices.registration.Method`."""
 
     name: str
     path: str

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
+from contracts.devices.joining import DeviceBus, HubCard, ca_document
 from contracts.errors import InvalidMessage
-from contracts.joining import DeviceBus, HubCard, ca_document
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
 from hub_registry.http.parts import Body, source_of

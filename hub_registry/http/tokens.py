@@ -9,8 +9,8 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, answer_each, read, read_query
 from contracts.claims import SCOPES, Scope
+from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
-from contracts.joining import DeviceTokens
 from contracts.rates import TokenBuckets
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Bearer, Gate

@@ -31,9 +31,9 @@ from contracts.chat import (
     TurnRecord,
     TurnState,
 )
+from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden, InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
-from contracts.rpc import Actor
 from contracts.wire import Json
 from spoke.chat.hub_turn import HubTurns
 from spoke.chat.own_skills import OwnCaller, OwnSkills

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
+from contracts.devices.joining import HubCard
 from contracts.errors import (
     ConfigError,
     HubBroken,
@@ -16,7 +17,6 @@ from contracts.errors import (
     InvalidMessage,
     StrawberryError,
 )
-from contracts.joining import HubCard
 from contracts.rates import Backoff
 from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair

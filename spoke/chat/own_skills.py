@@ -9,10 +9,10 @@ from typing import Final
 from agent_core.search.catalogue import Target
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
 from agent_core.search.finder import DirectoryCatalogue, SkillFinder
+from contracts.devices.joining import DeviceProfile
+from contracts.devices.registration import Registration
+from contracts.devices.rpc import MAX_TTL_MS, Actor, Call
 from contracts.errors import CallError, ErrorCode, StillRunning
-from contracts.joining import DeviceProfile
-from contracts.registration import Registration
-from contracts.rpc import MAX_TTL_MS, Actor, Call
 from contracts.wire import Json
 from identity.ids import uuid7
 from spoke.skill_host import SkillHost

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, Va
 
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import Audience, Claims
+from contracts.devices.joining import Bus, DeviceBus, DeviceTokens, EnrolAnswer
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
-from contracts.joining import Bus, DeviceBus, DeviceTokens, EnrolAnswer
 from contracts.names import DeviceId
 from identity import tokens
 from identity.files import write_private

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from contracts.devices.joining import JoinAsked, JoinPoll, JoinRequest, JoinState, join_fingerprint
 from contracts.errors import (
     ConfigError,
     HubUnreachable,
@@ -17,7 +18,6 @@ from contracts.errors import (
     StrawberryError,
     Unauthorized,
 )
-from contracts.joining import JoinAsked, JoinPoll, JoinRequest, JoinState, join_fingerprint
 from contracts.rates import Backoff
 from identity.files import make_private_directory, only_one
 from identity.keys import KeyPair

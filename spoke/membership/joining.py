@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from contracts.devices.joining import EnrolAnswer
 from contracts.errors import (
     ConfigError,
     HubUnreachable,
@@ -15,7 +16,6 @@ from contracts.errors import (
     StrawberryError,
     Unauthorized,
 )
-from contracts.joining import EnrolAnswer
 from contracts.rates import Backoff
 from identity.files import make_private_directory
 from identity.keys import KeyPair

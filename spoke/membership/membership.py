@@ -16,8 +16,8 @@ from typing import Final
 from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings
+from contracts.devices.joining import Bus
 from contracts.errors import Disconnected, LoginRefused, StrawberryError, Unauthorized
-from contracts.joining import Bus
 from contracts.rates import Backoff, jittered
 from identity.keys import KeyPair
 from identity.proofs import login_password

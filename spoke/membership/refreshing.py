@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from contracts.claims import Claims
+from contracts.devices.joining import DeviceBus, DeviceTokens
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.joining import DeviceBus, DeviceTokens
 from contracts.wire import Part
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment

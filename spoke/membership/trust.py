@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from contracts.devices.joining import HubCard, ca_document
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage
-from contracts.joining import HubCard, ca_document
 from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair, PublicKey
 from spoke.membership.hub_connection import TRY_LATER

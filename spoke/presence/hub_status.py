@@ -7,7 +7,7 @@ from typing import Final
 
 from bus.link import Message
 from contracts import topics
-from contracts.presence import HubStatus
+from contracts.devices.presence import HubStatus
 from identity.envelope import unseal
 from identity.keys import PublicKey
 

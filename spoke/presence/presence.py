@@ -12,8 +12,8 @@ import psutil
 
 from bus.link import Link, Message
 from contracts import topics
+from contracts.devices.presence import Heartbeat
 from contracts.errors import Disconnected, Forbidden
-from contracts.presence import Heartbeat
 from spoke.presence.hub_status import HubPresence
 from spoke.presence.status import OwnStatus
 from spoke.settings import SpokeSettings

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from bus.link import Link, Message
 from contracts import topics
+from contracts.devices.presence import Emitted, State
 from contracts.errors import Disconnected
-from contracts.presence import Emitted, State
 from contracts.rates import TokenBucket
 from contracts.wire import Json
 from spoke.settings import PublishingBounds

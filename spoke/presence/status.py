@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 from bus.link import Message
 from contracts import topics
+from contracts.devices.presence import DeviceStatus
+from contracts.devices.registration import Registration
 from contracts.errors import InvalidMessage
-from contracts.presence import DeviceStatus
-from contracts.registration import Registration
 from identity.envelope import Seal, unseal
 
 _MAX_SAID: Final = 1_024

@@ -25,8 +25,8 @@ from pydantic import SecretStr
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.addresses import endpoint
+from contracts.devices.presence import DeviceStatus
 from contracts.errors import LinkError
-from contracts.presence import DeviceStatus
 from identity.envelope import Seal
 from identity.ids import uuid7
 from tests.adversary.device import Credentials

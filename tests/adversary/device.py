@@ -11,7 +11,7 @@ from typing import Any, Self
 import httpx
 
 from contracts import topics
-from contracts.presence import DeviceStatus
+from contracts.devices.presence import DeviceStatus
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from identity.proofs import make_proof

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from chat.http.completions import CompletionRequest
 from contracts import topics
 from contracts.chat import ChatRequest, PushedTurns
-from contracts.joining import JoinPoll, JoinRequest
+from contracts.devices.joining import JoinPoll, JoinRequest
 from deploy.cli.client import find_nearest
 from deploy.home.directory import Home
 from hub_agent.http.skills import CallBody, ExecBody

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from agent_core.sentences.responses import BadResponse, check_response, response_text
 from agent_core.skills.skill import Unit
-from contracts.registration import Method, MethodFlags
+from contracts.devices.registration import Method, MethodFlags
 from contracts.wire import Json
 
 NUMBER = {"type": "object", "properties": {"percent": {"type": "integer", "unit": "%"}}}

@@ -11,8 +11,8 @@ from agent_core.sentences.sentence_turn import run_sentence
 from agent_core.sentences.templates import compile_template
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnError, TurnEvent, TurnFinal
+from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 
 

@@ -12,8 +12,8 @@ from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits, ToolOutcome, failed
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
+from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode, SandboxError
-from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host.limits import Deadline, RunLimits
 from sandbox_host.result import RunResult, RunStatus

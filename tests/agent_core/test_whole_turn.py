@@ -14,8 +14,8 @@ from agent_core.search.catalogue import FoundMethod, SearchPage, Target, describ
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolLimits
 from contracts.chat import SkillCalled, TurnEvent, TurnFinal
+from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Method, MethodFlags
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
 from tests.model_server import Says, ScriptedModel, calls

@@ -18,7 +18,7 @@ from broker.mosquitto.installation import find_installation
 from broker.mosquitto.own_logins import keep_admin
 from broker.mosquitto.provisioning import open_security
 from broker.probe import Probe, ProbeLogin, open_probe
-from contracts.joining import Login
+from contracts.devices.joining import Login
 from tests.mosquitto import HINT, find_mosquitto
 from tests.ports import free_port
 from tests.requirements import require

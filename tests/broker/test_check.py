@@ -14,7 +14,7 @@ from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
 from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
 from broker.mosquitto.provisioning import open_security, provision
-from contracts.joining import Login
+from contracts.devices.joining import Login
 from identity.keys import KeyPair
 from tests.broker.embedded_world import stock_house
 from tests.broker.mosquitto_world import start_mosquitto

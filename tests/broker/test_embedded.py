@@ -16,8 +16,8 @@ import pytest
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from bus.ports import listen, port_owner
 from contracts import topics
+from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from contracts.presence import Revocation
 from identity import tokens
 from identity.keys import KeyPair
 from identity.proofs import login_password

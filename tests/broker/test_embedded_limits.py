@@ -18,7 +18,7 @@ from broker.embedded.peer import StreamPeer
 from bus.ports import listen
 from contracts.access import Principal
 from contracts.claims import Claims
-from contracts.rpc import Accepted
+from contracts.devices.rpc import Accepted
 from identity.envelope import Seal, unseal
 from identity.keys import KeyPair
 from tests.broker.embedded_world import (

@@ -19,8 +19,8 @@ from websockets.typing import Subprotocol
 
 from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
 from contracts import topics
+from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from contracts.presence import Revocation
 from identity.certificates import Authority, client_context
 from identity.keys import KeyPair
 from tests.broker.embedded_world import (

@@ -9,7 +9,7 @@ from broker.embedded.logins import EmbeddedLogins
 from broker.logins import BusLogin
 from bus.link import LinkSettings, open_link
 from contracts.access import Principal
-from contracts.presence import Revocation
+from contracts.devices.presence import Revocation
 from identity import tokens
 from tests.broker.embedded_world import House, code_for, embedded_house
 

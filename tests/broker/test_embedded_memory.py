@@ -16,8 +16,8 @@ import pytest
 
 from contracts import topics
 from contracts.claims import Claims
+from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from contracts.presence import Revocation
 from identity import tokens
 from identity.keys import KeyPair
 from tests.broker.embedded_world import (

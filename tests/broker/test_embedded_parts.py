@@ -15,7 +15,7 @@ from broker.embedded.topic_tree import TopicTree
 from contracts import access
 from contracts.access import Principal, Right
 from contracts.claims import Claims, PrincipalKind
-from contracts.presence import Revocation
+from contracts.devices.presence import Revocation
 from identity import tokens
 
 levels = st.sampled_from(["devices", "pc", "status", "skills", "hub", "users", "anna", "$SYS", "", "a+b"])

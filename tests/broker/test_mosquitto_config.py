@@ -12,8 +12,8 @@ from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.installation import find_installation
 from broker.mosquitto.own_logins import hub_login, keep_admin
 from broker.mosquitto.provisioning import open_security, provision
+from contracts.devices.joining import Login
 from contracts.errors import ConfigError
-from contracts.joining import Login
 from identity.keys import KeyPair
 from tests.broker.mosquitto_world import ADMIN, start_mosquitto
 from tests.mosquitto import HINT, find_mosquitto

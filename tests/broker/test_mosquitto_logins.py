@@ -32,8 +32,8 @@ from broker.probe import Probe, ProbeLogin, open_probe
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
+from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, Disconnected, LinkError, NotFound
-from contracts.presence import Revocation
 from identity.keys import KeyPair
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require

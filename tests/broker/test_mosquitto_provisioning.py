@@ -10,8 +10,8 @@ import pytest
 from broker.mosquitto.own_logins import hub_login
 from broker.mosquitto.provisioning import open_security, provision
 from contracts import topics
+from contracts.devices.joining import Login
 from contracts.errors import Conflict, Disconnected, LinkError, LoginRefused
-from contracts.joining import Login
 from identity.keys import KeyPair
 from tests.broker.mosquitto_world import ADMIN, HouseBroker, house_broker
 from tests.mosquitto import Mosquitto

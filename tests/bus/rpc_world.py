@@ -18,8 +18,8 @@ from bus.rpc import (
 from contracts import topics
 from contracts.access import Principal
 from contracts.claims import PrincipalKind
+from contracts.devices.rpc import Actor, Call
 from contracts.errors import CallError, ErrorCode
-from contracts.rpc import Actor, Call
 from contracts.wire import Wire
 from identity.envelope import Seal
 from identity.keys import KeyPair, PublicKey

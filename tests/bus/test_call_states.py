@@ -13,8 +13,8 @@ from bus.link import Link, Message
 from bus.rpc import Caller, CallRequest, ProgressSink, Responder, ResponderSettings
 from bus.rpc.responder import Admission
 from contracts import topics
+from contracts.devices.rpc import Actor, Call, Control, Failure, Reply, Result
 from contracts.errors import CallError, Disconnected, ErrorCode
-from contracts.rpc import Actor, Call, Control, Failure, Reply, Result
 from contracts.wire import Json, Wire
 from identity.envelope import Seal, unseal
 from identity.ids import uuid7

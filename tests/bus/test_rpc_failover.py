@@ -7,8 +7,8 @@ from bus.link import Message
 from bus.rpc import CallRequest, ResponderSettings, call_any
 from bus.rpc.failover import Served
 from contracts import topics
+from contracts.devices.rpc import Accepted, Call
 from contracts.errors import CallError, ErrorCode
-from contracts.rpc import Accepted, Call
 from contracts.trace import Trace, within
 from identity.keys import KeyPair
 from tests.bus.conftest import OpenHouse

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bus.link import Message
 from bus.rpc import ResponderSettings
 from contracts import topics
+from contracts.devices.rpc import Actor, Call, Control, Failure, Progress, Result
 from contracts.errors import ErrorCode
-from contracts.rpc import Actor, Call, Control, Failure, Progress, Result
 from identity.envelope import Seal
 from identity.ids import uuid7
 from identity.keys import KeyPair

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.devices.rpc import Control
 from contracts.errors import BadSignature
-from contracts.rpc import Control
 from identity.envelope import Seal, unseal
 from identity.keys import KeyPair
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import topics
+from contracts.devices.presence import Heartbeat
 from contracts.errors import InvalidMessage, InvalidTopic
-from contracts.presence import Heartbeat
 
 CALL_ID = "0192d3a4-0000-7000-8000-000000000000"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bus.ports import listen
+from contracts.devices.joining import Login
 from contracts.errors import ConfigError
-from contracts.joining import Login
 from deploy.home.brokers.bus import choose_bus, choose_home_link
 from deploy.home.brokers.registry import OurBroker, announced, keep_provisioned
 from deploy.home.directory import Home

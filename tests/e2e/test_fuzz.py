@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from contracts import topics
 from contracts.access import Principal, rights
-from contracts.presence import DeviceStatus, State
-from contracts.registration import Registration
-from contracts.rpc import Failure
+from contracts.devices.presence import DeviceStatus, State
+from contracts.devices.registration import Registration
+from contracts.devices.rpc import Failure
 from identity.envelope import Seal
 from identity.ids import uuid7
 from tests.e2e.bus import Bus, as_device, overhear, spoke_seal

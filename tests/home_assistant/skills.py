@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from agent_core.skills.skill import Skill, SkillContext, attach, skill_method
 from bus.link import Link, Message
 from contracts import topics
-from contracts.presence import Emitted, State
+from contracts.devices.presence import Emitted, State
 from contracts.wire import Json
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Device

@@ -21,7 +21,7 @@ from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_
 from bus.link import Link, LinkSettings, open_link
 from bus.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
-from contracts.rpc import Call
+from contracts.devices.rpc import Call
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, SandboxSettings
 from hub_agent.system.host import Host

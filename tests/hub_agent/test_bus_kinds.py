@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
-from contracts.joining import Bus, Login
+from contracts.devices.joining import Bus, Login
 from hub_agent.service import open_hub
 from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings
 from hub_registry.access.accounts import Accounts

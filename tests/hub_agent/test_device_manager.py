@@ -9,10 +9,10 @@ import pytest
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import find_target
 from bus.rpc import CallerSettings, CallRequest
+from contracts.devices.presence import DeviceStatus
+from contracts.devices.registration import Method, MethodFlags, Registration
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
-from contracts.presence import DeviceStatus
-from contracts.registration import Method, MethodFlags, Registration
-from contracts.rpc import Actor
 from hub_agent.calls.audit import CallRecord, Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_registry.devices.directory import Directory

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
+from contracts.devices.joining import Login
 from contracts.errors import InvalidTopic
-from contracts.joining import Login
 from hub_agent.bus.home_link import open_home_link, purge_home
 from hub_agent.bus.home_topics import HomeTopics, Published
 from hub_agent.settings import HomeLinkSettings

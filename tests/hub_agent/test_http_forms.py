@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from contracts import topics
-from contracts.presence import Heartbeat, State
+from contracts.devices.presence import Heartbeat, State
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill, LockSkill

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from contracts.devices.joining import HubCard, ca_document
 from contracts.errors import ConfigError
-from contracts.joining import HubCard, ca_document
 from hub_agent.http.lan import open_lan
 from hub_agent.settings import HttpSettings, LanSettings
 from identity.certificates import Authority, client_context

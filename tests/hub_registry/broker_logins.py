@@ -2,8 +2,8 @@
 
 from broker.logins import BusLogin
 from contracts.access import Principal
+from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected, LinkError, StrawberryError
-from contracts.presence import Revocation
 from identity import tokens
 
 AWAY = Disconnected("the broker is away")

@@ -15,7 +15,7 @@ from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
-from contracts.presence import DeviceStatus
+from contracts.devices.presence import DeviceStatus
 from hub_registry.bus.purging import Purger
 from hub_registry.devices.presence import State
 from hub_registry.registry import Registry

@@ -12,8 +12,8 @@ from pathlib import Path
 from bus.link import Link
 from contracts import topics
 from contracts.claims import UNDIVIDED, Claims
-from contracts.presence import DeviceStatus, Heartbeat
-from contracts.registration import Method, Registration
+from contracts.devices.presence import DeviceStatus, Heartbeat
+from contracts.devices.registration import Method, Registration
 from hub_registry.access.token_rows import row_of
 from hub_registry.registry import Registry
 from identity import tokens

@@ -5,9 +5,9 @@ import pytest
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.finder import SkillFinder
 from agent_core.sentences.index import SentenceCall, SentenceChoice
+from contracts.devices.presence import DeviceStatus
+from contracts.devices.registration import Method, Registration
 from contracts.errors import CallError, ErrorCode
-from contracts.presence import DeviceStatus
-from contracts.registration import Method, Registration
 from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import now

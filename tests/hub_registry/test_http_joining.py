@@ -5,8 +5,7 @@ from base64 import urlsafe_b64decode
 import httpx
 import pytest
 
-from contracts.errors import Unauthorized
-from contracts.joining import (
+from contracts.devices.joining import (
     Bus,
     EnrolAnswer,
     HubCard,
@@ -15,6 +14,7 @@ from contracts.joining import (
     ca_document,
     join_fingerprint,
 )
+from contracts.errors import Unauthorized
 from identity.keys import KeyPair, PublicKey
 from tests.proofs import proof_of
 

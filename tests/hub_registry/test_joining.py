@@ -3,8 +3,8 @@ import re
 
 import pytest
 
+from contracts.devices.joining import JoinRequest, join_fingerprint
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, TooManyRequests
-from contracts.joining import JoinRequest, join_fingerprint
 from hub_registry.access.joining import Joining
 from hub_registry.access.login_sync import LoginSync
 from hub_registry.settings import JoiningBounds

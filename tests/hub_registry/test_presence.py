@@ -1,6 +1,6 @@
 import pytest
 
-from contracts.presence import CONFIRM_ONLINE_S, DeviceStatus
+from contracts.devices.presence import CONFIRM_ONLINE_S, DeviceStatus
 from hub_registry.devices.presence import HighWater, Presence, State
 
 

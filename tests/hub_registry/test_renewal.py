@@ -7,8 +7,8 @@ from pydantic import SecretStr
 
 from bus.rpc import Caller, CallRequest
 from contracts.claims import Claims
+from contracts.devices.rpc import Actor
 from contracts.errors import Unauthorized
-from contracts.rpc import Actor
 from hub_registry.devices.presence import PresenceChange, State
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings

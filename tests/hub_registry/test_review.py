@@ -11,9 +11,9 @@ from agent_core.search.targets import describe, find_named, find_target
 from agent_core.sentences import templates
 from agent_core.sentences.index import SentenceCall
 from agent_core.skills.foreign_schema import without_text
+from contracts.devices.presence import DeviceStatus
+from contracts.devices.registration import Method, MethodFlags, Registration
 from contracts.errors import Conflict, InvalidMessage
-from contracts.presence import DeviceStatus
-from contracts.registration import Method, MethodFlags, Registration
 from contracts.wire import Json
 from hub_registry.devices.registrations import parse_registration, read_registration
 from hub_registry.devices.review import digest_of

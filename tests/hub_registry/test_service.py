@@ -6,8 +6,8 @@ import pytest
 from sqlmodel import select
 
 from contracts import topics
+from contracts.devices.registration import Appearance, Method, MethodFlags, Registration
 from contracts.errors import NotFound
-from contracts.registration import Appearance, Method, MethodFlags, Registration
 from hub_registry.devices.presence import State
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings

@@ -4,9 +4,9 @@ import pytest
 
 from agent_core.search import targets
 from agent_core.search.directory import RegisteredSkill
+from contracts.devices.presence import DeviceStatus
+from contracts.devices.registration import Method, MethodFlags, Registration
 from contracts.errors import CallError, ErrorCode
-from contracts.presence import DeviceStatus
-from contracts.registration import Method, MethodFlags, Registration
 from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
 from identity.keys import KeyPair

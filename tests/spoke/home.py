@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from bus.link import Link, LinkSettings, Message, open_link
 from bus.rpc import Caller, CallRequest
 from contracts import topics
-from contracts.presence import DeviceStatus, HubStatus
-from contracts.rpc import Actor
+from contracts.devices.presence import DeviceStatus, HubStatus
+from contracts.devices.rpc import Actor
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.keys import PublicKey

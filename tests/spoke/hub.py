@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from contracts.claims import Claims
-from contracts.errors import StaleProof, Unauthorized
-from contracts.joining import (
+from contracts.devices.joining import (
     Bus,
     DeviceTokens,
     EnrolAnswer,
@@ -29,6 +28,7 @@ from contracts.joining import (
     ca_document,
     join_fingerprint,
 )
+from contracts.errors import StaleProof, Unauthorized
 from contracts.wire import Json
 from identity import tokens
 from identity.challenges import hub_document

@@ -13,8 +13,8 @@ import pytest
 from agent_core.skills.runner import RunnerSettings
 from bus.rpc import CallRequest
 from contracts import topics
+from contracts.devices.rpc import Actor, Call, Control
 from contracts.errors import CallError, ErrorCode
-from contracts.rpc import Actor, Call, Control
 from identity.envelope import Seal
 from identity.ids import uuid7
 from identity.keys import KeyPair

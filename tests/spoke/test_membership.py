@@ -16,8 +16,8 @@ from broker.embedded.logins import EmbeddedLogins
 from bus.link import LinkSettings, Message, open_link
 from contracts import topics
 from contracts.access import Principal
-from contracts.joining import Login
-from contracts.presence import Revocation
+from contracts.devices.joining import Login
+from contracts.devices.presence import Revocation
 from identity import tokens
 from identity.keys import KeyPair
 from spoke.app import open_spoke

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from agent_core.sentences.index import SentenceCall
+from contracts.devices.joining import DeviceProfile
+from contracts.devices.registration import Method, Registration
 from contracts.errors import CallError, ErrorCode
-from contracts.joining import DeviceProfile
-from contracts.registration import Method, Registration
 from spoke.chat.own_skills import OwnSkills
 
 

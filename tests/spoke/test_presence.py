@@ -9,8 +9,8 @@ import pytest
 
 from bus.rpc import EpochClock
 from contracts import topics
+from contracts.devices.presence import Heartbeat, HubStatus
 from contracts.errors import ConfigError
-from contracts.presence import Heartbeat, HubStatus
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from spoke.app import open_spoke

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from contracts import topics
-from contracts.presence import Emitted, State
+from contracts.devices.presence import Emitted, State
 from spoke.app import open_spoke
 from spoke.presence.publishing import SkillOutlet
 from spoke.settings import PublishingBounds

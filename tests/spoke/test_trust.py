@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from contracts.devices.joining import Bus, Login, ca_document
 from contracts.errors import ConfigError, HubUntrusted, InvalidMessage
-from contracts.joining import Bus, Login, ca_document
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.hub_http import HubHttp

@@ -8,8 +8,8 @@ from typing import Final
 
 from agent_core.models.entries import read_variable
 from contracts.addresses import broker_endpoint
+from contracts.devices.joining import Login
 from contracts.errors import ConfigError
-from contracts.joining import Login
 from deploy.home.brokers.registry import OurBroker, by_number, find_ours, is_local, refuse_readable
 from deploy.home.directory import Home
 from deploy.settings.settings import LoginTable, read_broker, read_home_broker

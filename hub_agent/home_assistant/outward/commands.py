@@ -13,9 +13,9 @@ from agent_core.search.directory import is_for
 from agent_core.search.targets import on_device
 from agent_core.skills.arguments import check_arguments
 from bus.link import Message
+from contracts.devices.rpc import Actor
 from contracts.errors import Disconnected, Forbidden, InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import Slots, TokenBucket, TokenBuckets, complaint_limit
-from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.audit import Origin

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from contracts import topics
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError, TurnFinal
+from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
-from contracts.presence import WatcherState
 from hub_agent.chat.assistant import Assistant
 from hub_agent.home_assistant.outward.commands import ACTOR, Handler
 from hub_agent.home_assistant.outward.configs import MAX_STATE, Announcement, Discovery

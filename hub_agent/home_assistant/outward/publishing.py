@@ -14,8 +14,8 @@ from typing import Any, Final
 from agent_core.search.directory import is_for
 from bus.link import Message
 from contracts import topics
+from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
-from contracts.presence import State
 from contracts.wire import rfc3339
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.home_assistant.outward.configs import ON, Announcement, Command, Discovery, Place

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent_core.search.directory import RegisteredSkill
-from contracts.presence import State
-from contracts.registration import Appearance, Component, Method
+from contracts.devices.presence import State
+from contracts.devices.registration import Appearance, Component, Method
 from contracts.wire import Json
 
 PAIRS: Final = (

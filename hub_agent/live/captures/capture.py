@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.access import overlaps
-from contracts.presence import CaptureState
+from contracts.devices.presence import CaptureState
 from hub_agent.live.captures.budget import Usage
 from hub_agent.live.captures.recording import Followed, Recording, State
 from hub_agent.live.captures.series import Series

@@ -15,6 +15,7 @@ from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import open_tasks
 from contracts import topics
+from contracts.devices.presence import CaptureState
 from contracts.errors import (
     ConfigError,
     Conflict,
@@ -24,7 +25,6 @@ from contracts.errors import (
     StrawberryError,
     TooManyRequests,
 )
-from contracts.presence import CaptureState
 from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of, usages
 from hub_agent.live.captures.capture import Capture, followed, holds
 from hub_agent.live.captures.reading import merged, read_capture

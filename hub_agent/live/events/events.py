@@ -13,8 +13,8 @@ from sqlmodel import Session, col, delete, func, select
 
 from bus.link import Link
 from contracts import topics
+from contracts.devices.presence import UserEvent
 from contracts.errors import Disconnected, StorageError
-from contracts.presence import UserEvent
 from contracts.wire import Json
 from hub_agent.tables import EventRow
 from hub_registry.storage.store import Store

@@ -22,8 +22,8 @@ from agent_core.search.targets import on_device
 from contracts import topics
 from contracts.access import Principal, allowed, covers, overlaps, rights
 from contracts.chat import AGENTS
+from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
-from contracts.presence import UserEvent
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events.events import KINDS

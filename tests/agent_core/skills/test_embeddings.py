@@ -10,7 +10,7 @@ from agent_core.models.entries import Model, ModelEntry
 from agent_core.search.embeddings import Embeddings, open_embeddings
 from agent_core.search.index import IndexedDevice, SkillIndex
 from benchmarks.search.recall import OurSearch, own_requests
-from contracts.registration import Method, Registration
+from contracts.devices.registration import Method, Registration
 from tests.embedding_server import EmbeddingServer
 
 

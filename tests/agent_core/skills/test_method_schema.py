@@ -21,8 +21,8 @@ from agent_core.skills.arguments import (
 from agent_core.skills.results import to_json
 from agent_core.skills.schema import method_schema
 from agent_core.skills.skill import MethodOptions, options_of, skill_method
+from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Method
 
 
 class Mode(enum.Enum):

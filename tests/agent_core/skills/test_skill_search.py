@@ -7,7 +7,7 @@ import pytest
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.index import IndexedDevice, SkillIndex
 from agent_core.search.nearest import nearest, suggestion
-from contracts.registration import Method, MethodFlags, Registration
+from contracts.devices.registration import Method, MethodFlags, Registration
 
 
 def method(name, doc="", *, parameters=(), sentences=None, flags=None):

@@ -16,9 +16,9 @@ from agent_core.skills.skill import Skill
 from agent_core.tools.skill_calls import Consent
 from chat.tasks import open_tasks
 from contracts.chat import ChatRequest
+from contracts.devices.presence import State
+from contracts.devices.registration import Appearance, Registration
 from contracts.errors import InvalidMessage, NoModel
-from contracts.presence import State
-from contracts.registration import Appearance, Registration
 from hub_agent.home_assistant.outward.commands import read_command
 from hub_agent.home_assistant.outward.configs import Announcement, Command, Place
 from hub_agent.home_assistant.outward.exposures import Exposures

@@ -18,8 +18,8 @@ from google.protobuf.descriptor_pb2 import (
 
 from bus.link import LinkSettings, Message
 from contracts import topics
+from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden
-from contracts.rpc import Actor
 from hub_agent.calls.audit import Origin
 from hub_agent.live.topics import Sample
 from hub_agent.live.topics.values import described_all

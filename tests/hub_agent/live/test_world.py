@@ -15,8 +15,8 @@ from agent_core.limits import estimate_tokens
 from agent_core.search.directory import SkillDirectory
 from bus.link import Link, LinkSettings
 from contracts import topics
+from contracts.devices.presence import State
 from contracts.errors import InvalidMessage
-from contracts.presence import State
 from hub_agent.live.topics import Sample
 from hub_agent.live.world import Thing, World
 from hub_agent.live.world.discovery import (

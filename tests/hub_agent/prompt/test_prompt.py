@@ -5,8 +5,8 @@ import pytest
 
 from agent_core.limits import estimate_tokens
 from agent_core.prompt import Household
+from contracts.devices.presence import State
 from contracts.errors import FileProblem
-from contracts.presence import State
 from hub_agent.prompt.soul import MAX_SOUL, TEMPLATE, parse_soul
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, open_home, says

@@ -14,8 +14,8 @@ from agent_core.search.directory import RegisteredSkill
 from agent_core.skills.loader import load_skills
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
+from contracts.devices.registration import Registration
 from contracts.errors import CallError, ErrorCode
-from contracts.registration import Registration
 from hub_registry.devices.review import SAMPLES, definition_digest
 
 EVERYDAY = {

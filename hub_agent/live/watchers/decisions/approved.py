@@ -15,8 +15,8 @@ from agent_core.search.catalogue import Target
 from agent_core.search.nearest import suggestion
 from agent_core.search.targets import AnyDirectory, find_path
 from agent_core.skills.arguments import check_arguments
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode, InvalidMessage
-from contracts.rpc import Actor
 from contracts.wire import Json
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from contracts import topics
+from contracts.devices.presence import WatcherState
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, Disconnected, GatewayError, NoModel, NotFound
-from contracts.presence import WatcherState
 from contracts.rates import TokenBucket
-from contracts.rpc import Actor
 from contracts.wire import Json, rfc3339
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed

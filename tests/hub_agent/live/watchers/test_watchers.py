@@ -8,7 +8,7 @@ import pytest
 from agent_core.models.entries import Model, ModelEntry, Models
 from bus.link import Message
 from contracts import topics
-from contracts.presence import WatcherState
+from contracts.devices.presence import WatcherState
 from hub_agent.live.watchers import engine
 from hub_agent.settings import WatcherSettings
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says

@@ -8,7 +8,7 @@ import httpx
 
 from agent_core.skills.skill import Skill, skill_method
 from contracts import topics
-from contracts.presence import State
+from contracts.devices.presence import State
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Device, Home
 from tests.hub_registry.spokes import eventually

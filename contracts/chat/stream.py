@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from contracts.chat import ChatRequest, TurnEvent, TurnState
+from contracts.chat.messages import ChatRequest, TurnEvent, TurnState
 from contracts.names import Token
 from contracts.wire import Counter, Part
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from contracts.devices.rpc import Epoch
 from contracts.names import SkillName
-from contracts.rpc import Epoch
 from contracts.wire import Counter, Json, Part, Timestamp, Wire
 
 HEARTBEAT_S: float = 15.0
