@@ -88,7 +88,9 @@ def plot(
         for value in (low, (low + high) / 2, high):
             line = f"{y(value):.1f}"
             content += f'<line class="sb-axis" x1="{_LEFT}" x2="{width}" y1="{line}" y2="{line}"/>'
-            content += f'<text x="{_LEFT - 6}" y="{line}" dy="4" text-anchor="end">{_short(value)}</text>'
+            content += (
+                f'<text x="{_LEFT - 6}" y="{line}" dy="4" text-anchor="end">{axis_number(value)}</text>'
+            )
         for moment, anchor in ((first, "start"), (last, "end")):
             said = at(text, zone, datetime.fromtimestamp(moment, zone))
             content += f'<text x="{x(moment):.1f}" y="{height - 4}" text-anchor="{anchor}">{said}</text>'
@@ -134,5 +136,13 @@ def _joined(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
-def _short(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 100_000 else f"{value:.2g}"
+def axis_number(value: float) -> str:
+    """Write a number for an axis, in at most seven letters.
+
+    Example:
+        ``21.5``, ``1234``, ``-12.35k``, ``4.56M``
+    """
+    for least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (9999.5, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"

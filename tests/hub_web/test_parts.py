@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from hub_web.parts.plots import axis_number
 from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered
 from hub_web.parts.turns.turn import steps_of, visible
@@ -103,3 +104,11 @@ def test_the_steps_of_a_recorded_turn_are_its_tools_and_skills() -> None:
         True,
     )
     assert steps_of({"spans": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(21.5, "21.5"), (1234, "1234"), (-12345, "-12.35k"), (9999.6, "10k"), (4.56e6, "4.56M"), (0, "0")],
+)
+def test_an_axis_has_no_exponents(value: float, said: str) -> None:
+    assert axis_number(value) == said
