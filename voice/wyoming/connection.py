@@ -1,0 +1,279 @@
+"""Wyoming connections, both ways: events with bounds, because what the other side sends is not trusted.
+
+The classes of events are those of the `wyoming` package. Its own reader takes a payload of any length, so
+events are read here.
+"""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address, ip_network
+from typing import Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
+
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.event import Event, Eventable, async_write_event
+
+from chat.tasks import open_tasks
+from contracts.addresses import bracketed, is_loopback
+from contracts.errors import ConfigError, InvalidMessage
+from contracts.rates import Slots
+from voice.audio import Sound
+
+_log = logging.getLogger(__name__)
+
+_MOST_LINE: Final = 1024 * 1024
+_MOST_DATA: Final = 1024 * 1024
+"""A server with all voices of Piper describes itself in 300 kB."""
+_MOST_PAYLOAD: Final = 4 * 1024 * 1024
+"""A minute of sound, by servers that send an answer in one piece."""
+_STALL_S: Final = 5.0
+"""How long the other side may take nothing of what is sent."""
+_EACH: Final = 4
+_MOST: Final = 16
+"""Connections from one address, and of all: Home Assistant has one or two."""
+_RATES: Final = range(8_000, 96_001)
+
+_Kind = TypeVar("_Kind", bound=Eventable)
+
+
+class Address(NamedTuple):
+    """Where a Wyoming server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return it as it is written in the settings."""
+        return f"{bracketed(self.host)}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read ``host:port``, with or without ``tcp://``.
+
+        Raises:
+            ConfigError: If it is no such address.
+        """
+        with suppress(ValueError):
+            parts = urlsplit(text if "://" in text else f"tcp://{text}")
+            if parts.scheme == "tcp" and parts.hostname and parts.port and not parts.path.strip("/"):
+                return cls(parts.hostname, parts.port)
+        raise ConfigError(
+            f"{text!r} is not the address of a Wyoming server",
+            hint="Write it as host:port, as in pi.local:10300.",
+        )
+
+
+class Connection:
+    """One connection.
+
+    Attributes:
+        peer: IP address of the other side.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.peer = str((writer.get_extra_info("peername") or ("",))[0])
+        # Two events at once would mix.
+        self._lock = asyncio.Lock()
+
+    async def read(self) -> Event | None:
+        """Return the next event; None where the other side has closed.
+
+        Raises:
+            InvalidMessage: If it is none, or too long.
+        """
+        try:
+            line = await self._reader.readline()
+            if not line:
+                return None
+            head = _object(line)
+            data = head.get("data") or {}
+            if (size := _length(head, "data_length", _MOST_DATA)) > 0:
+                data = {**data, **_object(await self._reader.readexactly(size))}
+            size = _length(head, "payload_length", _MOST_PAYLOAD)
+            payload = await self._reader.readexactly(size) if size else None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        except (ValueError, TypeError, RecursionError):
+            raise InvalidMessage("not a Wyoming event, or one that is too long") from None
+        return Event(type=str(head.get("type")), data=data, payload=payload)
+
+    async def send(self, *events: Eventable) -> None:
+        """Send events.
+
+        Raises:
+            OSError: If the other side is gone, or takes nothing (`TimeoutError`).
+        """
+        async with self._lock, asyncio.timeout(_STALL_S):
+            for event in events:
+                await async_write_event(event.event(), self._writer)
+
+    def close(self) -> None:
+        """Close it at once; what is not sent yet is lost."""
+        self._writer.close()
+
+
+def read_as(kind: type[_Kind], event: Event) -> _Kind:
+    """Read an event as one of its kind.
+
+    Raises:
+        InvalidMessage: If something in it is missing or of another type.
+    """
+    try:
+        return cast(_Kind, kind.from_event(event))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidMessage(f"a Wyoming event {event.type[:40]!r} that cannot be read") from None
+
+
+def text_of(text: object, *, most: int) -> str:
+    """Return a text of an event, stripped.
+
+    Raises:
+        InvalidMessage: If it is none, or longer than that.
+    """
+    if not isinstance(text, str) or len(text) > most:
+        raise InvalidMessage(f"a Wyoming event without a text of at most {most:,} characters")
+    return text.strip()
+
+
+def sound_of(event: Event) -> Sound:
+    """Return the sound of an ``audio-chunk``.
+
+    Raises:
+        InvalidMessage: If it is not 16-bit mono.
+    """
+    chunk = read_as(AudioChunk, event)
+    if (chunk.width, chunk.channels) != (2, 1) or chunk.rate not in _RATES:
+        raise InvalidMessage("sound that is not 16-bit mono", hint="Choose another voice at the server.")
+    return Sound(chunk.audio, chunk.rate)
+
+
+def start_of(rate: int) -> AudioStart:
+    """Return the event before 16-bit mono sound."""
+    return AudioStart(rate=rate, width=2, channels=1)
+
+
+def chunk_of(sound: Sound) -> AudioChunk:
+    """Return a piece of sound as an event."""
+    return AudioChunk(rate=sound.rate, width=2, channels=1, audio=sound.samples)
+
+
+def stop() -> AudioStop:
+    """Return the event after sound."""
+    return AudioStop()
+
+
+@asynccontextmanager
+async def connected(address: Address) -> AsyncIterator[Connection]:
+    """Connect to a server for the length of a block.
+
+    Raises:
+        OSError: If it does not answer.
+    """
+    reader, writer = await asyncio.open_connection(*address, limit=_MOST_LINE)
+    connection = Connection(reader, writer)
+    try:
+        yield connection
+    finally:
+        writer.transport.abort()  # it was asked one thing, and whatever else it has is not waited for
+
+
+class Allowed:
+    """Who may connect to a server of ours: Wyoming knows no login.
+
+    Args:
+        addresses: IP addresses or networks besides this machine.
+
+    Raises:
+        ConfigError: If one is none.
+    """
+
+    def __init__(self, addresses: Collection[str] = ()) -> None:
+        try:
+            self._networks = tuple(ip_network(each) for each in addresses)
+        except ValueError as error:
+            raise ConfigError(
+                f"in 'allow': {error}", hint="Write IP addresses or networks, as in 192.168.1.5."
+            ) from None
+
+    def check(self, host: str) -> None:
+        """Check where a server is to listen.
+
+        Raises:
+            ConfigError: If others would reach it and no address is allowed.
+        """
+        if not is_loopback(host) and not self._networks:
+            raise ConfigError(
+                f"Wyoming has no login, and on {host} everybody in the network could use it",
+                hint="Name the machines that may, in 'allow' of that table, or listen on 127.0.0.1.",
+            )
+
+    def __contains__(self, peer: str) -> bool:
+        """Return whether a machine may connect."""
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        return address.is_loopback or any(address in each for each in self._networks)
+
+
+Serve = Callable[[Connection], Awaitable[None]]
+
+
+@asynccontextmanager
+async def open_server(listener: socket.socket, serve: Serve, allowed: Allowed) -> AsyncIterator[None]:
+    """Serve connections for as long as the context is open.
+
+    Args:
+        listener: A socket that listens.
+        serve: Serves one connection; its end closes the connection.
+    """
+    slots = Slots(each=_EACH, total=_MOST)
+    async with open_tasks() as tasks:
+
+        def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = Connection(reader, writer)
+            if connection.peer not in allowed:
+                _log.warning("a Wyoming connection from %s is refused: not in 'allow'", connection.peer)
+            elif slots.take(connection.peer):
+                tasks.create_task(_served(serve, connection, slots), name=f"Wyoming {connection.peer}")
+                return
+            connection.close()
+
+        server = await asyncio.start_server(met, sock=listener, limit=_MOST_LINE)
+        try:
+            yield
+        finally:
+            server.close()
+
+
+async def _served(serve: Serve, connection: Connection, slots: Slots) -> None:
+    try:
+        await serve(connection)
+    except (InvalidMessage, OSError) as error:
+        _log.info("the Wyoming connection of %s ends: %s", connection.peer, error or type(error).__name__)
+    except Exception:  # noqa: BLE001  one connection must not end the others
+        _log.exception("the Wyoming connection of %s failed", connection.peer)
+    finally:
+        slots.give_back(connection.peer)
+        connection.close()
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not isinstance(found.get("data") or {}, dict):
+        raise TypeError("no object")
+    return found
+
+
+def _length(head: dict[str, Any], name: str, most: int) -> int:
+    length = head.get(name) or 0
+    if not isinstance(length, int) or not 0 <= length <= most:
+        raise ValueError(name)
+    return length
