@@ -262,7 +262,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 home,
                 pool,
                 version=_version(),
-                open_here=settings.metrics.loopback,
+                open_here=settings.metrics.loopback and not settings.http.has_proxy,
             ),
         )
         port = listener.getsockname()[1]

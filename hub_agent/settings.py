@@ -75,6 +75,11 @@ class HttpSettings(_Settings):
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
     lan: LanSettings | None = None
 
+    @property
+    def has_proxy(self) -> bool:
+        """Whether anything says that there is a proxy in front of it."""
+        return bool(self.base_path or self.names or self.trusted_proxies)
+
 
 def _taken_for_ours() -> bool:
     """Trust the settings."""

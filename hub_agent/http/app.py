@@ -16,6 +16,7 @@ from chat.http.guard import Guard
 from chat.http.requests import answer
 from chat.http.routes import ChatRoutes
 from chat.http.streams import Connections
+from contracts.errors import Forbidden, Unauthorized
 from contracts.wire import Json
 from hub_agent.agents.http import agent_routes
 from hub_agent.calls.audit_log import AuditLog
@@ -50,7 +51,7 @@ class Services:
 
     Attributes:
         remover: The registry's service.
-        health: Gives what ``/api/health`` shows to anybody.
+        health: Gives what ``/api/health`` shows to all who have a token.
         live: The live home.
         outward: What of this home is in Home Assistant.
         connections: The clients that wait.
@@ -80,13 +81,21 @@ class Services:
 def make_app(services: Services) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
     assistant = services.assistant
-    may_chat = services.gate.require("chat")
+    may_chat, of_home = services.gate.require("chat"), services.gate.require()
 
-    async def health(_: Request) -> Response:
-        return answer(services.health())
+    async def health(request: Request) -> Response:
+        found = services.health()
+        try:
+            await of_home(request)
+        except (Unauthorized, Forbidden):
+            # Anybody may ask. What brokers and Home Assistant said, and what runs here, is for the home.
+            links = {name: each for name, each in found.items() if isinstance(each, dict)}
+            up: dict[str, Json] = {name: {"connected": each["connected"]} for name, each in links.items()}
+            found = {"status": found["status"], **up}
+        return answer(found)
 
     async def openapi(request: Request) -> Response:
-        await services.gate.bearer(request)
+        await of_home(request)
         return answer(await asyncio.to_thread(document))
 
     @cache

@@ -43,6 +43,8 @@ _DETAILS: Final[dict[str, Json]] = {
 
 
 _TAG: Final = ":latest"
+_KEY: Final = re.compile(r"^(.*?)/+ollama/+k/+(?!api/)([^/]*)(.*)", re.DOTALL | re.IGNORECASE)
+"""What comes before, the token, and the rest; programs put slashes together as they like."""
 _Tagged = Annotated[str, Field(max_length=64 + len(_TAG))]
 """Name of an agent, perhaps with the tag that Ollama puts to every model."""
 
@@ -285,14 +287,18 @@ class KeyInPath:
 
     def __init__(self, app: ASGIApp, *, base_path: str = "") -> None:
         self._app = app
-        self._pattern = re.compile(rf"((?:{re.escape(base_path)})?/ollama)/k/([^/]*)")
+        self._base_path = base_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        if scope["type"] == "http" and (found := self._pattern.match(scope["path"])):
+        if scope["type"] in ("http", "websocket") and (found := _KEY.search(scope["path"])):
             kept = [pair for pair in scope["headers"] if pair[0] not in (b"authorization", b"cookie")]
-            path = found[1] + scope["path"][found.end() :]
-            headers = [*kept, (b"authorization", f"Bearer {found[2]}".encode())]
+            before, token = re.sub("/+", "/", found[1]), found[2].encode()
+            path = f"{before}/ollama{found[3]}"
+            if before not in ("", self._base_path):
+                # No path of ours: it is not found, and nobody reads what was in it.
+                path, token = "/ollama/k", b""
+            headers = [*kept, (b"authorization", b"Bearer " + token)]
             # In place: the server's own log line is made of this very scope.
             scope.update(path=path, raw_path=path.encode(), headers=headers)
         await self._app(scope, receive, send)

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.models.entries import filled
 from chat.http.requests import answer
+from chat.tasks import open_tasks
 from contracts.errors import ConfigError, LinkError, NotFound, StrawberryError, TooManyRequests
 from contracts.rates import TokenBuckets
 from contracts.wire import Json
@@ -33,6 +34,7 @@ _BURST: Final = 10
 _PER_SECOND: Final = 1 / 30
 """Of one person at once, and in the long run: a watcher that goes wrong must not fill a phone."""
 _SERVICE: Final = re.compile(r"notify\.[a-z0-9_]+")
+_SHOWN: Final = re.compile(r"[a-z][a-z0-9+.-]{0,19}://|\$\{\w+\}$", re.IGNORECASE)
 _TEMPLATE: Final = re.compile(r"\{(?=[{%#])")
 _JOINER: Final = "\u2060"
 """Shows nothing, and keeps two letters apart."""
@@ -123,9 +125,9 @@ class AppriseNotifier:
 
     @property
     def name(self) -> str:
-        """The kind of the service; the rest of the address is secret."""
-        scheme, mark, _ = self.url.partition("://")
-        return scheme if mark else self.url
+        """The kind of the service, or the variable that holds it; the rest of the address is secret."""
+        shown = _SHOWN.match(self.url)
+        return shown[0].removesuffix("://") if shown else "an address without ://"
 
     def reaches(self, user: str) -> bool:
         """See `Notifier.reaches`."""
@@ -147,12 +149,7 @@ class AppriseNotifier:
             raise ConfigError(
                 f"the address of {self.name} is not one that apprise knows", hint="See docs/monitoring.md."
             )
-        try:
-            async with asyncio.timeout(_SEND_S):
-                sent = await service.async_notify(title=notification.title, body=notification.text)
-        except TimeoutError:
-            sent = False
-        if not sent:
+        if not await service.async_notify(title=notification.title, body=notification.text):
             raise LinkError(f"{self.name} did not take the notification", hint="Check its address in .env.")
 
 
@@ -184,11 +181,21 @@ class Notifications:
         )
 
     async def run(self) -> None:
-        """Send what waits, until cancelled."""
-        while True:
-            for name, problem in (await self.send(await self._waiting.get())).items():
-                if problem is not None:
-                    _log.warning("a notification was not sent by %s: %s", name, problem)
+        """Send what waits, until cancelled: by each service in order, and by none after another."""
+        queues: dict[int, asyncio.Queue[Notification]] = {}
+        async with open_tasks() as tasks:
+            while True:
+                notification = await self._waiting.get()
+                for number, notifier in enumerate(self.notifiers):
+                    if not notifier.reaches(notification.user):
+                        continue
+                    if number not in queues:
+                        queue = queues[number] = asyncio.Queue(_WAITING)
+                        tasks.create_task(_serve(notifier, queue), name=f"notify by {notifier.name}")
+                    if queues[number].full():
+                        _log.warning("%s has %d notifications to send already", notifier.name, _WAITING)
+                    else:
+                        queues[number].put_nowait(notification)
 
     async def send(self, notification: Notification) -> dict[str, str | None]:
         """Send a notification by all that reaches its person; return what went wrong with each."""
@@ -198,13 +205,7 @@ class Notifications:
         async def send(number: int, notifier: Notifier) -> None:
             name = notifier.name if notifier.name not in results else f"{notifier.name} {number}"
             results[name] = None
-            try:
-                await notifier.send(notification)
-            except StrawberryError as error:
-                results[name] = f"{error.message}. {error.hint}".strip()
-            except Exception:  # noqa: BLE001  what one service fails with must not keep others from it
-                _log.exception("%s failed", name)
-                results[name] = "it failed; the log says more"
+            results[name] = await _sent(notifier, notification)
 
         async with asyncio.TaskGroup() as tasks:
             for number, notifier in enumerate(reaching, start=1):
@@ -231,6 +232,27 @@ class Notifications:
             return answer(results)
 
         return [Route("/api/notifications/test", test, methods=["POST"])]
+
+
+async def _serve(notifier: Notifier, queue: asyncio.Queue[Notification]) -> None:
+    while True:
+        if (problem := await _sent(notifier, await queue.get())) is not None:
+            _log.warning("a notification was not sent by %s: %s", notifier.name, problem)
+
+
+async def _sent(notifier: Notifier, notification: Notification) -> str | None:
+    """Send a notification in its time; return what went wrong."""
+    try:
+        async with asyncio.timeout(_SEND_S):
+            await notifier.send(notification)
+    except TimeoutError:
+        return f"{notifier.name} did not take it in {_SEND_S:.0f} s"
+    except StrawberryError as error:
+        return f"{error.message}. {error.hint}".strip()
+    except Exception:  # noqa: BLE001  what one service fails with must not keep others from it
+        _log.exception("%s failed", notifier.name)
+        return "it failed; the log says more"
+    return None
 
 
 @asynccontextmanager

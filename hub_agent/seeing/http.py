@@ -22,7 +22,14 @@ from hub_agent.seeing.metrics import Histogram, Metrics
 from hub_registry.access.bearer import Gate
 from sandbox_host import Pool
 
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
+_FORWARDED: Final = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class MetricsRoute:
     """The endpoint.
 
     Attributes:
-        open_here: Whether programs on this machine need no token.
+        open_here: Whether programs on this machine need no token; not where a proxy is set up.
     """
 
     metrics: Metrics
@@ -48,9 +55,10 @@ class MetricsRoute:
 
     async def _answer(self, request: Request) -> Response:
         host = request.client.host if request.client is not None else ""
-        # What a proxy on this machine passes on comes from elsewhere.
-        is_here = is_loopback(host) and not any(name in request.headers for name in _FORWARDED)
-        if not (self.open_here and is_here):
+        # What a proxy on this machine passes on comes from elsewhere. It adds headers, or passes its name on.
+        is_here = is_loopback(host) and is_loopback(request.url.hostname)
+        is_passed_on = any(name in request.headers for name in _FORWARDED)
+        if not (self.open_here and is_here) or is_passed_on:
             bearer = await self.gate.require("metrics", "admin")(request)
             if bearer.user.role != "admin":
                 raise Forbidden("only an admin's token may read the metrics")

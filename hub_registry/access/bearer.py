@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.requests import Request
 
 from chat.http.guard import is_own_page
-from contracts.claims import Claims, Scope
+from contracts.claims import SCOPES, Claims, Scope
 from contracts.errors import Forbidden, NotFound, Unauthorized
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenAuthority
@@ -23,6 +23,7 @@ _PROOF: Final = (
 
 SESSION_COOKIE: Final = "strawberry_session"
 """Holds the token of a browser's session."""
+_OF_HOME: Final = tuple(scope for scope in SCOPES if scope != "metrics")
 _HARMLESS: Final = ("GET", "HEAD")
 
 
@@ -114,12 +115,17 @@ class Gate:
             raise Unauthorized("the proof is by another key than the one in the request", hint=_PROOF)
 
     def require(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
-        """Return a function that authenticates a request and requires one of the scopes."""
+        """Return a function that authenticates a request and requires one of the scopes.
+
+        Args:
+            scopes: By default any but ``metrics``, which is for nothing else.
+        """
+        wanted = scopes or _OF_HOME
 
         async def authenticate(request: Request) -> Bearer:
             bearer = await self.bearer(request)
             with self._recording(request, bearer):
-                _require_scope(bearer, *scopes)
+                _require_scope(bearer, *wanted)
             return bearer
 
         return authenticate

@@ -114,7 +114,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     """Make the routes."""
     people, accounts = registry.people, registry.accounts
     # With a person in front of it, as for confirmations: no program, no device.
-    in_person = gate.require_user("confirm")
+    in_person, of_home = gate.require_user("confirm"), gate.require()
 
     async def logged_in(request: Request, user: User) -> Response:
         token = await people.open_session(user, name=_browser(request.headers.get("user-agent", "")))
@@ -149,7 +149,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
         return await logged_in(request, user)
 
     async def show(request: Request) -> Response:
-        bearer = await gate.bearer(request)
+        bearer = await of_home(request)
         return answer(
             SessionAnswer(
                 user=PersonAnswer.of(bearer.user),
@@ -184,7 +184,7 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
     async def log_out(request: Request) -> Response:
         try:
-            bearer = await gate.bearer(request)
+            bearer = await of_home(request)
         except Unauthorized:
             pass  # a session that has ended already leaves its cookie to be removed
         else:

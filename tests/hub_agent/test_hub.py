@@ -66,8 +66,7 @@ async def test_it_serves_while_the_broker_is_away_and_says_so(tmp_path: Path) ->
     async with open_hub(settings) as hub, httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
         health = (await client.get("/api/health")).json()
         assert health["status"] == "degraded"
-        assert health["broker"]["connected"] is False
-        assert health["broker"]["error"]
+        assert health["broker"] == {"connected": False}
 
 
 async def test_what_goes_wrong_in_the_block_comes_out_as_itself(tmp_path: Path) -> None:

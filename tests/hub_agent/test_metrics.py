@@ -9,7 +9,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.claims import Scope
-from hub_agent.settings import MetricsSettings
+from hub_agent.settings import HttpSettings, MetricsSettings
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill, LockSkill
 from tests.model_server import Says
@@ -72,7 +72,8 @@ async def test_who_may_read_them(tmp_path: Path) -> None:
     async with open_home(tmp_path / "home", metrics=MetricsSettings(loopback=True)) as home:
         async with httpx.AsyncClient(base_url=home.hub.url) as http:
             assert (await http.get("/metrics")).status_code == 200
-            assert (await http.get("/metrics", headers={"X-Forwarded-For": "1.2.3.4"})).status_code == 401
+            for elsewhere in ({"X-Forwarded-For": "1.2.3.4"}, {"Via": "1.1 proxy"}, {"Host": "192.0.2.1"}):
+                assert (await http.get("/metrics", headers=elsewhere)).status_code == 401
         member = await home.hub.registry.accounts.add("Anna", role="member")
         rows: list[tuple[Any, Scope, int]] = [
             (home.hub.registry.admin, "metrics", 200),
@@ -86,7 +87,15 @@ async def test_who_may_read_them(tmp_path: Path) -> None:
                 assert answer.status_code == status
             if scope == "metrics":
                 async with home.client(token) as http:
-                    assert (await http.get("/api/conversations")).status_code == 403
+                    for path in ("/api/conversations", "/api/openapi.json", "/api/session"):
+                        assert (await http.get(path)).status_code == 403
+
+    behind = HttpSettings(port=0, names=("home.example",))
+    async with (
+        open_home(tmp_path / "other", metrics=MetricsSettings(loopback=True), http=behind) as home,
+        httpx.AsyncClient(base_url=home.hub.url) as http,
+    ):
+        assert (await http.get("/metrics")).status_code == 401
 
 
 async def test_every_metric_of_the_dashboard_exists(home: Home) -> None:

@@ -129,6 +129,12 @@ async def test_a_client_without_a_header_has_its_token_in_the_path(
         for path in ("/api/tags", "/k//api/tags", "/k/nonsense/api/tags", "/api/version", "/"):
             assert (await http.get(f"{app}{path}")).status_code == 401, path
         assert (await http.get(f"{app}/k/{token}/api/version")).status_code == 200
+        for slashes in ("//ollama/k", "/ollama//k", "/ollama/k/"):
+            doubled = await http.get(f"{home.hub.url}{slashes}/{token}/api/version")
+            assert doubled.status_code == 200, slashes
+        missing = await http.get(f"{home.hub.url}/other/ollama/k/{token}/api/version")
+        assert missing.status_code == 404
+        assert token not in missing.text
         # As curl sends it, without saying that it is JSON.
         sent = await http.post(f"{app}/k/{token}/api/show", content=b'{"model": "strawberry"}')
         assert sent.status_code == 200

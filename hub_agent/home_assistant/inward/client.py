@@ -74,7 +74,6 @@ class HomeAssistant:
         """Return whether it is connected; None where there is none."""
         if self.settings is None:
             return None
-        # Anybody may ask for it: no word of what there is.
         error = self._error.message if self._error is not None else None
         return {"connected": self._connection is not None, "error": error}
 

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from hub_agent.live.notifications import HomeAssistantNotifier, Notification
+from chat.tasks import open_tasks
+from hub_agent.live.events import Event
+from hub_agent.live.notifications import HomeAssistantNotifier, Notification, Notifications
 from hub_agent.settings import NotificationSettings
+from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
+from tests.hub_registry.spokes import eventually
 
 
 class Receiver:
@@ -88,7 +92,8 @@ async def test_too_many_are_left_out_and_counted(tmp_path: Path, receiver: Recei
 async def test_a_test_says_what_does_not_work_and_no_secret(
     tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    urls = (f"{receiver.url}/fine", f"{receiver.url}/broken/hush", "${NOT_THERE}", "nothing://hush")
+    broken = ("${NOT_THERE}", "nothing://hush", "hush")
+    urls = (f"{receiver.url}/fine", f"{receiver.url}/broken/hush", *broken)
     async with (
         open_home(tmp_path / "home", notifications=NotificationSettings(urls=urls)) as home,
         home.client() as http,
@@ -100,13 +105,33 @@ async def test_a_test_says_what_does_not_work_and_no_secret(
         )
         for _ in range(4):
             await next_of(receiver)
+        await eventually(lambda: "not sent by an address without" in caplog.text)
     assert problems[0] == (True, "")
-    assert [sent for sent, _ in problems[1:]] == [False] * 3
+    assert [sent for sent, _ in problems[1:]] == [False] * 4
     assert "did not take" in problems[1][1]
     assert "NOT_THERE=…" in problems[2][1]
     assert "apprise" in problems[3][1]
     assert "hush" not in answer.text
     assert "hush" not in caplog.text
+
+
+async def test_a_service_that_hangs_delays_no_other() -> None:
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    slow = HomeAssistantNotifier("notify.slow", hang, lambda _: True)
+    told: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def tell(*given: Any) -> None:
+        told.put_nowait(given[3]["message"])
+
+    quick = HomeAssistantNotifier("notify.quick", tell, lambda _: True)
+    notifications = Notifications([slow, quick])
+    async with open_tasks() as tasks:
+        tasks.create_task(notifications.run())
+        for text in ("first", "second"):
+            notifications.note(Event(1, now(), "anna", "notification", text, {}))
+            assert await told.get() == text
 
 
 async def test_who_has_nothing_set_up_is_told_how(tmp_path: Path) -> None:
