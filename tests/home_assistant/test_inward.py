@@ -69,15 +69,22 @@ history:
 """
 
 
-@pytest.fixture
-async def assistant(home_assistant_directory: Path) -> AsyncIterator[HomeAssistant]:
-    """A running Home Assistant with a kitchen, lamps, a lock and scripts."""
-    async with HomeAssistant(home_assistant_directory, configuration=CONFIGURATION) as running:
+@asynccontextmanager
+async def furnished(directory: Path, configuration: str = CONFIGURATION) -> AsyncIterator[HomeAssistant]:
+    """Run a Home Assistant with a kitchen."""
+    async with HomeAssistant(directory, configuration=configuration) as running:
         kitchen = await running.command("config/area_registry/create", name="Kitchen")
         for entity in ("light.kitchen", "sensor.kitchen_temperature"):
             await running.command(
                 "config/entity_registry/update", entity_id=entity, area_id=kitchen["area_id"]
             )
+        yield running
+
+
+@pytest.fixture
+async def assistant(home_assistant_directory: Path) -> AsyncIterator[HomeAssistant]:
+    """A running Home Assistant with a kitchen, lamps, a lock and scripts."""
+    async with furnished(home_assistant_directory) as running:
         yield running
 
 

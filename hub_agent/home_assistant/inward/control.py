@@ -1,5 +1,6 @@
 """What may be called on entities, and what asks a person first."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -14,6 +15,11 @@ MOST_UNASKED: Final = 5
 """Entities that one call, or one turn, may change without a question."""
 _ALWAYS: Final = frozenset({"lock", "alarm_control_panel"})
 _DOORS: Final = frozenset({"garage", "gate", "door"})
+_DOOR_WORDS: Final = re.compile(
+    r"barrier|carport|(?<!in|ut)door|garage|gate|einfahrt|pforte|schranke|t(ü|ue)r|\btor|(?<!mo|ak|ua)tor\b"
+)
+"""In the names of a cover that has no class, as those of templates and of Zigbee2MQTT. German joins words:
+``Garagentor``, ``Haustür``; a ``Rolloaktor`` or ``Motor`` is none."""
 _PROGRAMS: Final = frozenset({"automation", "script"})
 """What they do is not known here."""
 _CONVERSATIONS: Final = frozenset({"conversation", "assist_pipeline", "assist_satellite"})
@@ -145,11 +151,18 @@ def _reason(
     for entity in entities:
         if entity.domain in _ALWAYS or (entity.domain == "cover" and entity.device_class in _DOORS):
             return f"{entity.name} is a {entity.device_class or entity.domain}"
+        if entity.domain == "cover" and entity.device_class is None and _sounds_like_door(entity):
+            return f"{entity.name} may be a garage, a gate or a door"
         if any(fnmatchcase(entity.id, each) for each in patterns):
             return f"{entity.name} is in [home_assistant] confirm"
     if domain not in (ANY, "group") and all(each.domain != domain for each in entities):
         return f"it is no service of a {entities[0].domain}"
     return None
+
+
+def _sounds_like_door(entity: Entity) -> bool:
+    texts = (*entity.names, entity.id, entity.device or "", entity.area or "")
+    return any(_DOOR_WORDS.search(each.casefold().replace("_", " ")) for each in texts)
 
 
 def _is_nested(value: Json) -> bool:

@@ -26,6 +26,7 @@ from hub_agent.home_assistant.inward.words import (
     UNLOCK,
     Condition,
     Quantity,
+    german_state,
     quantity_class,
     said_state,
     wanted_state,
@@ -149,7 +150,9 @@ class HomeAssistantSkill(HubSkill):
         entity = self._named(name, None, area)
         state = house.state(entity)
         attributes = state.attributes if state is not None else {}
-        return {**_row(house, entity), "attributes": {key: _short(attributes[key]) for key in attributes}}
+        row = _row(house, entity)
+        shown = {key: _short(attributes[key]) for key in attributes}
+        return {**row, "state_de": german_state(row["state"]), "attributes": shown}
 
     @skill_method(read_only=True, untrusted_output=True, **IS)
     async def is_state(self, name: AnyEntity, value: Condition) -> dict[str, Any]:
@@ -217,13 +220,7 @@ class HomeAssistantSkill(HubSkill):
     async def turn_off(
         self, name: Switched = None, area: OptionalArea = None, domain: str = "light"
     ) -> dict[str, Any]:
-        """Turn off lights, switches, fans, media players, climate.
-
-        Args:
-            name: Names or ids; without any, all of the domain in the area.
-            area: An area or a floor.
-            domain: What is meant in the area: light, switch, fan.
-        """
+        """Turn off lights, switches, fans, media players, climate; see turn_on."""
         return await self._switch("turn_off", name, area, domain)
 
     @skill_method(untrusted_output=True, timeout_s=_TIMEOUT_S, **TOGGLE)

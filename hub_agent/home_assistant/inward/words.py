@@ -21,134 +21,122 @@ _IN: Final = "(in|on|of) [the]"
 _LIGHTS: Final = "[alle|das|die] (licht|lichter|lampen)"
 
 
-def _switching(english: str, german: tuple[str, ...], said: str, gesagt: str) -> Spoken:
+def _spoken(english: list[str], german: list[str], said: str, gesagt: str) -> Spoken:
+    """Make sentences with what is answered."""
+    return {"sentences": {"en": english, "de": german}, "responses": {"en": said, "de": gesagt}}
+
+
+def _switching(english: str, german: str, said: str, gesagt: str) -> Spoken:
     """Make the sentences of turning something on or off."""
-    return {
-        "sentences": {
-            "en": [
-                f"(turn|switch) {english} [the] {{name}}",
-                f"(turn|switch) [the] {{name}} {english}",
-                f"(turn|switch) {english} [all] [the] lights {_IN} {{area}}",
-                f"(turn|switch) [all] [the] lights {_IN} {{area}} {english}",
-                f"(turn|switch) {english} [all] [the] {{area}} lights",
-            ],
-            "de": [
-                f"(schalte|schalt|mache|mach) {_DAS} {{name}} ({'|'.join(german)})",
-                f"(schalte|schalt|mache|mach) {_LIGHTS} {_IM} {{area}} ({'|'.join(german)})",
-            ],
-        },
-        "responses": {"en": f"{said} {{result.names}}.", "de": f"{{result.names}}: {gesagt}."},
-    }
+    return _spoken(
+        [
+            f"(turn|switch) {english} [the] {{name}}",
+            f"(turn|switch) [the] {{name}} {english}",
+            f"(turn|switch) {english} [all] [the] lights {_IN} {{area}}",
+            f"(turn|switch) [all] [the] lights {_IN} {{area}} {english}",
+            f"(turn|switch) {english} [all] [the] {{area}} lights",
+        ],
+        [
+            f"(schalte|schalt|mache|mach) {_DAS} {{name}} {german}",
+            f"(schalte|schalt|mache|mach) {_LIGHTS} {_IM} {{area}} {german}",
+            f"(schalte|schalt|mache|mach) {_IM} {{area}} {_LIGHTS} {german}",
+        ],
+        f"{said} {{result.names}}.",
+        f"{{result.names}}: {gesagt}.",
+    )
 
 
-TURN_ON: Final = _switching("on", ("ein", "an"), "Turned on", "eingeschaltet")
+def _setting(slot: str, unit: str, einheit: str, place: tuple[str, str], sign: str) -> Spoken:
+    """Make the sentences of setting something to a number.
+
+    Args:
+        place: What is set of an area, in both languages.
+    """
+    verbs, verben = "(set|dim|turn)", "(stelle|stell|setze|setz|dimme|dimm)"
+    return _spoken(
+        [
+            f"{verbs} [the] {{name}} to {{{slot}}} [{unit}]",
+            f"{verbs} {place[0]} {_IN} {{area}} to {{{slot}}} [{unit}]",
+        ],
+        [
+            f"{verben} {_DAS} {{name}} auf {{{slot}}} [{einheit}]",
+            f"{verben} {place[1]} {_IM} {{area}} auf {{{slot}}} [{einheit}]",
+        ],
+        f"Set {{result.names}} to {{{slot}}}{sign}.",
+        f"{{result.names}}: {{{slot}}}{sign}.",
+    )
+
+
+TURN_ON: Final = _switching("on", "(ein|an)", "Turned on", "eingeschaltet")
 TURN_ON["sentences"]["en"] += ["(activate|run) [the] {name} [scene|script]"]
 TURN_ON["sentences"]["de"] += [f"aktiviere {_DAS} {{name}}"]
-TURN_OFF: Final = _switching("off", ("aus", "ab"), "Turned off", "ausgeschaltet")
-TOGGLE: Final[Spoken] = {
-    "sentences": {"en": ["toggle [the] {name}"], "de": [f"schalte {_DAS} {{name}} um"]},
-    "responses": {"en": "Toggled {result.names}.", "de": "{result.names}: umgeschaltet."},
-}
-SET_LEVEL: Final[Spoken] = {
-    "sentences": {
-        "en": [
-            "(set|dim|turn) [the] {name} to {percent} [percent]",
-            f"(set|dim|turn) [the] lights {_IN} {{area}} to {{percent}} [percent]",
-        ],
-        "de": [
-            f"(stelle|stell|setze|setz|dimme|dimm) {_DAS} {{name}} auf {{percent}} [prozent]",
-            f"(stelle|stell|setze|setz|dimme|dimm) {_LIGHTS} {_IM} {{area}} auf {{percent}} [prozent]",
-        ],
-    },
-    "responses": {"en": "Set {result.names} to {percent} %.", "de": "{result.names}: {percent} %."},
-}
-SET_TEMPERATURE: Final[Spoken] = {
-    "sentences": {
-        "en": [
-            "set [the] {name} to {degrees} [degrees]",
-            f"set the temperature {_IN} {{area}} to {{degrees}} [degrees]",
-        ],
-        "de": [
-            f"(stelle|stell|setze|setz) {_DAS} {{name}} auf {{degrees}} [grad]",
-            f"(stelle|stell|setze|setz) die temperatur {_IM} {{area}} auf {{degrees}} [grad]",
-        ],
-    },
-    "responses": {"en": "Set {result.names} to {degrees}°.", "de": "{result.names}: {degrees}°."},
-}
-OPEN: Final[Spoken] = {
-    "sentences": {
-        "en": ["open [the] {name}"],
-        "de": [f"öffne {_DAS} {{name}}", f"(mache|mach|fahre|fahr) {_DAS} {{name}} (auf|hoch)"],
-    },
-    "responses": {"en": "Opening {result.names}.", "de": "{result.names}: wird geöffnet."},
-}
-CLOSE: Final[Spoken] = {
-    "sentences": {
-        "en": ["(close|shut) [the] {name}"],
-        "de": [
-            f"(schließe|schließ) {_DAS} {{name}}",
-            f"(mache|mach|fahre|fahr) {_DAS} {{name}} (zu|runter|herunter)",
-        ],
-    },
-    "responses": {"en": "Closing {result.names}.", "de": "{result.names}: wird geschlossen."},
-}
-LOCK: Final[Spoken] = {
-    "sentences": {
-        "en": ["lock [the] {name}"],
-        "de": [
-            f"(verriegle|verriegele) {_DAS} {{name}}",
-            f"(schließe|schließ|sperre|sperr) {_DAS} {{name}} (ab|zu)",
-        ],
-    },
-    "responses": {"en": "Locked {result.names}.", "de": "{result.names}: abgeschlossen."},
-}
-UNLOCK: Final[Spoken] = {
-    "sentences": {
-        "en": ["unlock [the] {name}"],
-        "de": [
-            f"(entriegle|entriegele) {_DAS} {{name}}",
-            f"(schließe|schließ|sperre|sperr) {_DAS} {{name}} auf",
-        ],
-    },
-    "responses": {"en": "Unlocked {result.names}.", "de": "{result.names}: aufgeschlossen."},
-}
-IS: Final[Spoken] = {
-    "sentences": {"en": ["(is|are) [the] {name} {value}"], "de": [f"(ist|sind) {_DAS} {{name}} {{value}}"]},
-    "responses": {
-        "en": "{result.is_so:Yes|No}, {result.name} is {result.state}.",
-        "de": "{result.is_so:Ja|Nein}, {result.name} ist {result.state}.",
-    },
-}
-STATE: Final[Spoken] = {
-    "sentences": {
-        "en": ["(what is|what's) [the] {name}", "(what is|what's) the (state|status) of [the] {name}"],
-        "de": [
-            f"(was|wie) (ist|zeigt) {_DAS} {{name}}",
-            f"(wie ist|was ist) der (zustand|status) von {_DAS} {{name}}",
-        ],
-    },
-    "responses": {
-        "en": "{result.name}: {result.state}[ {result.unit}].",
-        "de": "{result.name}: {result.state}[ {result.unit}].",
-    },
-}
-MEASURE: Final[Spoken] = {
-    "sentences": {
-        "en": [
-            f"(what is|what's) the {{quantity}} {_IN} {{area}}",
-            "how (warm|hot|cold) is it (in|on) [the] {area}",
-        ],
-        "de": [
-            f"(wie|was) ist die {{quantity}} {_IM} {{area}}",
-            f"welche {{quantity}} (ist|hat) [es] [{_IM}] [der|die|das] {{area}}",
-            f"wie (warm|kalt) ist es {_IM} {{area}}",
-        ],
-    },
-    "responses": {
-        "en": "[It is {result.value} {result.unit}.][{result.several}.]",
-        "de": "[Es sind {result.value} {result.unit}.][{result.several}.]",
-    },
-}
+TURN_OFF: Final = _switching("off", "(aus|ab)", "Turned off", "ausgeschaltet")
+TOGGLE: Final = _spoken(
+    ["toggle [the] {name}"],
+    [f"schalte {_DAS} {{name}} um"],
+    "Toggled {result.names}.",
+    "{result.names}: umgeschaltet.",
+)
+SET_LEVEL: Final = _setting("percent", "percent", "prozent", ("[all] [the] lights", _LIGHTS), " %")
+SET_TEMPERATURE: Final = _setting("degrees", "degrees", "grad", ("the temperature", "die temperatur"), "°")
+OPEN: Final = _spoken(
+    ["open [the] {name}"],
+    [f"öffne {_DAS} {{name}}", f"(mache|mach|fahre|fahr) {_DAS} {{name}} (auf|hoch)"],
+    "Opening {result.names}.",
+    "{result.names}: wird geöffnet.",
+)
+CLOSE: Final = _spoken(
+    ["(close|shut) [the] {name}"],
+    [f"(schließe|schließ) {_DAS} {{name}}", f"(mache|mach|fahre|fahr) {_DAS} {{name}} (zu|runter|herunter)"],
+    "Closing {result.names}.",
+    "{result.names}: wird geschlossen.",
+)
+LOCK: Final = _spoken(
+    ["lock [the] {name}"],
+    [
+        f"(verriegle|verriegele) {_DAS} {{name}}",
+        f"(schließe|schließ|sperre|sperr) {_DAS} {{name}} (ab|zu)",
+    ],
+    "Locked {result.names}.",
+    "{result.names}: abgeschlossen.",
+)
+UNLOCK: Final = _spoken(
+    ["unlock [the] {name}"],
+    [
+        f"(entriegle|entriegele) {_DAS} {{name}}",
+        f"(schließe|schließ|sperre|sperr) {_DAS} {{name}} auf",
+    ],
+    "Unlocked {result.names}.",
+    "{result.names}: aufgeschlossen.",
+)
+IS: Final = _spoken(
+    ["(is|are) [the] {name} {value}"],
+    [f"(ist|sind) {_DAS} {{name}} {{value}}"],
+    "{result.is_so:Yes|No}, {result.name} is {result.state}.",
+    "{result.is_so:Ja|Nein}, {result.name} ist {result.state}.",
+)
+STATE: Final = _spoken(
+    ["(what is|what's) [the] {name}", "(what is|what's) the (state|status) of [the] {name}"],
+    [
+        f"(was|wie) (ist|zeigt) {_DAS} {{name}}",
+        f"(wie ist|was ist) der (zustand|status) von {_DAS} {{name}}",
+    ],
+    "{result.name}: {result.state}[ {result.unit}].",
+    "{result.name}: {result.state_de}[ {result.unit}].",
+)
+MEASURE: Final = _spoken(
+    [
+        f"(what is|what's) the {{quantity}} {_IN} {{area}}",
+        "how (warm|hot|cold) is it (in|on) [the] {area}",
+    ],
+    [
+        f"(wie|was) ist die {{quantity}} {_IM} {{area}}",
+        f"welche {{quantity}} (ist|hat) [es] [{_IM}] [der|die|das] {{area}}",
+        f"wie (warm|kalt) ist es {_IM} {{area}}",
+    ],
+    "[It is {result.value} {result.unit}.][{result.several}.]",
+    "[Es sind {result.value} {result.unit}.][{result.several}.]",
+)
 
 _QUANTITIES: Final = {
     "temperature": "temperature Temperatur",
@@ -187,6 +175,19 @@ _GERMAN: Final = {
     "closing": "dabei, sich zu schließen",
     "locked": "abgeschlossen",
     "unlocked": "nicht abgeschlossen",
+    "disarmed": "unscharf",
+    "armed_away": "scharf",
+    "armed_home": "scharf, für Anwesende",
+    "armed_night": "scharf, für die Nacht",
+    "triggered": "ausgelöst",
+    "heat": "heizen",
+    "cool": "kühlen",
+    "auto": "automatisch",
+    "home": "zu Hause",
+    "not_home": "unterwegs",
+    "playing": "spielt",
+    "paused": "pausiert",
+    "idle": "bereit",
     "unavailable": "nicht erreichbar",
     "unknown": "unbekannt",
 }
@@ -211,6 +212,11 @@ def said_state(entity: Entity, value: Json) -> Json:
     return value
 
 
+def german_state(value: Json) -> Json:
+    """Return a state in German, where there is a word for it."""
+    return _GERMAN.get(value, value) if isinstance(value, str) else value
+
+
 def wanted_state(entity: Entity, value: Json, condition: str) -> tuple[bool, str]:
     """Return whether an entity is in a condition, and how it is, in the language of the condition."""
     wanted, state = _WANTED[condition], said_state(entity, value)
@@ -218,4 +224,4 @@ def wanted_state(entity: Entity, value: Json, condition: str) -> tuple[bool, str
     if entity.domain in _BUSY and wanted in ("on", "off"):
         is_so = (state not in _OFF) == (wanted == "on") and state not in ("unavailable", "unknown", None)
     word: Any = "unknown" if state is None else state
-    return is_so, str(word) if condition in _ENGLISH_CONDITIONS else _GERMAN.get(word, str(word))
+    return is_so, str(word if condition in _ENGLISH_CONDITIONS else german_state(word))

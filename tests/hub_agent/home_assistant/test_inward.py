@@ -3,6 +3,7 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 from pydantic import SecretStr
 
 from bus.link import LinkSettings
+from contracts.devices.rpc import Actor
 from contracts.errors import CallError, Forbidden
 from deploy.cli.main import main
 from hub_agent.home_assistant.inward.client import services_in
 from hub_agent.home_assistant.inward.control import Control
-from hub_agent.home_assistant.inward.entities import Entity
+from hub_agent.home_assistant.inward.entities import Entity, Place
 from hub_agent.own_skills import Asking
 from hub_agent.settings import HomeAssistantAccess, HomeLinkSettings
 from tests.hub_agent.home import Home, linked, open_home, says
@@ -248,3 +250,35 @@ async def test_a_script_asks_once_text_from_outside_was_read() -> None:
     await start(untrusted=False)
     with pytest.raises(CallError, match="Movie may do anything"):
         await start(untrusted=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "asks"),
+    [
+        ("Garage", {}, True),
+        ("Left one", {"aliases": ("Garagentor",)}, True),
+        ("Hoftor", {}, True),
+        ("cover_1", {"device": "Tor_Antrieb"}, True),
+        ("Left one", {"place": Place("Garage")}, True),
+        ("Terrassentür", {}, True),
+        ("Gate", {"device_class": "shutter"}, False),
+        ("Left one", {"device_class": "garage"}, True),
+        ("Rollo mit Motor", {}, False),
+        ("Rolloaktor Küche", {}, False),
+        ("Outdoor blind", {}, False),
+    ],
+)
+async def test_a_cover_that_may_be_a_door_asks(name: str, more: dict[str, Any], *, asks: bool) -> None:
+    nobody: Any = None
+    asking = Asking(nobody, Actor(user="ann"), nobody)
+    house: Any = SimpleNamespace(state=lambda _: None)
+    checked = Control().check(
+        asking,
+        house,
+        [Entity("cover.x", name, **more)],
+        service="cover.open_cover",
+        data={},
+        patterns=(),
+    )
+    with pytest.raises(CallError, match="garage") if asks else nullcontext():
+        await checked
