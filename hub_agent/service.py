@@ -4,11 +4,12 @@ import asyncio
 import logging
 import platform
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -28,7 +29,7 @@ from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
-from contracts.errors import StorageError
+from contracts.errors import ConfigError, StorageError
 from contracts.wire import Json, rfc3339
 from hub_agent.address import announced, provide_token
 from hub_agent.agents.agents import open_agents
@@ -53,7 +54,7 @@ from hub_agent.own_skills import OwnSkills
 from hub_agent.prompt import Prompter, open_soul
 from hub_agent.seeing.http import MetricsRoute
 from hub_agent.seeing.metrics import Metrics
-from hub_agent.settings import HubSettings
+from hub_agent.settings import HubSettings, WyomingSettings
 from hub_agent.system.host import Host
 from hub_agent.system.http import SystemRoutes
 from hub_registry.access.bearer import Gate
@@ -222,6 +223,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 assistant, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared"
             )
         )
+        if settings.wyoming is not None:
+            await stack.enter_async_context(_wyoming(settings.wyoming, assistant, registry))
         outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))
         pages = Pages()
         gate = Gate(registry.authority, registry.accounts, trail=trail)
@@ -310,6 +313,24 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             base_path=settings.http.base_path,
             lan_port=lan_port,
         )
+
+
+def _wyoming(
+    settings: WyomingSettings, assistant: Assistant, registry: Registry
+) -> AbstractAsyncContextManager[int]:
+    """Open the Wyoming handle service, whose package is loaded only where it is switched on.
+
+    Raises:
+        ConfigError: If the package is not installed, or it may not listen there.
+    """
+    if find_spec("wyoming") is None:
+        raise ConfigError(
+            "[wyoming] needs a package that is not installed",
+            hint="Install it: pip install 'strawberry-home[voice]'.",
+        )
+    from hub_agent.wyoming import open_handle_service
+
+    return open_handle_service(settings, assistant, registry, version=_version())
 
 
 async def _keep_tidy(

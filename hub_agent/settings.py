@@ -279,6 +279,22 @@ class NotificationSettings(_Settings):
     people: dict[str, Annotated[tuple[str, ...], Field(max_length=20)]] = {}
 
 
+class WyomingSettings(_Settings):
+    """``[wyoming]``: the assistant as a Wyoming handle service.
+
+    Attributes:
+        user: Name of the user on whose behalf all who connect ask.
+        host: An address of this machine; others than loopback need ``allow``.
+        port: 0 takes any free one.
+        allow: IP addresses or networks that may connect, besides this machine.
+    """
+
+    user: Annotated[str, Field(min_length=1, max_length=64)]
+    host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 10_500
+    allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+
+
 class HubSettings(_Settings):
     """Settings of one hub process.
 
@@ -296,6 +312,7 @@ class HubSettings(_Settings):
         otlp_endpoint: Of an OpenTelemetry collector that gets the traces of turns, if any does.
         ca: PEM of the certificate authorities that devices pin when they join: of this home, and of its
             broker if that has another one.
+        wyoming: The Wyoming handle service; None for none.
     """
 
     home: Path
@@ -320,6 +337,7 @@ class HubSettings(_Settings):
     otlp_endpoint: str | None = None
     discovery: Literal["entity", "device"] = "entity"
     notifications: NotificationSettings = NotificationSettings()
+    wyoming: WyomingSettings | None = None
 
     @property
     def directory(self) -> Path:

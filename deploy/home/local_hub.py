@@ -31,6 +31,7 @@ from deploy.settings.settings import (
     read_notifications,
     read_protobuf,
     read_watchers,
+    read_wyoming,
 )
 from hub_agent.service import Hub, open_hub
 from hub_agent.settings import (
@@ -113,6 +114,7 @@ async def enter_hub(
         otlp_endpoint=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         discovery=(read_home_assistant(home) or HomeAssistantTable()).discovery,
         notifications=read_notifications(home) or NotificationSettings(),
+        wyoming=read_wyoming(home),
     )
     await prepare_sandbox(home, report=report, without="sentences and 'strawberry call' work without it")
     with chosen_by("--http-port or --https-port"):

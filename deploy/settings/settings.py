@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         MetricsSettings,
         NotificationSettings,
         WatcherSettings,
+        WyomingSettings,
     )
 
 _Table = TypeVar("_Table", bound=BaseModel)
@@ -201,6 +202,7 @@ _TABLES: Final = (
     "notifications",
     "log",
     "home_assistant",
+    "wyoming",
 )
 
 
@@ -368,6 +370,19 @@ def read_notifications(home: Home) -> "NotificationSettings | None":
     return _read(home, "notifications", NotificationSettings)
 
 
+def read_wyoming(home: Home) -> "WyomingSettings | None":
+    """Read ``[wyoming]``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if "wyoming" not in _known_tables(home):
+        return None
+    from hub_agent.settings import WyomingSettings  # what a command that only asks a hub does not load
+
+    return _read(home, "wyoming", WyomingSettings)
+
+
 def read_log_format(home: Home) -> Literal["text", "json"]:
     """Read how the log is written.
 
@@ -389,6 +404,7 @@ _OF_A_HUB: Final = (
     read_watchers,
     read_audit,
     read_home_assistant,
+    read_wyoming,
 )
 
 

@@ -30,6 +30,7 @@ from deploy.settings.settings import (
     read_metrics,
     read_notifications,
     read_protobuf,
+    read_wyoming,
 )
 from hub_agent.agents.agent import parse_agent
 from spoke.nodes.manifest import read_manifest
@@ -152,6 +153,7 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
         read_metrics,
         read_home_assistant,
         read_notifications,
+        read_wyoming,
     )
     found = [read_entries(tmp_path), *(read(home) for read in tables)]
     others = read_http(home) != ("", (), ()) or read_log_format(home) != "text"

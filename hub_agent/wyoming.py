@@ -1,0 +1,157 @@
+"""The assistant as a Wyoming handle service: Home Assistant's pipelines give it a text and speak the answer.
+
+Wyoming has no login. Whoever can connect acts as the one user of the settings, without confirming anything.
+"""
+
+import asyncio
+import hashlib
+import logging
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+
+from wyoming.asr import Transcript
+from wyoming.event import Event
+from wyoming.handle import Handled, NotHandled
+from wyoming.info import Attribution, Describe, HandleModel, HandleProgram, Info
+from wyoming.ping import Ping, Pong
+
+from bus.ports import listen
+from chat.tasks import open_tasks
+from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError, TurnFinal
+from contracts.claims import Claims
+from contracts.errors import NotFound, StrawberryError
+from hub_agent.chat.assistant import Assistant
+from hub_agent.settings import WyomingSettings
+from hub_registry.access.bearer import Bearer
+from hub_registry.registry import Registry
+from voice.wyoming.connection import Allowed, Connection, open_server, read_as, text_of
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = "wyoming.handle"
+"""What its turns and audit entries stand under; no login of the broker can have a dot."""
+
+
+@asynccontextmanager
+async def open_handle_service(
+    settings: WyomingSettings, assistant: Assistant, registry: Registry, *, version: str
+) -> AsyncIterator[int]:
+    """Handle texts for as long as the context is open; it yields its port.
+
+    Raises:
+        ConfigError: If the port is taken, or others could use it whom nobody allowed.
+    """
+    allowed = Allowed(settings.allow)
+    allowed.check(settings.host)
+    service = _HandleService(settings.user, assistant, registry, _info(version))
+    with listen(settings.host, settings.port, purpose="Wyoming") as listener:
+        port = listener.getsockname()[1]
+        async with open_server(listener, service.serve, allowed):
+            _log.info("Wyoming handle service on %s:%d, as %s", settings.host, port, settings.user)
+            yield port
+
+
+class _HandleService:
+    def __init__(self, user: str, assistant: Assistant, registry: Registry, info: Info) -> None:
+        self._user = user
+        self._assistant = assistant
+        self._registry = registry
+        self._info = info
+
+    async def serve(self, connection: Connection) -> None:
+        """Serve a connection; what it asked for ends with it."""
+        async with open_tasks() as tasks:
+            last: asyncio.Task[None] | None = None
+            while (event := await connection.read()) is not None:
+                if Describe.is_type(event.type):
+                    await connection.send(self._info)
+                elif Ping.is_type(event.type):
+                    await connection.send(Pong())
+                elif Transcript.is_type(event.type):
+                    if last is not None:
+                        await last  # one answer after the other
+                    last = tasks.create_task(self._handle(event, connection), name="Wyoming handle")
+
+    async def _handle(self, event: Event, connection: Connection) -> None:
+        try:
+            answer = await self._answered(event, connection.peer)
+        except StrawberryError as error:
+            _log.info("a text from %s was not handled: %s", connection.peer, error)
+            answer = NotHandled(_said(error.message, error.hint))
+        await connection.send(answer)
+
+    async def _answered(self, event: Event, peer: str) -> Handled | NotHandled:
+        heard = read_as(Transcript, event)
+        context = heard.context if isinstance(heard.context, dict) else {}
+        request = ChatRequest(
+            message=text_of(heard.text, most=MAX_MESSAGE) or "…",
+            conversation=_conversation(peer, context.get("conversation_id")),
+        )
+        turn = await self._assistant.ask(request, await self._bearer())
+        last: TurnFinal | TurnError | None = None
+        async with aclosing(turn.events()) as events:
+            async for told in events:
+                if isinstance(told, TurnFinal | TurnError):
+                    last = told
+        match last:
+            case TurnFinal():
+                return Handled(last.answer)
+            case TurnError():
+                return NotHandled(_said(last.message, last.hint))
+        return NotHandled("There was no answer.")
+
+    async def _bearer(self) -> Bearer:
+        """Return the user of the settings with the one right to chat.
+
+        Raises:
+            NotFound: If there is no such user.
+        """
+        try:
+            user = await self._registry.accounts.find(self._user)
+        except NotFound:
+            raise NotFound(
+                f"[wyoming] user: there is no user {self._user!r}",
+                hint="Name one of 'strawberry users list'.",
+            ) from None
+        claims = Claims(
+            iss=self._registry.hub_id,
+            sub=_NAME,
+            # Not a person's token: what needs a confirmation is refused.
+            kind="client",
+            own=user.id,
+            aud="mqtt",
+            scope="chat",
+            iat=0,
+            exp=sys.maxsize,
+            jti=_NAME,
+        )
+        return Bearer(claims, user)
+
+
+def _conversation(peer: str, given: object) -> str | None:
+    """Return our name of the client's conversation: any text may be its name."""
+    if not isinstance(given, str) or not given:
+        return None
+    return hashlib.sha256(f"{peer} {given}".encode(errors="replace")).hexdigest()[:32]
+
+
+def _said(message: str, hint: str) -> str:
+    return " ".join(filter(None, (f"{message.rstrip('.')}.", hint)))
+
+
+def _info(version: str) -> Info:
+    about = Attribution("Strawberry", "")
+    # Without languages it serves all of them.
+    model = HandleModel("assistant", about, installed=True, description=None, version=version, languages=[])
+    program = HandleProgram(
+        "strawberry",
+        about,
+        installed=True,
+        description="The assistant of this home",
+        version=version,
+        models=[model],
+        supports_home_control=True,
+    )
+    return Info(handle=[program])
