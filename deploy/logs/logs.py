@@ -33,7 +33,7 @@ _LONGEST_MESSAGE: Final = 4_000
 
 _PACKAGES: Final = (
     *("identity", "bus", "broker", "sandbox_host", "agent_core"),
-    *("chat", "hub_registry", "hub_agent", "hub_web", "spoke", "deploy"),
+    *("chat", "hub_registry", "hub_agent", "hub_web", "voice", "spoke", "tray", "deploy"),
 )
 
 
