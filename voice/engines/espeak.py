@@ -1,0 +1,70 @@
+"""Text to speech by espeak-ng, a program of the system: small, quick, in a hundred languages."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from contracts.errors import SpeechError
+from voice.audio import Sound
+
+_HEADER: Final = 44
+"""Bytes of the WAV header that it begins with."""
+_RATE_AT: Final = slice(24, 28)
+_PIECE: Final = 8_192
+
+
+class Espeak:
+    """Speaks with espeak-ng; see `voice.engines.TextToSpeech`.
+
+    Args:
+        voice: Name of a voice; None for that of the language.
+        words_per_minute: How fast it speaks.
+
+    Raises:
+        SpeechError: If it is not installed.
+    """
+
+    def __init__(self, *, voice: str | None = None, words_per_minute: int = 160) -> None:
+        program = shutil.which("espeak-ng")
+        if program is None:
+            raise SpeechError("espeak-ng is not installed", hint="Install it: apt install espeak-ng")
+        self._program = program
+        self._voice = voice
+        self._speed = str(words_per_minute)
+
+    def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
+        """See `voice.engines.TextToSpeech`."""
+        return self._sounds(text, self._voice or language.lower())
+
+    async def _sounds(self, text: str, voice: str) -> AsyncGenerator[Sound, None]:
+        pipe = asyncio.subprocess.PIPE
+        # Standard input, so that what is said stands in no list of processes.
+        process = await asyncio.create_subprocess_exec(
+            self._program, "-v", voice, "-s", self._speed, "--stdin", "--stdout",
+            stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with suppress(ConnectionError):
+                process.stdin.write(text.encode())
+                process.stdin.close()
+            try:
+                header = await process.stdout.readexactly(_HEADER)
+            except asyncio.IncompleteReadError:
+                raise SpeechError(
+                    f"espeak-ng cannot speak {voice!r}", hint="`espeak-ng --voices` lists what it can."
+                ) from None
+            rate = int.from_bytes(header[_RATE_AT], "little")
+            rest = b""
+            while piece := await process.stdout.read(_PIECE):
+                piece = rest + piece
+                whole = len(piece) // 2 * 2
+                rest = piece[whole:]
+                yield Sound(piece[:whole], rate)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,61 @@
+"""Wake words by openWakeWord: some percent of a core; its models are in the package."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from voice.engines.installed import installed
+from voice.engines.micro_wakeword import unknown_wake_word
+
+_THRESHOLD: Final = 0.5
+"""Probability from which a wake word counts; what the authors of the models recommend."""
+
+_CHUNK_BYTES: Final = 2 * 1_280
+"""What the models take at once: 80 ms."""
+
+
+class OpenWakeWords:
+    """Waits for several wake words at once; see `voice.engines.WakeWord`.
+
+    Args:
+        names: Of models in the package, such as ``hey_jarvis``, or paths of a ``.tflite`` file.
+
+    Raises:
+        ConfigError: If there is no such model.
+        SpeechError: If the package is not installed.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        library = installed("pyopen_wakeword")
+        self._features = library.OpenWakeWordFeatures.from_builtin()
+        self._waiting = bytearray()
+        self._models = {}
+        known = {model.value: model for model in library.Model}
+        for name in names:
+            if name in known:
+                self._models[name] = library.OpenWakeWord.from_builtin(known[name])
+            elif name.endswith(".tflite") and Path(name).is_file():
+                self._models[Path(name).stem] = library.OpenWakeWord.from_model(name)
+            else:
+                raise unknown_wake_word(name, known)
+
+    def heard(self, frame: bytes) -> str | None:
+        """See `voice.engines.WakeWord`."""
+        self._waiting += frame
+        if len(self._waiting) < _CHUNK_BYTES:
+            return None
+        chunk, found = bytes(self._waiting), None
+        self._waiting.clear()
+        for embeddings in self._features.process_streaming(chunk):
+            for name, model in self._models.items():
+                for probability in model.process_streaming(embeddings):
+                    if probability > _THRESHOLD:
+                        found = found or name
+        return found
+
+    def reset(self) -> None:
+        """See `voice.engines.WakeWord`."""
+        self._waiting.clear()
+        self._features.reset()
+        for model in self._models.values():
+            model.reset()

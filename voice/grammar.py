@@ -1,0 +1,286 @@
+"""The grammar of what can be said, made of the home's sentences and names (JSGF)."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import Final
+
+from hassil import Alternative, Group, ListReference, Permutation, TextChunk, parse_sentence
+from hassil.errors import HassilError
+from hassil.parser import ParseError
+
+from contracts.vocabulary import SpokenSlot, Vocabulary
+
+_log = logging.getLogger(__name__)
+
+_WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+")
+_MOST_GLUED: Final = 50
+"""Ways of saying one word with alternatives inside it."""
+
+_ONES: Final = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS: Final = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_NUMBERS: Final = {
+    **{word: number for number, word in enumerate(_ONES)},
+    **{word: 10 * number for number, word in enumerate(_TENS, 2)},
+}
+
+_LEADS: Final = {"en": "[on|in|at] [the]", "de": "[auf|in|im] [der|dem|den]"}
+"""What may stand before the name of a device at the end of a sentence."""
+
+Known = Callable[[str], bool]
+"""Whether the dictionary of the speech to text has a word."""
+
+
+def grammar_of(vocabulary: Vocabulary, known: Known) -> str | None:
+    """Return the grammar in JSGF; None where nothing can be said.
+
+    Sentences and names with words that are not known are left out, with a line in the log.
+    """
+    names = _Names(known)
+    anything = names.rule("names", vocabulary.names)
+    sentences = []
+    for sentence in vocabulary.sentences:
+        rules = {slot: names.slot(values, anything) for slot, values in sentence.slots.items()}
+        rule = _rule_of(sentence.text, rules, known)
+        if rule is not None:
+            sentences.append(rule)
+    if names.unknown:
+        _log.info("not in the dictionary, and so not in the grammar: %s", ", ".join(sorted(names.unknown)))
+    if not sentences:
+        return None
+    lead = _LEADS.get(vocabulary.language.partition("-")[0], "")
+    lead = " ".join(part for part in lead.split() if all(map(known, _WORD.findall(part))))
+    where = f" [{lead} {anything}]" if anything else ""
+    return _jsgf(
+        [f"public <utterance> = <sentence>{where}", f"<sentence> = {_either(sentences)}", *names.rules]
+    )
+
+
+def choices(texts: Iterable[str]) -> str:
+    """Return the grammar of some texts, of which one is said."""
+    return _jsgf([f"public <utterance> = {_either(' '.join(_words(text)) for text in texts)}"])
+
+
+def with_digits(text: str) -> str:
+    """Return a text with its numbers in digits, as sentences want them: ``forty two`` becomes ``42``."""
+    out: list[str] = []
+    value: int | None = None
+    for word in [*text.split(), ""]:
+        number = _NUMBERS.get(word)
+        if number is not None and value is not None and value % 10 == 0 and value >= 20 and 0 < number < 10:
+            value += number
+        elif word == "hundred" and value is not None:
+            value *= 100
+        else:
+            if value is not None:
+                out.append(str(value))
+            value = number
+            if number is None and word:
+                out.append(word)
+    return re.sub(r"(\d+) point (\d)\b", r"\1.\2", " ".join(out))
+
+
+class _Names:
+    """Rules for names and slots, each set of values once."""
+
+    def __init__(self, known: Known) -> None:
+        self.rules: list[str] = []
+        self.unknown: set[str] = set()
+        self._known = known
+        self._made: dict[tuple[str, ...], str] = {}
+
+    def slot(self, slot: SpokenSlot, anything: str) -> str:
+        if slot.is_number:
+            return self._number()
+        return self.rule(f"values{len(self.rules)}", slot.values) if slot.values else anything
+
+    def rule(self, name: str, values: tuple[str, ...]) -> str:
+        """Return a reference to the rule of these values; empty where none of them can be said."""
+        if values not in self._made:
+            said = []
+            for value in values:
+                words = _words(value)
+                missing = [word for word in words if not self._known(word)]
+                self.unknown.update(missing)
+                if words and not missing:
+                    said.append(" ".join(words))
+            if said:
+                self.rules.append(f"<{name}> = {_either(dict.fromkeys(said))}")
+            self._made[values] = f"<{name}>" if said else ""
+        return self._made[values]
+
+    def _number(self) -> str:
+        if ("number",) not in self._made:
+            # "one hundred" stands for itself; more is seldom said to a lamp.
+            ones, tens = _either(_ONES[1:10]), _either(_TENS)
+            self.rules.append(f"<whole> = {_either(_ONES)} | {tens} [{ones}] | one hundred")
+            self.rules.append(f"<number> = <whole> [point {_either(_ONES[:10])}] [percent|degrees]")
+            self._made["number",] = "<number>"
+        return self._made["number",]
+
+
+def _jsgf(rules: Iterable[str]) -> str:
+    return "#JSGF V1.0 UTF-8;\ngrammar home;\n" + "".join(f"{rule};\n" for rule in rules)
+
+
+def _either(ways: Iterable[str]) -> str:
+    return f"({'|'.join(ways)})"
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text as they are said."""
+    words: list[str] = []
+    for word in _WORD.findall(text.lower().replace("’", "'")):
+        words += _spoken_number(int(word)) if word.isdigit() else [word]
+    return words
+
+
+def _spoken_number(number: int) -> list[str]:
+    if number < 20:
+        return [_ONES[number]]
+    if number < 100:
+        return [_TENS[number // 10 - 2], *([_ONES[number % 10]] if number % 10 else [])]
+    return [_ONES[int(digit)] for digit in str(number)]
+
+
+def _rule_of(text: str, slots: dict[str, str], known: Known) -> str | None:
+    """Return the rule of a sentence; None where it cannot be said."""
+    try:
+        expression = parse_sentence(text).expression
+    except (ParseError, HassilError, ValueError, AssertionError):
+        return None
+    return _Sentence(slots, known).rule([expression])
+
+
+class _Sentence:
+    """Turns one parsed sentence into a rule; a way of saying it that has an unknown word is left out."""
+
+    def __init__(self, slots: dict[str, str], known: Known) -> None:
+        self._slots = slots
+        self._known = known
+
+    def rule(self, items: list[object]) -> str | None:
+        """Return the rule of items that follow each other; empty where nothing needs to be said."""
+        parts: list[str] = []
+        for run in _runs(list(_flat(items))):
+            part = self._item(run[0]) if len(run) == 1 else self._glued(run)
+            if part is None:
+                return None
+            parts.append(part)
+        return " ".join(filter(None, parts))
+
+    def _item(self, item: object) -> str | None:
+        match item:
+            case TextChunk():
+                words = _words(item.text)
+                return " ".join(words) if all(map(self._known, words)) else None
+            case ListReference():
+                return self._slots.get(item.slot_name) or None
+            case Permutation():
+                orders = [self.rule([item.items[n], *_others(item.items, n)]) for n in range(len(item.items))]
+                return self._ways(orders)
+            case Alternative():
+                return self._ways([self.rule([one]) for one in item.items])
+        return None
+
+    def _glued(self, run: list[object]) -> str | None:
+        """Return the words of items that touch: ``light[s]``."""
+        texts = ["".join(each) for each in product(*(list(_texts(item)) for item in run))]
+        if not texts or len(texts) > _MOST_GLUED:
+            return None
+        return self._ways([self._item(TextChunk(text)) for text in texts])
+
+    def _ways(self, ways: list[str | None]) -> str | None:
+        said = list(dict.fromkeys(way for way in ways if way))
+        optional = "" in ways
+        if not said:
+            return "" if optional else None
+        return f"[{'|'.join(said)}]" if optional else _either(said)
+
+
+def _others(items: Sequence[object], n: int) -> list[object]:
+    return [each for place, each in enumerate(items) if place != n]
+
+
+def _flat(items: list[object]) -> Iterator[object]:
+    for item in items:
+        if isinstance(item, Group) and not isinstance(item, Alternative | Permutation):
+            yield from _flat(list(item.items))
+        else:
+            yield item
+
+
+def _runs(items: list[object]) -> Iterator[list[object]]:
+    """Yield items, those that touch within a word together."""
+    run: list[object] = []
+    for item in items:
+        # Whole words of a chunk stand alone; only those at its ends may touch what is beside them.
+        for piece in _pieces(item):
+            if run and _touches(run[-1], last=True) and _touches(piece, last=False):
+                run.append(piece)
+            else:
+                if run:
+                    yield run
+                run = [piece]
+    if run:
+        yield run
+
+
+def _pieces(item: object) -> Iterator[object]:
+    if not isinstance(item, TextChunk):
+        yield item
+        return
+    for text in re.findall(r"\s+|\S+", item.text):
+        yield TextChunk(text)
+
+
+def _touches(item: object, *, last: bool) -> bool:
+    match item:
+        case TextChunk():
+            edge = item.text[-1:] if last else item.text[:1]
+            return bool(edge.strip()) and edge.isalnum()
+        case ListReference():
+            return False
+        case Group():
+            parts = (
+                item.items
+                if isinstance(item, Alternative | Permutation)
+                else item.items[-1 if last else 0 :][:1]
+            )
+            return any(_touches(part, last=last) for part in parts)
+    return False
+
+
+def _texts(item: object) -> Iterator[str]:
+    """Yield the ways of saying an item that has no slot."""
+    match item:
+        case TextChunk():
+            yield item.text
+        case Alternative():
+            for one in item.items:
+                yield from _texts(one)
+        case Group():
+            for ways in product(*(list(_texts(one)) for one in item.items)):
+                yield "".join(ways)
