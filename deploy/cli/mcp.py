@@ -23,12 +23,12 @@ _PROOF_S: Final = 10.0
 _ANSWER_S: Final = 900.0
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     """Serve, or list servers."""
-    (list_servers if options.action == "list" else serve)(options)
+    return (list_servers if options.action == "list" else serve)(options)
 
 
-def serve(options: argparse.Namespace) -> None:
+def serve(options: argparse.Namespace) -> int:
     """Pass messages between standard input and output, and the hub's ``/mcp``, until the input ends."""
     if find_spec("mcp") is None:
         raise _MISSING
@@ -40,10 +40,11 @@ def serve(options: argparse.Namespace) -> None:
         asyncio.run(_pipe(client))
     except* StrawberryError as errors:
         raise errors.exceptions[0] from None
+    return 0
 
 
-def list_servers(options: argparse.Namespace) -> None:
-    """Print the servers of ``mcp.json`` and their state."""
+def list_servers(options: argparse.Namespace) -> int:
+    """Print the servers of ``mcp.json`` and their state; the exit code is 1 where the file is broken."""
     found = hub_of(options).request("GET", "/api/mcp/servers")
     empty = (
         "No MCP server runs." if found["problem"] else "No MCP servers. Add them to mcp.json (docs/mcp.md)."
@@ -51,6 +52,7 @@ def list_servers(options: argparse.Namespace) -> None:
     Output(options.json).rows(found["servers"], _COLUMNS, empty=empty)
     if found["problem"]:
         note(found["problem"])
+    return 1 if found["problem"] else 0
 
 
 async def _pipe(hub: HubClient) -> None:

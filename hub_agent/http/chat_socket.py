@@ -7,8 +7,7 @@ resumes after the last one that it has.
 import asyncio
 import json
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from contracts.chat.stream import (
     TurnEventFrame,
 )
 from contracts.errors import InvalidMessage, NotFound, StrawberryError, TooManyRequests
+from contracts.rates import Slots
 from contracts.validation import check_numbers, explain
 from hub_agent.chat.assistant import Assistant, key_of
 from hub_registry.access.bearer import Bearer, Gate
@@ -48,15 +48,29 @@ _GRACE_S: Final = 60.0
 network to another in seconds."""
 _MOST_KEPT: Final = 1024 * 1024
 """Bytes of events of one turn that are kept."""
+_MOST_IN_ALL: Final = 64 * 1024 * 1024
+"""Bytes of events of all turns; where there are more, the turn that has most loses its first ones."""
+_MOST_SOCKETS: Final = 256
+"""Sockets in all, which leaves connections for other requests."""
 
 
 class _Followed:
-    """A turn with its events."""
+    """A turn with its events.
 
-    def __init__(self, turn: Turn) -> None:
+    Args:
+        on_kept: Called with each event that is kept.
+
+    Attributes:
+        size: Bytes of its events.
+        given_up: Set when nobody can resume it any more.
+    """
+
+    def __init__(self, turn: Turn, on_kept: Callable[[], None]) -> None:
         self.turn = turn
+        self.size = 0
+        self.given_up = asyncio.Event()
+        self._on_kept = on_kept
         self._frames: list[bytes] = []
-        self._size = 0
         self._forgotten = 0
         self._ended = False
         self._changed = asyncio.Event()
@@ -103,13 +117,20 @@ class _Followed:
         self._frames.append(
             _json(TurnEventFrame(turn=turn, conversation=conversation, id=number, event=event))
         )
-        self._size += len(self._frames[-1])
-        if self._size > _MOST_KEPT:
-            # A quarter at a time: each of them moves all others.
-            while self._size > _MOST_KEPT * 3 // 4 and len(self._frames) > 1:
-                self._size -= len(self._frames.pop(0))
-                self._forgotten += 1
+        self.size += len(self._frames[-1])
+        if self.size > _MOST_KEPT:
+            self.shorten()
+        self._on_kept()
         self._tell()
+
+    def shorten(self) -> bool:
+        """Forget the first of its events; return whether there were any to forget."""
+        # A quarter at a time: each of them moves all others.
+        before, most = self._forgotten, self.size * 3 // 4
+        while self.size > most and len(self._frames) > 1:
+            self.size -= len(self._frames.pop(0))
+            self._forgotten += 1
+        return self._forgotten > before
 
     def _tell(self) -> None:
         self._changed.set()
@@ -132,7 +153,8 @@ class ChatSockets:
         self._connections = connections
         self._tasks = tasks
         self._followed: dict[tuple[str, str], _Followed] = {}
-        self._open: Counter[str] = Counter()
+        self._kept: set[_Followed] = set()
+        self._open = Slots(each=_SOCKETS, total=_MOST_SOCKETS)
 
     def route(self) -> WebSocketRoute:
         """Make the route."""
@@ -143,8 +165,9 @@ class ChatSockets:
         key = (turn.user, turn.id)
         own = [each for each, known in self._followed.items() if known.turn.holder == turn.holder]
         if len(own) >= _TURNS:
-            del self._followed[own[0]]
-        self._followed[key] = followed = _Followed(turn)
+            self._followed.pop(own[0]).given_up.set()
+        self._followed[key] = followed = _Followed(turn, self._bound)
+        self._kept.add(followed)
         self._tasks.create_task(self._run(followed, key), name=f"follow turn {turn.id}")
         return followed
 
@@ -163,27 +186,38 @@ class ChatSockets:
 
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
         await followed.run()
-        await asyncio.sleep(_GRACE_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await followed.given_up.wait()
+        self._kept.discard(followed)
         if self._followed.get(key) is followed:
             del self._followed[key]
+
+    def _bound(self) -> None:
+        """Keep no more than may be kept of all turns."""
+        while sum(each.size for each in self._kept) > _MOST_IN_ALL:
+            if not max(self._kept, key=lambda each: each.size).shorten():
+                return
 
     async def _serve(self, websocket: WebSocket) -> None:
         try:
             bearer = await self._authenticate(_as_request(websocket))
-            if self._open[bearer.claims.jti] >= _SOCKETS:
-                raise TooManyRequests(f"this token has {_SOCKETS} sockets open", hint="Close one.")
+            jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
+            if not self._open.take(jti):
+                raise TooManyRequests(
+                    f"this token has {_SOCKETS} sockets open, or all together {_MOST_SOCKETS}",
+                    hint="Close one.",
+                )
         except StrawberryError as error:
             await websocket.send_denial_response(expected(_PATH, error))
             return
-        await websocket.accept()
-        jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
-        self._open[jti] += 1
         reason = "the token has been revoked"
         try:
+            await websocket.accept()
             async with self._connections.hold(_never, token=jti):
                 reason = await self._talk(websocket, bearer, left_s)
         finally:
-            self._open[jti] -= 1
+            self._open.give_back(jti)
         if websocket.client_state is WebSocketState.CONNECTED:
             with suppress(WebSocketDisconnect, RuntimeError):
                 await websocket.close(1008, reason)

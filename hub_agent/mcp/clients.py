@@ -71,8 +71,6 @@ class _Server:
     state: str = "starting"
     detail: str = ""
     methods: dict[str, "ForeignMethod"] = field(default_factory=dict)
-    known: dict[str, "ForeignMethod"] = field(default_factory=dict)
-    """Also those that it had, and has not now: one that comes back is as strict as it was."""
     client: Any = None
     doc: str = ""
     said: str = ""
@@ -246,8 +244,7 @@ class McpClients:
             if (cursor := page.next_cursor) is None:
                 break
         # 128 tools take 40 ms.
-        methods, problems = await asyncio.to_thread(foreign_methods, tools, server.known)
-        server.known |= methods
+        methods, problems = await asyncio.to_thread(foreign_methods, tools, server.entry.annotations)
         if not server.client or methods != server.methods:
             server.methods, server.doc = (
                 methods,
@@ -350,6 +347,12 @@ def _bound_to_us(command: str, args: list[str]) -> list[str]:
 def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
+    kind, library = type(error), type(error).__module__.partition(".")[0]
+    if isinstance(error, TimeoutError) or kind.__name__.endswith("Timeout"):
         return "it did not answer in time"
-    return (str(error) or type(error).__name__)[:500]
+    # The words of the library for HTTP are for programmers.
+    if library == "httpx2" or isinstance(error, OSError):
+        return f"it cannot be reached; see url in {FILE}, and whether it runs"
+    if kind.__name__ == "MCPError":
+        return f"it answered with an error: {str(error)[:400]}; see url and headers in {FILE}"
+    return (str(error) or kind.__name__)[:500]

@@ -4,6 +4,7 @@ import json
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 from agent_core.yaml_files import line_of
 from contracts.errors import FileProblem
@@ -12,10 +13,22 @@ from contracts.validation import explain, first_mistake
 _Text = Annotated[str, Field(max_length=4_000)]
 
 
+class Annotations(BaseModel):
+    """What the owner approves of what a server says of a tool, in the words of the protocol."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, defer_build=True)
+
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
 class ServerEntry(BaseModel):
     """A server as people write it for other programs; what only those know is ignored.
 
     Attributes:
+        annotations: By the name of a tool, ``*`` for all others.
         command: Starts a server that is spoken to over its standard input and output.
         url: Of one that runs elsewhere.
     """
@@ -29,6 +42,7 @@ class ServerEntry(BaseModel):
     url: Annotated[str, Field(pattern=r"^https?://", max_length=4_000)] | None = None
     headers: dict[str, _Text] = {}
     disabled: bool = False
+    annotations: Annotated[dict[str, Annotations], Field(max_length=200)] = {}
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -4,7 +4,7 @@ import json
 import keyword
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agent_core.search.directory import RegisteredSkill
@@ -13,10 +13,9 @@ from agent_core.skills.results import MAX_RESULT_BYTES
 from contracts.devices.registration import Method, MethodFlags, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.wire import Json
+from hub_agent.mcp.file import Annotations
 
 _MAX_TOOLS: Final = 128
-_MAX_KNOWN: Final = 1_000
-"""Tools that one server has had since it was added."""
 _MAX_DOC: Final = 2_000
 _MAX_SCHEMA: Final = 16 * 1024
 _MAX_ERROR: Final = 1_000
@@ -58,16 +57,18 @@ def skill_name(server: str) -> str:
 
 
 def foreign_methods(
-    tools: Iterable[Any], known: Mapping[str, ForeignMethod]
+    tools: Iterable[Any], approved: Mapping[str, Annotations]
 ) -> tuple[dict[str, ForeignMethod], list[str]]:
-    """Make methods of tools; return them by name, and why the others are left out.
+    """Make methods of tools; return them by name, and what is to be known of the others.
 
     Args:
         tools: As ``mcp_types.Tool``.
-        known: All from before: flags that were stricter stay, so that a server cannot loosen them later.
+        approved: What the owner approves by the name of a tool, ``*`` for any other; what else a server says
+            of its tools counts only where it is stricter.
     """
     made: dict[str, ForeignMethod] = {}
     problems: list[str] = []
+    unapproved: list[str] = []
     for number, tool in enumerate(tools):
         if number == _MAX_TOOLS:
             problems.append(f"it has more than {_MAX_TOOLS} tools")
@@ -77,19 +78,20 @@ def foreign_methods(
         if name in made:
             problems.append(f"{shown} would be called {name}, as another tool")
             continue
-        if name not in known and len(known) + number >= _MAX_KNOWN:
-            problems.append(f"{shown} is one more than the {_MAX_KNOWN:,} that it may have had")
-            continue
         try:
             each = _method(name, tool)
             RegisteredSkill.of(_registration("CheckSkill", "", [each.method]), "")
         except (ValueError, InvalidMessage) as error:
             problems.append(f"{shown}: {str(error)[:200]}")
             continue
-        if (before := known.get(name)) is not None:
-            flags = strictest([before.method.flags, each.method.flags])
-            each = ForeignMethod(each.method.model_copy(update={"flags": flags}), each.tool, each.names)
-        made[name] = each
+        said = each.method.flags
+        flags = strictest([said, _flags(approved.get(each.tool, approved.get("*")))])
+        if flags != said:
+            unapproved.append(each.tool[:60])
+        made[name] = replace(each, method=each.method.model_copy(update={"flags": flags}))
+    if unapproved:
+        some = ", ".join(unapproved[:5]) + (", …" if len(unapproved) > 5 else "")
+        problems.append(f'the hints of {some} need "annotations" in mcp.json')
     return made, problems
 
 

@@ -5,11 +5,11 @@ The library takes 0.6 s to import, so that it is loaded with the first request, 
 
 import asyncio
 import importlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -31,7 +31,15 @@ BEARER: Final = "strawberry.bearer"
 _SESSION: Final = b"mcp-session-id"
 _EACH: Final = 8
 _MOST: Final = 256
-"""Sessions of one token, and of all: clients that were killed leave theirs behind for half an hour."""
+"""Sessions of one token, and of all: clients that were killed leave theirs behind for half an hour.
+Of too many, the person loses one who has most."""
+
+
+class _Holder(NamedTuple):
+    """Token and person of a session."""
+
+    token: str
+    user: str
 
 
 class Mcp:
@@ -58,8 +66,8 @@ class Mcp:
         self._version = version
         self._server = Lazy(self._open, tasks=tasks, name="MCP server")
         self._app: ASGIApp | None = None
-        # By session, the token that it belongs to; the one that was used longest ago is first.
-        self._sessions: OrderedDict[str, str] = OrderedDict()
+        # By session, whose it is; the one that was used longest ago is first.
+        self._sessions: OrderedDict[str, _Holder] = OrderedDict()
         self._clients: set[Client] = set()
 
     def route(self, app: ASGIApp) -> Route:
@@ -87,7 +95,7 @@ class Mcp:
                 begun = True
                 made = dict(message["headers"]).get(_SESSION, b"").decode()
                 if made and made not in self._sessions and not session:
-                    self._sessions[made] = token
+                    self._sessions[made] = _Holder(token, bearer.user.id)
             await send(message)
 
         async with self._connections.hold(_never, token=token) as client:
@@ -106,7 +114,7 @@ class Mcp:
         """End the sessions and calls of tokens that were revoked."""
         tokens = frozenset(revocation.tokens)
         self._runs.end(tokens)
-        for session in [session for session, token in self._sessions.items() if token in tokens]:
+        for session in [each for each, holder in self._sessions.items() if holder.token in tokens]:
             await self._end(session)
 
     def close(self) -> None:
@@ -116,14 +124,18 @@ class Mcp:
 
     async def _bound(self, token: str) -> None:
         """End the sessions that were used longest ago where there are too many."""
-        own = [session for session, owner in self._sessions.items() if owner == token]
-        for session in [*own[:-_EACH], *list(self._sessions)[:-_MOST]]:
+        own = [session for session, holder in self._sessions.items() if holder.token == token]
+        for session in own[:-_EACH]:
             await self._end(session)
+        while len(self._sessions) > _MOST:
+            crowd = Counter(holder.user for holder in self._sessions.values())
+            ((user, _),) = crowd.most_common(1)
+            await self._end(next(each for each, holder in self._sessions.items() if holder.user == user))
 
     async def _end(self, session: str) -> None:
-        token = self._sessions.pop(session, None)
-        if token is not None and (server := self._server.opened) is not None:
-            await server.end(session, token=token)
+        holder = self._sessions.pop(session, None)
+        if holder is not None and (server := self._server.opened) is not None:
+            await server.end(session, token=holder.token)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator["McpServer"]:

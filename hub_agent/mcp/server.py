@@ -198,7 +198,8 @@ class McpServer:
             limits=assistant.settings.turns.tools,
         )
         if call.name != "python_exec":
-            return await toolset.run(call, context)
+            async with assistant.quotas.calls.turn(claims, person=person):
+                return await toolset.run(call, context)
         with assistant.trail.refusals(claims, method="exec"):
             async with assistant.quotas.programs.turn(claims, person=person):
                 return await toolset.run(call, context)

@@ -212,7 +212,9 @@ async def _failed(work: Awaitable[Any]) -> None:
         await work
 
 
-async def test_a_session_is_its_tokens_and_a_token_has_few(home: Home) -> None:
+async def test_a_session_is_its_tokens_and_a_token_has_few(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = [await home.token(home.hub.registry.admin, scopes=ALL) for _ in range(2)]
     hello = {
         "jsonrpc": "2.0",
@@ -238,6 +240,14 @@ async def test_a_session_is_its_tokens_and_a_token_has_few(home: Home) -> None:
         of_each = [(await post(first, listed, **{"mcp-session-id": each}))[0] for each in sessions]
         assert of_each == [404, *[200] * 8]
         assert (await post(second, listed, **{"mcp-session-id": sessions[-1]}))[0] == 404
+
+        monkeypatch.setattr("hub_agent.mcp.http._MOST", 9)
+        other = await home.token(await home.hub.registry.accounts.add("Anna", role="member"), scopes=ALL)
+        annas = (await post(other, hello))[1]
+        for _ in range(8):
+            await post(second, hello)
+        assert (await post(other, listed, **{"mcp-session-id": annas}))[0] == 200
+        assert (await post(first, listed, **{"mcp-session-id": sessions[-1]}))[0] == 404
 
 
 async def test_what_there_is_in_the_home_is_read_as_resources(home: Home) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,9 +14,8 @@ import pytest
 from mcp_types import Tool, ToolAnnotations
 
 from agent_core.search.targets import on_hub
-from chat.tasks import open_tasks
 from contracts.errors import FileProblem
-from hub_agent.mcp.clients import McpClients, _Server
+from deploy.cli.main import main
 from hub_agent.mcp.file import parse_servers
 from hub_agent.mcp.foreign import foreign_methods, skill_name
 from tests.hub_agent.home import Home, open_home
@@ -33,8 +31,17 @@ def write(home: Home, servers: Any) -> None:
     new.replace(home.directory / "mcp.json")
 
 
+APPROVED = {
+    "*": {"openWorldHint": False, "destructiveHint": False},
+    **{
+        name: {"readOnlyHint": True, "openWorldHint": False}
+        for name in ("forecast", "fail", "count", "class")
+    },
+}
+
+
 def local(**more: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": [str(SCRIPT)], **more}
+    return {"command": sys.executable, "args": [str(SCRIPT)], "annotations": APPROVED, **more}
 
 
 async def states(home: Home) -> dict[str, tuple[str, str]]:
@@ -116,7 +123,9 @@ async def test_a_server_that_dies_is_started_again(home: Home) -> None:
     await asked_until(again)
 
 
-async def test_the_file_is_read_again_and_a_broken_one_leaves_the_last_good(home: Home) -> None:
+async def test_the_file_is_read_again_and_a_broken_one_leaves_the_last_good(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(home, {"weather": local()})
     await ready(home)
     write(home, '{"mcpServers": {\n  "weather": {"command": 3}}}')
@@ -127,6 +136,10 @@ async def test_the_file_is_read_again_and_a_broken_one_leaves_the_last_good(home
 
         await asked_until(problem)
         assert "mcp.json:2: " in await problem()
+    monkeypatch.setenv("STRAWBERRY_HOME", str(home.directory))
+    monkeypatch.setenv("STRAWBERRY_TOKEN", home.admin_token)
+    assert await asyncio.to_thread(main, ["mcp", "list", "--hub", home.hub.url]) == 1
+    assert "mcp.json:2: " in capsys.readouterr().err
     assert "sunny" in await call(home, "forecast", place="Bonn")
     pid = await call(home, "class_")
     write(home, {})
@@ -143,6 +156,8 @@ async def test_what_does_not_work_is_told_and_keeps_nothing_from_working(home: H
             "bus": local(),
             "gone": {"command": "no-such-program"},
             "secret": local(env={"KEY": "${NOT_THERE}"}),
+            "away": {"url": f"http://127.0.0.1:{free_port()}/?key=hush"},
+            "refused": {"url": f"{home.hub.url}/mcp?key=hush"},
             "noise": {"command": sys.executable, "args": ["-c", "print(1); raise SystemExit('oh no')"]},
         },
     )
@@ -159,28 +174,32 @@ async def test_what_does_not_work_is_told_and_keeps_nothing_from_working(home: H
         ("bus", "BusSkill is the hub's own skill"),
         ("gone", "no program 'no-such-program'"),
         ("secret", "NOT_THERE is not set"),
+        ("away", "it cannot be reached"),
+        ("refused", "it answered with an error"),
         ("noise", "oh no"),
     ):
         assert words in found[name][1], found[name]
+    assert "hush" not in str(found)
     assert "sunny" in await call(home, "forecast", place="Bonn")
 
 
-async def test_a_tool_that_goes_and_comes_back_is_as_strict_as_it_was(tmp_path: Path) -> None:
-    own: Any = SimpleNamespace(put_foreign=lambda *_: None)
-    async with open_tasks() as tasks:
-        clients = McpClients(tmp_path, own, tasks)
-        server = _Server("a", parse_servers('{"mcpServers": {"a": {"command": "x"}}}')["a"], "ASkill")
-        harmless = Tool(
-            name="erase", input_schema={"type": "object"}, annotations=ToolAnnotations(read_only_hint=True)
-        )
-        strict = harmless.model_copy(update={"annotations": None})
-        for tools in ([strict], [], [harmless]):
-
-            async def list_tools(cursor: Any, tools: Any = tools) -> Any:
-                return SimpleNamespace(tools=tools, next_cursor=None)
-
-            await clients._list(server, SimpleNamespace(list_tools=list_tools, instructions=""))
-    assert server.methods["erase"].method.flags.destructive
+def test_what_a_server_says_of_its_tools_counts_where_the_owner_approves_it() -> None:
+    text = """{"mcpServers": {"a": {"command": "x", "annotations":
+        {"*": {"openWorldHint": false}, "read": {"readOnlyHint": true}}}}}"""
+    approved = parse_servers(text)["a"].annotations
+    tools = [
+        tool("read", read_only_hint=True, open_world_hint=False),
+        tool("other", read_only_hint=True, open_world_hint=False),
+        tool("strict"),
+    ]
+    found, problems = foreign_methods(tools, approved)
+    assert {
+        name: (each.method.flags.read_only, each.method.flags.destructive, each.method.flags.open_world)
+        for name, each in found.items()
+    } == {"read": (True, False, True), "other": (False, True, False), "strict": (False, True, True)}
+    assert problems == ['the hints of read, other need "annotations" in mcp.json']
+    alone, _ = foreign_methods(tools, {})
+    assert all(each.method.flags.destructive and each.method.flags.open_world for each in alone.values())
 
 
 async def test_servers_end_with_the_hub(tmp_path: Path) -> None:
@@ -249,6 +268,4 @@ def test_names_and_schemas_of_a_server_are_input() -> None:
     assert set(found) == {"a_b", "import_", "x"}
     assert found["x"].arguments({"file_path": "y"}) == {"file-path": "y"}
     assert len(problems) == 4
-    again, _ = foreign_methods([tool("a b", read_only_hint=True, open_world_hint=False)], found)
-    assert not again["a_b"].method.flags.read_only
     assert len(foreign_methods([tool(f"t{number}") for number in range(200)], {})[0]) == 128
