@@ -19,6 +19,8 @@ from hub_agent.settings import HomeAssistantAccess
 _log = logging.getLogger(__name__)
 
 _BACKOFF_S: Final = (0.5, 60.0)
+_STEADY_S: Final = 60.0
+"""A connection that lasted so long was good: the next attempts begin with short waits again."""
 _REFUSED_S: Final = 300.0
 """After a refused token: Home Assistant may lock out an address that tries again and again."""
 _SETTLE_S: Final = 0.3
@@ -139,19 +141,21 @@ class HomeAssistant:
         return self._connection
 
     async def _stay_connected(self, settings: HomeAssistantAccess) -> None:
-        backoff = Backoff(*_BACKOFF_S)
+        backoff, loop = Backoff(*_BACKOFF_S), asyncio.get_running_loop()
         while True:
+            began = loop.time()
             error = LinkError("the connection was lost")
             try:
                 async with open_connection(settings) as connection:
                     await self._follow(connection)
-                backoff.reset()
             except LinkError as failure:
                 error = failure
             except Exception:  # noqa: BLE001 - the hub goes on without it
                 _log.exception("what Home Assistant sends cannot be read")
                 error = LinkError("what it sends cannot be read")
             finally:
+                if self._connection is not None and loop.time() - began >= _STEADY_S:
+                    backoff.reset()
                 self._connection = None
                 self._topics.disconnect()
             if self._error is None or self._error.message != error.message:

@@ -244,6 +244,11 @@ def test_the_nearest_names_are_those_that_were_meant(name, expected):
     assert nearest(name, ["set_volume", "turn_on", "pause"]) == expected
 
 
+def test_the_nearest_of_very_many_names_is_found():
+    names = [f"Lamp {number} of the house" for number in range(10_000)]
+    assert nearest("reding lmp", [*names, "Reading Lamp"])[0] == "Reading Lamp"
+
+
 def test_a_suggestion_lists_what_there_is_when_nothing_is_near():
     assert suggestion("zzz", ["b", "a"]) == "there are: a, b"
     assert suggestion("zzz", []) == ""

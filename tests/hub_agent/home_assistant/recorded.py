@@ -23,6 +23,7 @@ class Recorded:
     Attributes:
         entities: By id, the state, attributes and registry entry of each.
         called: The calls of services.
+        hangs_up: Whether a connection is closed once it has sent everything.
     """
 
     entities: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
@@ -30,6 +31,8 @@ class Recorded:
     floors: list[dict[str, Any]] | None = None
     called: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
+    hangs_up: bool = False
+    connected: int = 0
 
     async def answer(self, socket: ServerConnection) -> None:
         """Serve one connection."""
@@ -52,6 +55,9 @@ class Recorded:
             if message["type"] == "subscribe_entities":
                 states = {id_: {"s": s, "a": a, "lc": 1.7e9} for id_, (s, a, _) in self.entities.items()}
                 await socket.send(json.dumps({"id": message["id"], "type": "event", "event": {"a": states}}))
+                self.connected += 1
+                if self.hangs_up:
+                    return
 
     def _result(self, message: dict[str, Any]) -> Any:
         match message["type"]:

@@ -15,6 +15,7 @@ from bus.link import LinkSettings
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, Forbidden
 from deploy.cli.main import main
+from hub_agent.home_assistant.inward import client as inward
 from hub_agent.home_assistant.inward.client import services_in
 from hub_agent.home_assistant.inward.control import Control
 from hub_agent.home_assistant.inward.entities import Entity, Place
@@ -127,6 +128,18 @@ async def test_a_refused_token_is_told_and_stands_in_no_log(
         assert health() is None
     assert "wrong-token-of-ann" not in caplog.text
     assert TOKEN not in caplog.text
+
+
+async def test_a_connection_that_was_good_is_tried_again_at_once(
+    assistant: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a reset the waits would come to more than an hour.
+    monkeypatch.setattr(inward, "_BACKOFF_S", (0.01, 10_000.0))
+    monkeypatch.setattr(inward, "_STEADY_S", 0.0)
+    assistant.hangs_up = True
+    access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
+    async with open_home(tmp_path / "home", home_assistant_access=access):
+        await eventually(lambda: assistant.connected > 20)
 
 
 async def test_setup_tries_it_and_writes_nothing_that_does_not_work(
