@@ -97,6 +97,9 @@ check: lint test test-slow test-web test-voice test-tray test-home-assistant  ##
 bench: $(READY)  ## The rows of docs/performance.md, measured here
 	@$(BIN)/python -m benchmarks
 
+dist: $(READY)  ## Wheel and source archive, in dist/
+	@$(BIN)/python .ci/dist.py dist
+
 format: $(READY)  ## Put the code into the one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -104,4 +107,4 @@ format: $(READY)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) $(HOME_ASSISTANT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench format clean
+.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check bench dist format clean

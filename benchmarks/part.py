@@ -29,6 +29,7 @@ PARTS: Final = {
     "registry": "a thousand spokes",
     "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",
+    "wheels": "what an installation downloads",
     "watchers": "200 watchers while nothing happens",
     "home_assistant": "2,000 entities of Home Assistant",
     "web": "the web UI in a browser",

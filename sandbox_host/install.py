@@ -24,12 +24,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 import psutil
-from deno import find_deno_bin
 
 from contracts.errors import SandboxError, SandboxMissing
 
@@ -202,7 +201,14 @@ def sweep(installed: Installed) -> None:
 
 
 def _version() -> str:
-    whole = hashlib.sha256(f"{PYODIDE} {WASM_PAGES} {version('deno')}".encode())
+    try:
+        deno = version("deno")
+    except PackageNotFoundError:
+        raise SandboxMissing(
+            "the sandbox needs Deno, which is not installed",
+            hint="Install it: pip install 'strawberry-home[sandbox]'.",
+        ) from None
+    whole = hashlib.sha256(f"{PYODIDE} {WASM_PAGES} {deno}".encode())
     for name in (*_PROGRAMS, *_LOCKED):
         whole.update((_SOURCES / name).read_bytes())
     return whole.hexdigest()[:16]
@@ -283,7 +289,7 @@ def _fetch(staging: Path, steps: _Steps) -> None:
     deno_dir = staging / "deno"
     environment = {**os.environ, **_registry(os.environ), "DENO_DIR": str(deno_dir), "NO_COLOR": "1"}
     environment.setdefault("DENO_TLS_CA_STORE", "mozilla,system")
-    command = [find_deno_bin(), "cache", "--quiet", "--frozen", "--config", str(staging / "deno.json")]
+    command = [_deno(), "cache", "--quiet", "--frozen", "--config", str(staging / "deno.json")]
     steps.call(
         [*command, str(staging / "host.ts")],
         environment=environment,
@@ -357,7 +363,13 @@ def _compile(installed: Installed, steps: _Steps) -> None:
 
 def _run(home: Path, *flags: str) -> list[str]:
     offline = ["--quiet", "--no-prompt", "--no-remote", "--no-npm", "--no-config", "--cached-only"]
-    return [find_deno_bin(), "run", *offline, f"--import-map={home / 'import_map.json'}", *flags]
+    return [_deno(), "run", *offline, f"--import-map={home / 'import_map.json'}", *flags]
+
+
+def _deno() -> str:
+    from deno import find_deno_bin  # an extra: a spoke does without it
+
+    return str(find_deno_bin())
 
 
 def _bare_environment(cache: Path) -> dict[str, str]:

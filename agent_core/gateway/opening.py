@@ -11,7 +11,7 @@ from agent_core.gateway.fallback import FallbackGateway, RetryPolicy
 from agent_core.gateway.ollama import open_ollama_backend
 from agent_core.gateway.openai import open_direct
 from agent_core.gateway.protocol import GatewayEvent, ModelRequest
-from agent_core.gateway.tensorzero import open_tensorzero
+from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
 from agent_core.models.entries import GatewayKind, Models
 from contracts.trace import span
 from contracts.wire import Json
@@ -26,14 +26,18 @@ async def open_gateway(
     """Open the gateway to these models.
 
     It opens without a model that can be asked, too; asking then raises ``NoModel``. Models of Ollama are
-    asked over its own API, in either kind.
+    asked over its own API, in either kind. Where TensorZero is not installed, models are asked directly.
 
     Args:
         models: As ``models.choose`` gives them.
         retry: What to do where no model answered at all.
     """
+    if kind == "tensorzero" and not has_tensorzero():
+        kind, needed = "direct", "Install it: pip install 'strawberry-home[tensorzero]'."
+    else:
+        needed = "Use the gateway tensorzero for it."
     if kind == "direct":
-        models = _without_own_protocols(models)
+        models = _without_own_protocols(models, needed)
     native = tuple(model for model in models.usable if model.entry.is_native_ollama)
     others = tuple(model for model in models.usable if not model.entry.is_native_ollama)
     async with AsyncExitStack() as stack:
@@ -203,7 +207,7 @@ class _Generation:
             opened.set_exception(error)
 
 
-def _without_own_protocols(models: Models) -> Models:
+def _without_own_protocols(models: Models, hint: str) -> Models:
     foreign = [model for model in models.usable if not model.entry.address]
     if not foreign:
         return models
@@ -214,5 +218,5 @@ def _without_own_protocols(models: Models) -> Models:
             *models.problems,
             *(f"{model.entry.name}: {model.entry.provider} needs TensorZero" for model in foreign),
         ),
-        hint=models.hint or "Use the gateway tensorzero for it.",
+        hint=models.hint or hint,
     )

@@ -1,6 +1,7 @@
 """The backend over TensorZero, embedded in this process. The only importer of tensorzero."""
 
 import asyncio
+import importlib.util
 import json
 import logging
 import os
@@ -63,6 +64,11 @@ _STOPS: Final[dict[str, StopReason]] = {
     "length": "length",
     "content_filter": "filter",
 }
+
+
+def has_tensorzero() -> bool:
+    """Return whether TensorZero is installed; a spoke does without it."""
+    return importlib.util.find_spec("tensorzero") is not None
 
 
 @asynccontextmanager
