@@ -76,6 +76,7 @@ def _device_rights(device: str) -> tuple[Right, ...]:
         topics.STATE.filter(device=device),
         topics.EVENT.filter(device=device),
         topics.RESULT.filter(device=device),
+        topics.WAKE_HEARD.build(device=device),
         topics.CHAT_REQUEST.filter(principal=device),
     )
     hears = (
@@ -83,6 +84,7 @@ def _device_rights(device: str) -> tuple[Right, ...]:
         topics.SKILL.filter(device=device),
         topics.CALL.filter(device=device),
         topics.CONTROL.filter(device=device),
+        topics.WAKE_VERDICT.build(device=device),
         topics.CHAT_REPLY.filter(principal=device),
         topics.HUB_STATUS.filter(),
     )

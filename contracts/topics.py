@@ -25,6 +25,7 @@ from contracts.devices.presence import (
 )
 from contracts.devices.registration import Registration
 from contracts.devices.rpc import REPLY, Call, Control
+from contracts.devices.voice import WakeHeard, WakeVerdict
 from contracts.errors import InvalidMessage, InvalidTopic
 from contracts.names import CallId, DeviceId, InstanceName, MethodName, SkillName, Token
 from contracts.validation import check_numbers, explain
@@ -155,6 +156,12 @@ EVENT: Final = Topic("devices/{device}/events/{name}", TypeAdapter(Emitted), "de
 CALL: Final = Topic("devices/{device}/calls/{skill}/{method}", TypeAdapter(Call), "hub", signed=True)
 CONTROL: Final = Topic("devices/{device}/control/{call}", TypeAdapter(Control), "hub", signed=True)
 RESULT: Final = Topic("devices/{device}/results/{instance}/{call}", REPLY, "device", signed=True)
+WAKE_HEARD: Final = Topic(
+    "devices/{device}/voice/heard", TypeAdapter(WakeHeard), "device", qos=0, signed=True
+)
+WAKE_VERDICT: Final = Topic(
+    "devices/{device}/voice/verdict", TypeAdapter(WakeVerdict), "hub", qos=0, signed=True
+)
 HUB_STATUS: Final = Topic("hub/{instance}/status", TypeAdapter(HubStatus), "hub", retained=True, signed=True)
 CHAT_REQUEST: Final = Topic("hub/chat/{principal}/request/{request}", TypeAdapter(ChatRequest), "chatter")
 """Signed by a device, plain from a granted client, so the receiver decides by the principal."""
@@ -176,6 +183,8 @@ TOPICS: Final[tuple[Topic[Any], ...]] = (
     CALL,
     CONTROL,
     RESULT,
+    WAKE_HEARD,
+    WAKE_VERDICT,
     HUB_STATUS,
     CHAT_REQUEST,
     CHAT_REPLY,

@@ -37,6 +37,7 @@ from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.bus.home_topics import HomeTopics
+from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.rate import Quotas
@@ -223,6 +224,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 assistant, registry, link=bus.link, seal=bus.seal, shared=settings.bus.kind == "shared"
             )
         )
+        await stack.enter_async_context(open_wake_words(registry.directory, link=bus.link, seal=bus.seal))
         if settings.wyoming is not None:
             await stack.enter_async_context(_wyoming(settings.wyoming, assistant, registry))
         outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))

@@ -25,6 +25,8 @@ from contracts.topics import (
     STATUS,
     TOPICS,
     USER_EVENT,
+    WAKE_HEARD,
+    WAKE_VERDICT,
     WATCHER,
     Topic,
 )
@@ -64,8 +66,8 @@ _CHATS: Final = (*_READ, CHAT_REPLY)
 EXPECTED: Final = {
     "hub": Expected(publish=TOPICS, hear=TOPICS, others=TOPICS, wide=TOPICS),
     "device": Expected(
-        publish=(*_PRESENCE, RESULT, CHAT_REQUEST),
-        hear=(STATUS, SKILL, CALL, CONTROL, CHAT_REPLY, HUB_STATUS),
+        publish=(*_PRESENCE, RESULT, WAKE_HEARD, CHAT_REQUEST),
+        hear=(STATUS, SKILL, CALL, CONTROL, WAKE_VERDICT, CHAT_REPLY, HUB_STATUS),
         wide=(HUB_STATUS,),
     ),
     "client": _READER,
