@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from contracts import topics
-from contracts.claims import Claims, PrincipalKind
+from contracts.claims import Claims, ClientScope, PrincipalKind
 
 Action = Literal["publish", "subscribe", "receive"]
 
@@ -17,17 +17,26 @@ class Principal:
         id: Device id, user id, client name or hub instance.
         owner: Id of the user whose events it may see; empty for none.
         chat: Whether it was granted chat over MQTT (``client`` only; a device always has it).
+        home_assistant: Whether it is Home Assistant (``client`` only), which has rights of its own.
     """
 
     kind: PrincipalKind
     id: str
     owner: str = ""
     chat: bool = False
+    home_assistant: bool = False
 
     @classmethod
     def of(cls, claims: Claims) -> "Principal":
         """Make the principal a valid token stands for."""
-        return cls(kind=claims.kind, id=claims.sub, owner=claims.own, chat="chat" in claims.scopes)
+        chat, home_assistant = (each in claims.scopes for each in ("chat", "home_assistant"))
+        return cls(claims.kind, claims.sub, claims.own, chat, home_assistant)
+
+    @property
+    def scopes(self) -> tuple[ClientScope, ...]:
+        """What the token of a client says of it."""
+        given: dict[ClientScope, bool] = {"chat": self.chat, "home_assistant": self.home_assistant}
+        return tuple(scope for scope, is_given in given.items() if is_given)
 
 
 @dataclass(frozen=True)
@@ -56,11 +65,17 @@ def rights(principal: Principal) -> tuple[Right, ...]:
     match principal.kind:
         case "hub":
             return (
-                *(Right(action, each) for each in topics.BRANCHES for action in _ALL_ACTIONS),
+                *(
+                    Right(action, each)
+                    for each in (*topics.BRANCHES, *topics.HOME_BRANCHES)
+                    for action in _ALL_ACTIONS
+                ),
                 Right("publish", topics.BROKER_CONTROL.template),
             )
         case "device":
             return _device_rights(principal.id)
+        case "client" if principal.home_assistant:
+            return _HOME_ASSISTANT_RIGHTS
         case "client" | "user":
             return _reader_rights(principal)
 
@@ -95,6 +110,14 @@ def _device_rights(device: str) -> tuple[Right, ...]:
 
 
 _HEARING: Final[tuple[Action, ...]] = ("subscribe", "receive")
+
+
+_HOME_ASSISTANT_RIGHTS: Final = (
+    *(Right(action, each) for each in topics.HOME_BRANCHES for action in _HEARING),
+    Right("publish", topics.HOME_ASSISTANT_STATUS),
+    Right("publish", topics.home_topic("+", "+", "set", "#")),
+)
+"""Devices as they are announced, with their states; its own birth message, and commands."""
 
 
 def _reader_rights(principal: Principal) -> tuple[Right, ...]:

@@ -1,7 +1,7 @@
 """Claims of a token: a JWT, signed by the hub with EdDSA (RFC 7519, RFC 8037)."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -21,12 +21,14 @@ DeviceScope = Literal["chat", "call"]
 """What is left to a device: to chat as its owner, and to call skills of other devices directly."""
 DEVICE_SCOPES: Final[tuple[DeviceScope, ...]] = ("chat",)
 """Of a new device."""
+ClientScope = Literal["chat", "home_assistant"]
+"""Of a login on the bus: to chat, or to be Home Assistant, which sees only what is exposed to it."""
 
 PrincipalKind = Literal["hub", "device", "user", "client"]
 
 
 def _scopes(text: str) -> str:
-    unknown = set(text.split()) - set(SCOPES)
+    unknown = set(text.split()) - {*SCOPES, *get_args(ClientScope)}
     if unknown:
         raise ValueError(f"unknown scope: {', '.join(sorted(unknown))}")
     return text

@@ -283,6 +283,9 @@ _INSTANCE: Final[TypeAdapter[str]] = TypeAdapter(InstanceName)
 HOME_OWN: Final = "strawberry/#"
 """Filter for all that is ours on the home's own broker, and for what Home Assistant sends there."""
 
+HOME_BRANCHES: Final = ("homeassistant/#", HOME_OWN)
+"""All that Home Assistant shares with us, branch by branch."""
+
 HOME_ANNOUNCED: Final = "/strawberry_"
 """Part of the topics on which our devices are announced to Home Assistant."""
 

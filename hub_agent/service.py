@@ -34,6 +34,7 @@ from contracts.wire import Json, rfc3339
 from hub_agent.address import announced, provide_token
 from hub_agent.agents.agents import open_agents
 from hub_agent.bus.bus_chat import open_bus_chat
+from hub_agent.bus.bus_login import link_settings
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.bus.home_link import HomeLink, open_home_link, purge_home
 from hub_agent.bus.home_topics import HomeTopics
@@ -140,7 +141,12 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         home = None
         if settings.home_link is not None:
             home = await stack.enter_async_context(
-                open_home_link(settings.home_link, topics, instance=settings.instance)
+                open_home_link(
+                    settings.home_link,
+                    topics,
+                    instance=settings.instance,
+                    bus=link_settings(settings, registry),
+                )
             )
         trail = AuditTrail(registry.store, keep_days=settings.audit.keep_days)
         stack.push_async_callback(trail.flush)

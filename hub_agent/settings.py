@@ -126,9 +126,11 @@ class HomeLinkSettings(_Settings):
         login: Its ordinary login; None where it asks for none.
         ca: As in `BusSettings`.
         publish: Topic filters that the assistant may publish on without a confirmation.
+        is_bus: Whether it is the bus, a broker of our own, which gets the hub's login there.
     """
 
     url: str
+    is_bus: bool = False
     login: Login | None = None
     ca: str | None = None
     publish: tuple[str, ...] = ()

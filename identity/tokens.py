@@ -8,7 +8,16 @@ from typing import Final
 import jwt
 from pydantic import ValidationError
 
-from contracts.claims import UNDIVIDED, Audience, Claims, Confirmation, PrincipalKind, Scope, audience_of
+from contracts.claims import (
+    UNDIVIDED,
+    Audience,
+    Claims,
+    ClientScope,
+    Confirmation,
+    PrincipalKind,
+    Scope,
+    audience_of,
+)
 from contracts.errors import Unauthorized
 from identity.keys import KeyPair, PublicKey
 
@@ -30,7 +39,7 @@ def make_claims(
     subject: str,
     kind: PrincipalKind,
     owner: str,
-    scopes: Iterable[Scope],
+    scopes: Iterable[Scope | ClientScope],
     lifetime_s: int,
     audience: Audience | None = None,
     key: PublicKey | None = None,

@@ -106,7 +106,7 @@ class Bus:
             subject=principal.id,
             kind=principal.kind,
             owner=principal.owner,
-            scopes=("chat",) if principal.chat else (),
+            scopes=principal.scopes,
             lifetime_s=LIFETIME_S,
             audience="mqtt",
         )

@@ -73,7 +73,7 @@ class OurBroker:
             subject=principal.id,
             kind=principal.kind,
             owner=principal.owner,
-            scopes=("chat",) if principal.chat else (),
+            scopes=principal.scopes,
             lifetime_s=lifetime_s,
         )
 

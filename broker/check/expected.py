@@ -72,6 +72,7 @@ EXPECTED: Final = {
     ),
     "client": _READER,
     "user": _READER,
+    "client for home assistant": Expected(),
     "client with chat": Expected(
         publish=(CHAT_REQUEST,), hear=_CHATS, others=_PRESENCE, wide=_CHATS, everything=_CHATS
     ),
@@ -101,7 +102,8 @@ def rows(who: Principal, *, device: str, other: str) -> Iterator[Row]:
         device: Name of a device in the topics that are not another's, where it is none itself.
         other: The other's name: of a device, a principal and a user.
     """
-    may = EXPECTED[who.kind + (" with chat" if who.chat and who.kind == "client" else "")]
+    more = " for home assistant" if who.home_assistant else " with chat" if who.chat else ""
+    may = EXPECTED[who.kind + (more if who.kind == "client" else "")]
     values = {"skill": "Check", "method": "check", "property": "check", "name": "check", "call": _CALL_ID}
     values |= {
         "instance": "check",

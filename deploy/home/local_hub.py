@@ -90,7 +90,7 @@ async def enter_hub(
     settings = HubSettings(
         home=home.directory,
         bus=bus,
-        home_link=choose_home_link(home),
+        home_link=choose_home_link(home, bus),
         home_assistant_access=choose_home_assistant(home),
         protobuf=_protobuf(home),
         http=HttpSettings(

@@ -129,9 +129,11 @@ class HomeBrokerTable(LoginTable):
     """``[home_broker]``: a broker that is in the house already.
 
     Attributes:
+        url: Or ``bus``, where Home Assistant uses the broker of this home.
         publish: Topic filters that the assistant may publish on without asking.
     """
 
+    url: Annotated[str, Field(pattern=r"^(mqtts?://.*|bus)$")]
     publish: tuple[str, ...] = ()
 
     @field_validator("publish")

@@ -1,13 +1,15 @@
 """The link to a broker of the house that is used beside the bus, with an ordinary login.
 
-That broker is not ours: no token is sent there, and no rights are changed. Every topic that the hub retains
-there is recorded first, so that all of them can be emptied.
+That broker is not ours, so no token is sent there, and no rights are changed; or it is the bus itself, where
+the hub uses the login that it has there. Every topic that the hub retains is recorded first, so that all of
+them can be emptied.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from bus.link import Link, LinkSettings, Message, open_link
@@ -157,22 +159,30 @@ class HomeLink:
 
 @asynccontextmanager
 async def open_home_link(
-    settings: HomeLinkSettings, topics: HomeTopics, *, instance: str
+    settings: HomeLinkSettings, topics: HomeTopics, *, instance: str, bus: LinkSettings | None = None
 ) -> AsyncIterator[HomeLink]:
     """Be there on a broker of the house for as long as the context is open.
 
     A broker that is away is waited for in the background.
+
+    Args:
+        bus: The login on the bus, for where that is the same broker.
 
     Raises:
         ConfigError: If the address or the certificate authority of the broker cannot be used.
     """
     availability = Availability(instance)
     # The will is published by the broker, whenever it likes.
-    await topics.record(Published(settings.url, availability.topic))
-    given = LinkSettings(urls=(settings.url,), client_id=f"{_CLIENT_ID}{instance}", ca=settings.ca)
-    link = open_link(with_login(given, settings.login), will=availability.will, wait_s=CONNECT_S)
-    async with link:
-        opened = HomeLink(link, topics, broker=settings.url, availability=availability)
+    # The address of the bus may be another one at the next start.
+    broker = "bus" if settings.is_bus else settings.url
+    await topics.record(Published(broker, availability.topic))
+    if settings.is_bus and bus is not None:
+        login = replace(bus, client_id=f"{bus.client_id}-home")
+    else:
+        given = LinkSettings(urls=(settings.url,), client_id=f"{_CLIENT_ID}{instance}", ca=settings.ca)
+        login = with_login(given, settings.login)
+    async with open_link(login, will=availability.will, wait_s=CONNECT_S) as link:
+        opened = HomeLink(link, topics, broker=broker, availability=availability)
         stop = link.on_connected(opened.publish_online)
         try:
             if link.connected:

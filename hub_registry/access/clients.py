@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import SecretStr
 from sqlmodel import Session
 
-from contracts.claims import Scope
+from contracts.access import Principal
 from contracts.errors import Conflict, InvalidMessage, NotFound
 from contracts.names import RESERVED
 from hub_registry.access.accounts import ADMIN_ID
@@ -30,11 +30,13 @@ class BusClient:
 
     Attributes:
         name: User name on the bus.
+        home_assistant: Whether it is Home Assistant's, with rights of its own instead.
     """
 
     name: str
     owner: str
     chat: bool
+    home_assistant: bool
     created_at: datetime
     expires_at: datetime
 
@@ -48,15 +50,18 @@ class Clients:
         self._instance = instance
         self._adding = asyncio.Lock()
 
-    async def add(self, name: str, *, owner: str, chat: bool, lifetime_s: int) -> tuple[BusClient, SecretStr]:
+    async def add(
+        self, name: str, *, owner: str, lifetime_s: int, chat: bool = False, home_assistant: bool = False
+    ) -> tuple[BusClient, SecretStr]:
         """Add a client; give it with its password.
 
         Args:
             owner: Id of the user whose events it may see.
             chat: Whether it may chat with the hub.
+            home_assistant: Whether it is Home Assistant, which does not chat.
 
         Raises:
-            InvalidMessage: If that is no name.
+            InvalidMessage: If that is no name, or both are wanted.
             Conflict: If the name is taken, here or on the broker.
             LinkError: If the broker refuses the login.
         """
@@ -65,7 +70,11 @@ class Clients:
                 f"{name!r} cannot be the name of a login",
                 hint=f"Small letters, digits, - and _, up to 32, a letter first, not {_OURS}….",
             )
-        scopes: tuple[Scope, ...] = ("chat",) if chat else ()
+        if chat and home_assistant:
+            raise InvalidMessage(
+                "a login of Home Assistant cannot chat", hint="Expose hub.chat to Home Assistant instead."
+            )
+        scopes = Principal("client", name, chat=chat, home_assistant=home_assistant).scopes
         request = TokenRequest(
             kind="client", subject=name, owner=owner, scopes=scopes, lifetime_s=lifetime_s, name=name
         )
@@ -115,6 +124,13 @@ class Clients:
 
 def _good(session: Session) -> list[BusClient]:
     return [
-        BusClient(row.subject, row.owner, "chat" in row.scope.split(), row.issued_at, row.expires_at)
+        BusClient(
+            row.subject,
+            row.owner,
+            "chat" in row.scope.split(),
+            "home_assistant" in row.scope.split(),
+            row.issued_at,
+            row.expires_at,
+        )
         for row in good_clients(session)
     ]

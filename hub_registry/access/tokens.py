@@ -17,7 +17,7 @@ from sqlmodel import Session, col, delete, select
 
 from broker.logins import BusLogin
 from contracts.access import Principal
-from contracts.claims import SCOPES, UNDIVIDED, Claims, PrincipalKind, Scope
+from contracts.claims import SCOPES, UNDIVIDED, Claims, ClientScope, PrincipalKind, Scope
 from contracts.devices.presence import Revocation
 from contracts.errors import NotFound, PasswordNeeded, StrawberryError, Unauthorized
 from hub_registry.access.token_rows import (
@@ -85,7 +85,7 @@ class TokenRequest:
     kind: PrincipalKind
     subject: str
     owner: str
-    scopes: Iterable[Scope]
+    scopes: Iterable[Scope | ClientScope]
     lifetime_s: int
     key: PublicKey | None = None
     name: str = ""

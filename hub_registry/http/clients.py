@@ -17,10 +17,11 @@ from hub_registry.registry import Registry
 
 
 class ClientBody(Body):
-    """A login to be made; ``chat`` grants it to chat with the hub."""
+    """A login to be made: a reader; with ``chat`` it chats, with ``home_assistant`` it is Home Assistant."""
 
     name: Annotated[str, Field(max_length=64)]
     chat: bool = False
+    home_assistant: bool = False
     lifetime_s: Lifetime | None = None
 
 
@@ -31,6 +32,7 @@ class ClientAnswer(Body):
     username: str
     owner: str
     chat: bool
+    home_assistant: bool
     created_at: Timestamp
     expires_at: Timestamp
 
@@ -64,6 +66,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
             body.name,
             owner=bearer.user.id,
             chat=body.chat,
+            home_assistant=body.home_assistant,
             lifetime_s=body.lifetime_s or settings.lifetimes.user_s,
         )
         return answer(

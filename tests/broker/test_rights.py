@@ -23,6 +23,7 @@ from tests.brokers import INSTANCE, KINDS, Bus, Credentials, open_bus
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HUB: Final = Principal("hub", INSTANCE)
+HOME_ASSISTANT: Final = Principal("client", "home_assistant", "anna", home_assistant=True)
 DEVICE: Final = Principal("device", "lamp_pi", "anna")
 READER: Final = Principal("client", "explorer", "anna")
 CHATTER: Final = Principal("client", "nodered", "anna", chat=True)
@@ -99,6 +100,28 @@ async def test_each_may_publish_and_hear_what_the_table_says_and_nothing_else(
 ) -> None:
     login = probe_login(home.bus, home.logins[principal])
     assert await try_rights(principal, login, home.hub, device=DEVICE.id, other=LOCK) == []
+
+
+async def test_home_assistant_hears_and_commands_what_is_exposed_and_nothing_else(home: Home) -> None:
+    home.logins[HOME_ASSISTANT] = await home.bus.credentials(HOME_ASSISTANT)
+    last, order = "strawberry/main/availability", "strawberry/main/lamp_pi/set/LampSkill-turn_on"
+    async with home.log_in(HOME_ASSISTANT) as probe:
+        for filter_ in topics.HOME_BRANCHES:
+            assert await probe.subscribe(filter_)
+        assert not await probe.subscribe("#")
+        for topic in ("homeassistant/light/x/y/config", STATUS.build(device=DEVICE.id), last):
+            await home.hub.publish(topic, b"x")
+        assert (await probe.next()).topic == "homeassistant/light/x/y/config"
+        assert (await probe.next()).topic == last
+    as_hub = await home.bus.credentials(HUB, suffix="-hears")
+    async with open_probe(probe_login(home.bus, as_hub)) as hears:
+        for filter_ in ("strawberry/#", STATUS.filter()):
+            assert await hears.subscribe(filter_)
+        for topic in (last, STATUS.build(device=DEVICE.id), order):
+            # Mosquitto may disconnect a client that publishes what it may not.
+            async with home.log_in(HOME_ASSISTANT) as probe:
+                await probe.publish(topic, b"x")
+        assert (await hears.next()).topic == order
 
 
 @asynccontextmanager

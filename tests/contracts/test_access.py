@@ -9,9 +9,10 @@ from contracts.access import Action, Principal, allowed, covers, overlaps, right
 LAMP = Principal("device", "lamp_pi", owner="anna")
 HUB = Principal("hub", "main")
 READER = Principal("client", "explorer", owner="anna")
+HOME_ASSISTANT = Principal("client", "home_assistant", owner="anna", home_assistant=True)
 CHATTER = Principal("client", "node-red", owner="anna", chat=True)
 
-PRINCIPALS = [HUB, LAMP, READER, CHATTER, Principal("user", "anna", owner="anna")]
+PRINCIPALS = [HUB, LAMP, READER, CHATTER, HOME_ASSISTANT, Principal("user", "anna", owner="anna")]
 CALLS = "devices/lamp_pi/calls/+/+"
 
 
@@ -38,6 +39,20 @@ def test_rights_are_those_of_the_table_that_brokers_are_tried_by(who: Principal)
         (LAMP, "subscribe", "devices/+/calls/+/+", False),
         (LAMP, "subscribe", "+/+/+", False),
         (LAMP, "subscribe", CALLS, True),
+        (HUB, "publish", "homeassistant/sensor/x/y/config", True),
+        (HUB, "publish", "strawberry/main/lamp_pi/state/x", True),
+        (HUB, "publish", "zigbee2mqtt/lamp/set", False),
+        (HOME_ASSISTANT, "subscribe", "homeassistant/#", True),
+        (HOME_ASSISTANT, "receive", "strawberry/main/lamp_pi/state/x", True),
+        (HOME_ASSISTANT, "publish", "strawberry/main/lamp_pi/set/x/brightness", True),
+        (HOME_ASSISTANT, "publish", "strawberry/main/lamp_pi/state/x", False),
+        (HOME_ASSISTANT, "publish", "strawberry/main/availability", False),
+        (HOME_ASSISTANT, "publish", "homeassistant/status", True),
+        (HOME_ASSISTANT, "publish", "homeassistant/sensor/x/y/config", False),
+        (HOME_ASSISTANT, "subscribe", "#", False),
+        (HOME_ASSISTANT, "publish", "devices/lamp_pi/calls/LampSkill/turn_on", False),
+        (READER, "receive", "strawberry/main/lamp_pi/state/x", False),
+        (LAMP, "publish", "strawberry/main/lamp_pi/set/x", False),
     ],
 )
 def test_what_is_on_no_line_of_the_table(

@@ -10,9 +10,11 @@ from contracts.errors import ConfigError
 from deploy.home.brokers.bus import choose_bus, choose_home_link
 from deploy.home.brokers.registry import OurBroker, announced, keep_provisioned
 from deploy.home.directory import Home
+from hub_agent.settings import BusKind, BusSettings
 from identity.certificates import own_names
 from identity.files import only_one
 
+BUS = BusSettings(url="mqtt://127.0.0.1:1883", kind="embedded")
 NAS = "mqtt://nas.local:1883"
 SECURE_NAS = "mqtts://nas.local:8883"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -92,11 +94,20 @@ async def test_devices_are_told_the_addresses_of_the_settings(tmp_path: Path) ->
 
 
 def test_the_home_broker_is_as_the_settings_say(tmp_path: Path) -> None:
-    assert choose_home_link(Home(tmp_path)) is None
+    assert choose_home_link(Home(tmp_path), BUS) is None
     home = settings(tmp_path, f'[home_broker]\nurl = "{NAS}"\nusername = "berry"\npassword_env = "BUS"\n')
-    link = choose_home_link(home)
+    link = choose_home_link(home, BUS)
     assert link is not None
     assert (link.url, link.login, link.ca) == (NAS, Login(username="berry", password="hush"), None)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "shared"])
+def test_the_home_broker_may_be_the_bus(tmp_path: Path, kind: BusKind) -> None:
+    bus = BUS.model_copy(update={"kind": kind, "login": Login(username="berry"), "ca": "pem"})
+    link = choose_home_link(settings(tmp_path, '[home_broker]\nurl = "bus"\n'), bus)
+    assert link is not None
+    # On a shared broker it is an ordinary login there, as on any other.
+    assert (link.url, link.login, link.ca, link.is_bus) == (bus.url, bus.login, "pem", kind == "embedded")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_the_home_broker_is_as_the_settings_say(tmp_path: Path) -> None:
 def test_what_the_settings_name_and_is_not_there_is_told(tmp_path: Path, table: str, said: str) -> None:
     home = settings(tmp_path, f'[home_broker]\nurl = "{NAS}"\n{table}')
     with pytest.raises(ConfigError, match=said):
-        choose_home_link(home)
+        choose_home_link(home, BUS)
 
 
 async def test_of_the_names_of_this_machine_the_one_counts_where_our_broker_listens(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import httpx
@@ -53,6 +55,7 @@ class HomeAssistant:
     Args:
         directory: Where it keeps everything; made if it is not there.
         broker_port: The MQTT broker on loopback that it uses, with discovery; None for no MQTT.
+        login: Its ``username``, ``password`` and ``client_id`` there.
         configuration: More lines for its configuration.yaml.
 
     Attributes:
@@ -60,7 +63,14 @@ class HomeAssistant:
         token: A long-lived token of its owner.
     """
 
-    def __init__(self, directory: Path, *, broker_port: int | None = None, configuration: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        broker_port: int | None = None,
+        login: Mapping[str, str] = MappingProxyType({}),
+        configuration: str = "",
+    ) -> None:
         self.directory = directory
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -71,7 +81,7 @@ class HomeAssistant:
         (directory / "configuration.yaml").write_text(
             _CONFIGURATION.format(port=self.port, more=configuration)
         )
-        self._seed(broker_port)
+        self._seed(broker_port, login)
 
     async def __aenter__(self) -> Self:
         try:
@@ -186,7 +196,7 @@ class HomeAssistant:
             return found is not None and found["state"] == "RUNNING"
         return False
 
-    def _seed(self, broker_port: int | None) -> None:
+    def _seed(self, broker_port: int | None, login: Mapping[str, str]) -> None:
         """Write what a person would have entered in a browser."""
         made = datetime(2024, 1, 1, tzinfo=UTC).isoformat()
         user = {
@@ -227,7 +237,7 @@ class HomeAssistant:
             "minor_version": 1,
             "domain": "mqtt",
             "title": "MQTT",
-            "data": {"broker": "127.0.0.1", "port": broker_port, "discovery": True},
+            "data": {"broker": "127.0.0.1", "port": broker_port, "discovery": True, **login},
             "options": {},
             "pref_disable_new_entities": False,
             "pref_disable_polling": False,

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bus.link import LinkSettings, Message
-from hub_agent.settings import HomeLinkSettings
+from contracts.addresses import broker_endpoint
+from hub_agent.settings import BusKind, HomeLinkSettings
 from tests.home_assistant.server import HomeAssistant
 from tests.home_assistant.skills import DeskLampSkill, PlayerSkill, hosted
 from tests.hub_agent.home import Device, Home, linked, open_home
@@ -49,12 +52,15 @@ class Beside:
 
 
 @asynccontextmanager
-async def beside(
-    directory: Path, mosquitto: Mosquitto, *, model_url: str | None = None
-) -> AsyncIterator[Beside]:
+async def beside(directory: Path, mosquitto: Mosquitto | None, **settings: Any) -> AsyncIterator[Beside]:
+    """Run a home with a device.
+
+    Args:
+        mosquitto: The broker of the house; None for the bus.
+    """
     lamp, player = DeskLampSkill(), PlayerSkill()
-    settings = HomeLinkSettings(url=mosquitto.url)
-    async with open_home(directory, home_link=settings, model_url=model_url) as home:
+    link = HomeLinkSettings(url=mosquitto.url) if mosquitto else HomeLinkSettings(url="", is_bus=True)
+    async with open_home(directory, home_link=link, **settings) as home:
         device = await home.device("Kitchen", lamp, player)
         hosted(device, lamp, player, directory=directory)
         lamp.tell()
@@ -118,6 +124,32 @@ async def test_what_is_exposed_appears_and_works_both_ways(
         home.player.emit("rang", {"where": "front"})
         await eventually(lambda: _has(home_assistant, "event.kitchen_player_rang", "where", "front"))
     assert_content(home_assistant)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+async def test_the_bus_may_be_the_broker_of_home_assistant(
+    home_assistant_directory: Path, tmp_path: Path, kind: BusKind
+) -> None:
+    async with beside(tmp_path / "home", None, kind=kind) as home:
+        async with home.home.client() as client:
+            asked = {"name": "home_assistant", "home_assistant": True}
+            made = (await client.post("/api/clients", json=asked)).json()
+        login = {"username": made["username"], "password": made["password"], "client_id": made["name"]}
+        _, _, port = broker_endpoint(home.home.broker_url)
+        running = HomeAssistant(home_assistant_directory, broker_port=port, login=login)
+        async with running as home_assistant:
+            await home.expose("Kitchen")
+            await home_assistant.until(LAMP, "off")
+            await home_assistant.call("light.turn_on", entity_id=LAMP)
+            await home_assistant.until(LAMP, "on")
+            assert home.lamp.did == ["on"]
+            await home_assistant.stop()
+            home.lamp.turn_off()
+            await home_assistant.start()
+            await home_assistant.until(LAMP, "off")
+            await home.hide("Kitchen")
+            await eventually(lambda: _is_empty(home_assistant))
+            assert_content(home_assistant)
 
 
 async def test_nothing_is_lost_by_restarts_and_nothing_is_left_behind(

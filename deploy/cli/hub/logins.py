@@ -13,14 +13,14 @@ from deploy.home.brokers.registry import running_broker
 from deploy.home.directory import Home
 
 _CLIENTS: Final = "/api/clients"
-_COLUMNS: Final = ("name", "chat", "created", "expires")
+_COLUMNS: Final = ("name", "chat", "home_assistant", "created", "expires")
 
 
 def login(options: argparse.Namespace) -> None:
     """Make a login and print what goes into the programs that use it."""
     home = Home.find()
     client = hub_of(options)
-    body = {"name": options.name, "chat": options.chat}
+    body = {"name": options.name, "chat": options.chat, "home_assistant": options.home_assistant}
     answer: dict[str, Any] = client.request("POST", _CLIENTS, body)
     kind = client.request("GET", "/api/health")["broker"].get("kind")
     running = running_broker(home) if options.hub is None else None
@@ -37,6 +37,7 @@ def login(options: argparse.Namespace) -> None:
             ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
             prefix=answer["prefix"],
             chat=options.chat,
+            home_assistant=options.home_assistant,
             # Mosquitto knows no prefixes: a free client id could push a device off the bus.
             several=kind == "embedded",
         ).describe(),
@@ -67,6 +68,12 @@ def logout(options: argparse.Namespace) -> None:
     )
 
 
+_HOME_ASSISTANT: Final = (
+    "In Home Assistant: Settings, Devices & services, Add integration, MQTT. Client id and authority are",
+    "among its advanced options. The hub takes part with 'url = \"bus\"' in [home_broker].",
+)
+
+
 @dataclass(frozen=True)
 class _Login:
     """A login as a person reads it, once."""
@@ -79,10 +86,13 @@ class _Login:
     ca_file: str
     prefix: str
     chat: bool
+    home_assistant: bool
     several: bool
 
     def describe(self) -> str:
         what = "presence and values, but no calls" + ("; it may also chat" if self.chat else "")
+        if self.home_assistant:
+            what = "what is exposed to Home Assistant, and command it"
         at, over = self.address, self.websocket
         lines = [
             f"The login {self.name} may read {what}. The password is shown only now.",
@@ -99,6 +109,9 @@ class _Login:
         if at.secure:
             lines.append(f"  authority  {self.ca_file}")
         more = f", or {self.name}-… for each program" if self.several else ", so one program at a time"
+        if self.home_assistant:
+            lines += [f"  client id  {self.name}", "", *_HOME_ASSISTANT]
+            return "\n".join(lines)
         programs = "mosquitto_sub and mosquitto_pub" if self.several else "mosquitto_sub and mosquitto_rr"
         lines += [
             f"  client id  {self.name}{more}",

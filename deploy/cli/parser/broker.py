@@ -51,6 +51,11 @@ def add(commands: Commands, parents: Parents) -> None:
         help="make a login for a program that watches the bus, such as MQTT Explorer",
         description="The login may read presence and values, but no calls. It may subscribe to #.",
     )
+    login.add_argument(
+        "--home-assistant",
+        action="store_true",
+        help="for Home Assistant: what is exposed to it, and nothing else",
+    )
     login.add_argument("name", metavar="NAME", help="for example mqtt_explorer")
     login.add_argument("--chat", action="store_true", help="also allow chat, over hub/chat/NAME/…")
     login.set_defaults(run="deploy.cli.hub.logins:login")

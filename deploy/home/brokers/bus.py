@@ -67,8 +67,11 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     return own_bus(home, url, OurBroker("embedded", urls=(url,)), addresses)
 
 
-def choose_home_link(home: Home) -> HomeLinkSettings | None:
+def choose_home_link(home: Home, bus: BusSettings) -> HomeLinkSettings | None:
     """Decide how the hub uses the broker of ``[home_broker]``; None if there is no such table.
+
+    Args:
+        bus: What ``url = "bus"`` means.
 
     Raises:
         ConfigError: If ``[home_broker]`` or what it names cannot be used.
@@ -76,6 +79,10 @@ def choose_home_link(home: Home) -> HomeLinkSettings | None:
     table = read_home_broker(home)
     if table is None:
         return None
+    if table.url == "bus":
+        return HomeLinkSettings(
+            url=bus.url, login=bus.login, ca=bus.ca, publish=table.publish, is_bus=bus.kind != "shared"
+        )
     return HomeLinkSettings(
         url=table.url, login=_login(home, table), ca=_authority(home, table), publish=table.publish
     )
