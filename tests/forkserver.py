@@ -42,7 +42,7 @@ _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("deploy", "hub_agent", "spoke")
 _LAZY: Final = (
     "uvicorn.lifespan.on",
-    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.http.httptools_impl",
     "sqlalchemy.dialects.sqlite",
     "ollama",
 )

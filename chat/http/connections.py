@@ -13,11 +13,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bus.ports import accept
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of the line and headers of a request, and of what may follow its body."""
+
+MAX_HEADERS: Final = 100
+"""Headers of a request; browsers and proxies send some twenty."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,12 @@ class ConnectionBounds:
     idle_s: int = 75
 
 
-class DeadlineProtocol(H11Protocol):
+class DeadlineProtocol(HttpToolsProtocol):
     """uvicorn's protocol, which disconnects a client that does not send its request, or read its answer.
+
+    What uvicorn leaves unbounded is bounded: the head of a request, the trailers behind its body, and
+    requests that are sent before the answer to the one before. Of these the first is answered, and the
+    connection then closed, as a server may do with pipelined requests (RFC 9112, 9.3.2).
 
     Attributes:
         deadline_s: See `ConnectionBounds`.
@@ -54,6 +64,9 @@ class DeadlineProtocol(H11Protocol):
     _seen: object = None
     _unread = 0
     _is_socket = False
+    _in_head = True
+    _undelivered = 0
+    _is_last = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline."""
@@ -78,7 +91,58 @@ class DeadlineProtocol(H11Protocol):
     def _should_upgrade_to_ws(self) -> bool:
         return self.takes_sockets
 
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+    def data_received(self, data: bytes) -> None:
+        """Parse what the client sent."""
+        if self._is_last:
+            return
+        self._undelivered += len(data)
+        super().data_received(data)
+        if self._undelivered > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response("Request head too large.")
+
+    def on_message_begin(self) -> None:
+        """Begin a request, unless the one before is not answered."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._is_last = True
+            self.cycle.keep_alive = False
+            raise ValueError("a pipelined request")
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; drop a trailer, which would change a request that was checked already."""
+        if not self._in_head:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._in_head, self._undelivered = False, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Hand over a part of the body."""
+        self._undelivered = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the request."""
+        self._undelivered = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request; an answer that is under way ends first, or breaks off."""
+        if self._is_last:
+            return
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        self._is_last = True
+        super().send_400_response(msg)
+
+    def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to the protocol of WebSockets, which has deadlines of its own."""
         from chat.http.sockets import SocketProtocol
 
@@ -86,7 +150,7 @@ class DeadlineProtocol(H11Protocol):
             self._timer.cancel()
         self._is_socket = True
         self.ws_protocol_class = partial(SocketProtocol, deadline_s=self.deadline_s)  # type: ignore[assignment]
-        super().handle_websocket_upgrade(event)
+        super().handle_websocket_upgrade()
 
     def _check(self) -> None:
         # Between two requests uvicorn's own timer runs, which goes by `ConnectionBounds.idle_s`.

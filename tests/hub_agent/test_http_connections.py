@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bus.ports import listen
-from chat.http.connections import ConnectionBounds
+from chat.http.connections import MAX_HEAD, MAX_HEADERS, ConnectionBounds
 from chat.http.server import serve
 from identity.certificates import Authority, client_context
 
@@ -86,6 +86,63 @@ async def test_who_never_ends_what_it_says_is_not_waited_for(tmp_path: Path, beg
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
         assert await _rest(reader) == b""
+        writer.close()
+
+
+REFUSED = {
+    # To the byte: what a server has not read when it closes may cost the client its answer.
+    "a head without an end": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ".ljust(MAX_HEAD + 1, b"a"),
+    "a path without an end": b"GET /".ljust(MAX_HEAD + 1, b"a"),
+    "too many headers": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * MAX_HEADERS + b"\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+    "a length and chunks": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n c\r\n\r\n",
+    "a space before the colon": b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
+    "no path": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+}
+
+
+@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
+async def test_what_is_no_request_is_refused_and_ends_the_connection(tmp_path: Path, sent: bytes) -> None:
+    async with serving(ConnectionBounds(deadline_s=600), tmp_path, secure=False) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert (await _rest(reader)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+
+async def test_of_requests_sent_at_once_the_first_is_answered(tmp_path: Path) -> None:
+    async with serving(ConnectionBounds(deadline_s=600), tmp_path, secure=False) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        answers = await _rest(reader)
+        assert answers.count(b"HTTP/1.1 200") == 1
+        assert answers.endswith(b"here")
+        writer.close()
+
+
+async def test_a_trailer_is_no_header_and_is_not_endless(tmp_path: Path) -> None:
+    seen = []
+
+    async def look(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        seen.append(dict(scope["headers"]))
+        await PlainTextResponse("here")(scope, receive, send)
+
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+    bounds = ConnectionBounds(deadline_s=600)
+    async with serving(bounds, tmp_path, secure=False, served=look) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head + b"X-Forwarded-For: 127.0.0.1\r\n\r\n")
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"here")
+        assert [set(headers) for headers in seen] == [{b"host", b"transfer-encoding"}]
+        writer.write(head)
+        # What comes in one piece with the end of the body, at most 256 kB, is not counted.
+        writer.write(b"X-A: " + b"a" * 8 * MAX_HEAD)
+        assert b"HTTP/1.1 200" not in await _rest(reader)
         writer.close()
 
 
