@@ -20,6 +20,7 @@ from agent_core.models.entries import GatewayKind, Models
 from agent_core.search.embeddings import open_embeddings
 from bus.link import Link
 from bus.ports import listen
+from chat.http.connections import ConnectionBounds
 from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.lazy import Lazy
@@ -235,7 +236,12 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             await stack.enter_async_context(_wyoming(settings.wyoming, assistant, registry))
         outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))
         pages = Pages()
-        gate = Gate(registry.authority, registry.accounts, trail=trail)
+        gate = Gate(
+            registry.authority,
+            registry.accounts,
+            trail=trail,
+            per_minute=settings.http.requests_per_minute,
+        )
         health = partial(_health, settings, gateway, bus, home, live)
         system = None
         if host is not None:
@@ -283,12 +289,13 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             guarded(app, settings.http, names=lambda: settings.http.names),
             settings.http.trusted_proxies,
         )
-        await stack.enter_async_context(serve(near, listener, sockets=True, proxies=proxies))
+        bounds = ConnectionBounds(most=settings.http.connections)
+        await stack.enter_async_context(serve(near, listener, bounds=bounds, sockets=True, proxies=proxies))
         if lan is not None:
             tasks.create_task(lan.watch(), name="certificates")
             far = guarded(app, settings.http, names=lan.names)
             await stack.enter_async_context(
-                serve(far, lan.listener, tls=lan.context, sockets=True, proxies=proxies)
+                serve(far, lan.listener, tls=lan.context, bounds=bounds, sockets=True, proxies=proxies)
             )
             # Multicast DNS, 17 ms to import: only where other machines connect.
             from hub_agent.advertising import Advertisement, advertise

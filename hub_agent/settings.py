@@ -63,6 +63,8 @@ class HttpSettings(_Settings):
         names: Host names of a proxy in front of it, in small letters.
         trusted_proxies: Addresses or networks of that proxy; see `chat.http.server.serve`.
         max_body_bytes: The largest body of a request.
+        requests_per_minute: Of one device or token; see `hub_registry.access.bearer.Gate`.
+        connections: At once, of each listener; see `chat.http.connections`. Two thirds may be WebSockets.
         lan: The way in for other machines; None for none.
     """
 
@@ -73,6 +75,9 @@ class HttpSettings(_Settings):
     trusted_proxies: tuple[str, ...] = ()
     # A long conversation that a client sends along, and the largest message there may be.
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
+    # A page of the web UI makes some ten requests when it opens, and a few a second after that.
+    requests_per_minute: Annotated[int, Field(ge=60, le=10_000_000)] = 6_000
+    connections: Annotated[int, Field(ge=50, le=20_000)] = 400
     lan: LanSettings | None = None
 
     @property

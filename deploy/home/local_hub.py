@@ -86,7 +86,7 @@ async def enter_hub(
     host: Maintenance,
 ) -> Hub:
     """Fetch the sandbox, open the hub, and report its address and its models."""
-    models, (base_path, names, proxies) = read_models(home), read_http(home)
+    models = read_models(home)
     settings = HubSettings(
         home=home.directory,
         bus=bus,
@@ -95,10 +95,8 @@ async def enter_hub(
         protobuf=_protobuf(home),
         http=HttpSettings(
             port=options.http_port,
-            base_path=base_path,
-            names=names,
-            trusted_proxies=proxies,
             lan=_lan_settings(home, lan, options),
+            **read_http(home).model_dump(),
         ),
         ca=_authorities(lan, bus),
         models=models,

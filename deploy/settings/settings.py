@@ -70,19 +70,23 @@ def _network(text: str) -> str:
     return str(ip_network(text, strict=False))
 
 
-class _HttpTable(_SettingsTable):
-    """``[http]``: how the hub is reached through a proxy.
+class HttpTable(_SettingsTable):
+    """``[http]``: how the hub is reached through a proxy, and by how many.
 
     Attributes:
         base_path: Where the proxy puts the hub, for example ``/strawberry``.
         names: Host names by which the proxy is reached.
         trusted_proxies: Its addresses or networks. Only from there is a request's word taken for where it
             comes from and whether it came over TLS.
+        requests_per_minute: Of one device or token, of which half may come at once.
+        connections: At once; two thirds of them may be WebSockets.
     """
 
     base_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], ...] = ()
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    requests_per_minute: Annotated[int, Field(ge=60, le=10_000_000)] = 6_000
+    connections: Annotated[int, Field(ge=50, le=20_000)] = 400
 
 
 class _LogTable(_SettingsTable):
@@ -236,14 +240,13 @@ def read_limits(home: Home) -> TurnLimits:
     return TurnLimits(**(_read(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
 
 
-def read_http(home: Home) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Read ``[http]``: the base path, and the names and the addresses of a proxy.
+def read_http(home: Home) -> HttpTable:
+    """Read ``[http]``.
 
     Raises:
         ConfigError: If it cannot be used.
     """
-    table = _read(home, "http", _HttpTable) or _HttpTable()
-    return table.base_path, table.names, table.trusted_proxies
+    return _read(home, "http", HttpTable) or HttpTable()
 
 
 def read_gateway(home: Home) -> GatewayKind:

@@ -50,8 +50,6 @@ _MOST_KEPT: Final = 1024 * 1024
 """Bytes of events of one turn that are kept."""
 _MOST_IN_ALL: Final = 64 * 1024 * 1024
 """Bytes of events of all turns; where there are more, the turn that has most loses its first ones."""
-_MOST_SOCKETS: Final = 256
-"""Sockets in all, which leaves connections for other requests."""
 
 
 class _Followed:
@@ -154,7 +152,7 @@ class ChatSockets:
         self._tasks = tasks
         self._followed: dict[tuple[str, str], _Followed] = {}
         self._kept: set[_Followed] = set()
-        self._open = Slots(each=_SOCKETS, total=_MOST_SOCKETS)
+        self._open = Slots(each=_SOCKETS, total=assistant.settings.http.connections * 2 // 3)
 
     def route(self) -> WebSocketRoute:
         """Make the route."""
@@ -205,7 +203,7 @@ class ChatSockets:
             jti, left_s = bearer.claims.jti, bearer.claims.exp - time.time()
             if not self._open.take(jti):
                 raise TooManyRequests(
-                    f"this token has {_SOCKETS} sockets open, or all together {_MOST_SOCKETS}",
+                    f"this token has {_SOCKETS} sockets open, or all together have too many",
                     hint="Close one.",
                 )
         except StrawberryError as error:

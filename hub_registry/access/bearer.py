@@ -11,7 +11,8 @@ from starlette.requests import Request
 
 from chat.http.guard import is_own_page
 from contracts.claims import SCOPES, Claims, Scope
-from contracts.errors import Forbidden, NotFound, Unauthorized
+from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
+from contracts.rates import TokenBuckets
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenAuthority
 from identity.keys import PublicKey
@@ -24,6 +25,8 @@ _PROOF: Final = (
 SESSION_COOKIE: Final = "strawberry_session"
 """Holds the token of a browser's session."""
 _OF_HOME: Final = tuple(scope for scope in SCOPES if scope != "metrics")
+_HOLDERS: Final = 10_000
+_TOKENS: Final = 4
 _HARMLESS: Final = ("GET", "HEAD")
 
 
@@ -67,13 +70,26 @@ class Gate:
 
     Args:
         trail: Records requests without the right to make them, and what `note` is given.
+        per_minute: Requests of one device or token in the long run, of which half may come at once; a person
+            may make four times as many with all tokens.
     """
 
-    def __init__(self, authority: TokenAuthority, accounts: Accounts, *, trail: Trail | None = None) -> None:
+    def __init__(
+        self,
+        authority: TokenAuthority,
+        accounts: Accounts,
+        *,
+        trail: Trail | None = None,
+        per_minute: int = 6_000,
+    ) -> None:
         self._authority = authority
         self._accounts = accounts
         self._trail = trail
         self._proofs = ProofCheck()
+        burst, per_second = per_minute / 2, per_minute / 60
+        self._holders = TokenBuckets(burst=burst, per_second=per_second, most=_HOLDERS)
+        # Somebody whose program floods the hub goes on in the browser, and gains nothing by a hundred tokens.
+        self._people = TokenBuckets(burst=_TOKENS * burst, per_second=_TOKENS * per_second, most=_HOLDERS)
 
     async def bearer(self, request: Request) -> Bearer:
         """Return the bearer of a request.
@@ -81,6 +97,7 @@ class Gate:
         Raises:
             Unauthorized: If there is no valid token.
             Forbidden: If it is that of a session, and another page than the hub's may have made the request.
+            TooManyRequests: If there were too many by it in a short time.
         """
         scheme, token = _credentials(request)
         if scheme not in ("bearer", "dpop") or not token:
@@ -97,10 +114,20 @@ class Gate:
                 key_id=claims.cnf.jkt,
             )
         claims = await self._authority.authenticate(token)
+        self._count(claims)
         try:
             return Bearer(claims, await self._accounts.get(claims.own))
         except NotFound:
             raise Unauthorized("the user of this token no longer exists") from None
+
+    def _count(self, claims: Claims) -> None:
+        is_person = claims.kind == "user"
+        if not self._holders.take(claims.holder) or (is_person and not self._people.take(claims.own)):
+            raise TooManyRequests(
+                "too many requests in a short time",
+                hint="Send fewer; [http] requests_per_minute in strawberry.toml allows more.",
+                retry_after_s=1,
+            )
 
     def require_key(self, request: Request, key: PublicKey) -> None:
         """Require the proof that a device without a token has this key.

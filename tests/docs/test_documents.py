@@ -19,6 +19,7 @@ from contracts.access import Principal
 from deploy.cli.parser import make_parser
 from deploy.home.directory import Home
 from deploy.settings.settings import (
+    HttpTable,
     read_broker,
     read_captures,
     read_embeddings,
@@ -156,7 +157,7 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
         read_wyoming,
     )
     found = [read_entries(tmp_path), *(read(home) for read in tables)]
-    others = read_http(home) != ("", (), ()) or read_log_format(home) != "text"
+    others = read_http(home) != HttpTable() or read_log_format(home) != "text"
     assert any(found) or others or "[household]" in block, document
 
 

@@ -11,7 +11,7 @@ from sqlmodel import col, select
 from contracts.claims import Claims, PrincipalKind
 from contracts.errors import TooManyRequests
 from hub_agent.calls.rate import DailyVolume, FairQueue, Quota
-from hub_agent.settings import QuotaSettings
+from hub_agent.settings import HttpSettings, QuotaSettings
 from hub_registry.storage.tables import AuditRow
 from tests.hub_agent.home import Home, chunks, open_home, says
 from tests.hub_agent.skills import LampSkill, LockSkill
@@ -58,6 +58,21 @@ async def test_a_device_that_floods_the_chat_slows_down_nothing_but_itself(
         await eventually(noted)
         refused = next(row for row in await audited(home) if row.outcome == "rate_limited")
         assert (refused.method, refused.through, refused.token_name) == ("chat", hall.id, hall.id)
+
+
+async def test_who_floods_the_api_is_told_when_to_come_back_and_delays_nobody_else(tmp_path: Path) -> None:
+    http = HttpSettings(port=0, requests_per_minute=60)
+    async with open_home(tmp_path / "home", http=http) as home:
+        async with home.client() as flood:
+            answers = [await flood.get("/api/session") for _ in range(200)]
+            refused = next(each for each in answers if each.status_code != 200)
+            assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+            assert int(refused.headers["retry-after"]) > 0
+            for path in ("/v1/models", "/ollama/api/tags", "/mcp"):
+                while (await flood.get(path)).status_code != 429:
+                    pass
+        async with home.client(await home.token()) as other:
+            assert (await other.get("/api/session")).status_code == 200
 
 
 def test_a_renewed_token_of_a_device_has_no_new_quota() -> None:
