@@ -157,6 +157,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 host=host,
                 clock=clock,
                 connected=lambda: link.connected,
+                hub_online=lambda: hubs.is_online,
             )
             url = await stack.enter_async_context(server.open())
         await stack.enter_async_context(link)

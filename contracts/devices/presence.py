@@ -62,6 +62,25 @@ class Heartbeat(Wire):
     memory_mb: float | None = None
 
 
+class SpokeSummary(Wire):
+    """Spoke → its owner, ``GET /api/spoke`` on this machine.
+
+    Attributes:
+        name: Display name; the id where the hub has not sent one yet.
+        connected: Whether the spoke is on the bus.
+        hub_online: Whether it is, and the hub is there, too.
+        hub_url: Address of the hub as the spoke knows it.
+    """
+
+    kind: Literal["spoke"] = "spoke"
+    device: str
+    name: str
+    version: str
+    connected: bool
+    hub_online: bool
+    hub_url: str
+
+
 class State(Wire):
     """A value that a skill publishes, with Home Assistant's names for units and classes."""
 

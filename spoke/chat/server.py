@@ -30,6 +30,7 @@ from chat.http.streams import Connections
 from chat.lazy import Lazy
 from chat.tasks import open_tasks
 from contracts.errors import InvalidMessage, Unauthorized
+from contracts.presence import SpokeSummary
 from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
@@ -56,6 +57,7 @@ class ChatServer:
         key: This device's key.
         epoch: Of this start.
         connected: Whether the spoke is on the bus.
+        hub_online: Whether the hub was there when the bus last said so.
     """
 
     settings: SpokeSettings
@@ -66,6 +68,7 @@ class ChatServer:
     host: SkillHost
     clock: HubClock
     connected: Callable[[], bool]
+    hub_online: Callable[[], bool]
     _agents: "list[Agent]" = field(default_factory=list, init=False)
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
@@ -108,11 +111,16 @@ class ChatServer:
                 states = [state for agent in self._agents for state in agent.model_states()]
                 return JSONResponse({"models": states})
 
+            async def summary(request: Request) -> Response:
+                await authenticate(request)
+                return JSONResponse(self._summary().model_dump(mode="json"))
+
             chat = ChatRoutes(agent.get, authenticate=authenticate, connections=Connections(tasks))
             app = Starlette(
                 routes=[
                     Route("/api/health", self._health),
                     Route("/api/models", models),
+                    Route("/api/spoke", summary),
                     Route(challenges.PATH, prove),
                     *chat.routes(),
                 ],
@@ -185,6 +193,17 @@ class ChatServer:
                 "device": self.enrolment().device,
                 "broker": {"connected": connected},
             }
+        )
+
+    def _summary(self) -> SpokeSummary:
+        enrolment, connected = self.enrolment(), self.connected()
+        return SpokeSummary(
+            device=enrolment.device,
+            name=enrolment.profile.name if enrolment.profile else enrolment.device,
+            version=self.settings.version,
+            connected=connected,
+            hub_online=connected and self.hub_online(),
+            hub_url=enrolment.hub_url,
         )
 
     def _cancel_turns(self) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contracts.errors import StrawberryError
-from contracts.problems import ProblemDetails
 from deploy.cli.chat.screen import PlainScreen, Screen, aside
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.asking import NobodyToAsk, agreed
@@ -61,7 +60,15 @@ class Conversation:
         events: list[dict[str, Any]] = []
         problem: StrawberryError | None = None
         try:
-            self._follow(self._ask(message, turn), events)
+            stream = self._client.turn(
+                message,
+                conversation=self.id,
+                turn=turn,
+                agent=self.agent,
+                device=self.device,
+                can_confirm=not self.output.as_json,
+            )
+            self._follow(stream, events)
         except KeyboardInterrupt:
             # First, because it shows the cursor again; a second Ctrl-C may end what follows.
             self._screen.interrupt()
@@ -100,25 +107,6 @@ class Conversation:
             print(flush=True)
         else:
             self._screen.interrupt()
-
-    def _ask(self, message: str, turn: str) -> Iterator[dict[str, Any]]:
-        headers = {"X-Strawberry-Conversation": self.id, "X-Strawberry-Turn": turn}
-        if self.device:
-            headers["X-Strawberry-Device"] = self.device
-        if not self.output.as_json:
-            headers["X-Strawberry-Confirm"] = "true"
-        body = {"model": self.agent, "stream": True, "messages": [{"role": "user", "content": message}]}
-        for chunk in self._client.stream("/v1/chat/completions", body, headers):
-            if (problem := ProblemDetails.read(chunk)) is not None:
-                raise StrawberryError(problem.message, hint=problem.hint)
-            event = chunk.get("x_strawberry")
-            if event is not None:
-                yield event
-                continue
-            for choice in chunk.get("choices", []):
-                text = choice.get("delta", {}).get("content")
-                if text:
-                    yield {"kind": "text", "text": text}
 
     def _follow(self, stream: Iterator[dict[str, Any]], events: list[dict[str, Any]]) -> None:
         """Show each event, and keep it even where the stream breaks off later."""

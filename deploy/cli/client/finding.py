@@ -87,6 +87,24 @@ def find_nearest(home: Home) -> HubClient:
         return spoke
 
 
+def find_spoke(home: Home) -> HubClient:
+    """Find the local spoke.
+
+    Raises:
+        ConfigError: If none runs with this home.
+    """
+    spoke = _running_spoke(home)
+    if spoke is None:
+        raise ConfigError(f"no spoke is running that uses {home.directory}", hint=_no_spoke(home))
+    return spoke
+
+
+def _no_spoke(home: Home) -> str:
+    if home.is_spoke_alone:
+        return "Start it with 'strawberry spoke run'."
+    return "Start one with 'strawberry up', or join a hub on another machine: 'strawberry spoke join'."
+
+
 def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)

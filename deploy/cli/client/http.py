@@ -101,6 +101,45 @@ class HubClient:
             yield json.loads(text)
         raise StrawberryError("the answer broke off", hint="What was done so far stays done; ask again.")
 
+    def turn(
+        self,
+        message: str,
+        *,
+        conversation: str,
+        turn: str,
+        agent: str = "assistant",
+        device: str | None = None,
+        can_confirm: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Send a message, and yield each event of its turn; see `contracts.chat.TurnEvent`.
+
+        Args:
+            conversation: Its id; one that is not known begins with this message.
+            turn: Id for the new turn.
+            device: Name of the device to act on when the message names none.
+            can_confirm: Whether questions are shown to a person and answered.
+
+        Raises:
+            StrawberryError: As ``stream``.
+        """
+        headers = {"X-Strawberry-Conversation": conversation, "X-Strawberry-Turn": turn}
+        if device:
+            headers["X-Strawberry-Device"] = device
+        if can_confirm:
+            headers["X-Strawberry-Confirm"] = "true"
+        body = {"model": agent, "stream": True, "messages": [{"role": "user", "content": message}]}
+        for chunk in self.stream("/v1/chat/completions", body, headers):
+            if (problem := ProblemDetails.read(chunk)) is not None:
+                raise StrawberryError(problem.message, hint=problem.hint)
+            event = chunk.get("x_strawberry")
+            if event is not None:
+                yield event
+                continue
+            for choice in chunk.get("choices", []):
+                text = choice.get("delta", {}).get("content")
+                if text:
+                    yield {"kind": "text", "text": text}
+
     def events(self, path: str, headers: dict[str, str], *, silence_s: float) -> Iterator[dict[str, Any]]:
         """Yield each JSON event of a server-sent stream that has no end mark, until it ends or is silent.
 

@@ -1,4 +1,4 @@
-"""``strawberry chat``, ``history``, ``turns``, ``call``, ``exec`` and ``skills``: using the home."""
+"""``strawberry chat``, ``tray``, ``history``, ``turns``, ``call``, ``exec``, ``skills``: using the home."""
 
 from deploy.cli.parser.shared import Commands, Parents, add_actions, positive
 
@@ -23,6 +23,7 @@ def add(commands: Commands, parents: Parents) -> None:
         "--continue", dest="newest", action="store_true", help="continue the latest conversation"
     )
     chat.set_defaults(run="deploy.cli.chat.command:chat")
+    _add_tray(commands, parents)
 
     history = commands.add_parser(
         "history",
@@ -117,3 +118,22 @@ def add(commands: Commands, parents: Parents) -> None:
         help="for example LampSkill, LampSkill.turn_on or devices.bedroom_pc.LampSkill.turn_on",
     )
     describe.set_defaults(run="deploy.cli.hub.skills:describe")
+
+
+def _add_tray(commands: Commands, parents: Parents) -> None:
+    tray = commands.add_parser(
+        "tray",
+        parents=[parents.common],
+        help="show an icon and a quick chat on the desktop",
+        description="Shows the state of this machine's spoke in the tray, and a small window to chat. Where "
+        "a tray runs already, its window is shown. Needs: pip install 'strawberry-home[desktop]'.",
+    )
+    tray.add_argument("--chat", action="store_true", help="show the window at once")
+    tray.add_argument("--no-tray", action="store_true", help="only the window; closing it ends the program")
+    tray.add_argument(
+        "--shortcut",
+        metavar="KEYS",
+        default="Ctrl+Alt+Space",
+        help="global shortcut of the window, none for none; default Ctrl+Alt+Space",
+    )
+    tray.set_defaults(run="deploy.cli.tray:run")

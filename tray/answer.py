@@ -1,0 +1,85 @@
+"""An answer as Markdown. A model wrote it: no HTML, no pictures, and a link opens only when it is clicked."""
+
+import math
+from typing import Any, Final
+
+from PySide6.QtCore import QSize, Qt, QTimer, QUrl
+from PySide6.QtGui import QDesktopServices, QResizeEvent, QTextCursor, QTextDocument, QTextOption
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QWidget
+
+_FEATURES: Final = (
+    QTextDocument.MarkdownFeature.MarkdownNoHTML | QTextDocument.MarkdownFeature.MarkdownDialectGitHub
+)
+_REDRAW_MS: Final = 60
+"""Between two pictures of an answer that is coming: more often costs and shows no more."""
+
+
+class Answer(QTextBrowser):
+    """Shows Markdown as high as it is."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.text = ""
+        self.setObjectName("answer")
+        self.setOpenLinks(False)
+        self.anchorClicked.connect(_open)
+        self.highlighted.connect(lambda url: self.setToolTip(url.toString()))
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.document().setDocumentMargin(0)
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        for set_policy in (self.setVerticalScrollBarPolicy, self.setHorizontalScrollBarPolicy):
+            set_policy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(0)
+        self._timer = QTimer(self, singleShot=True, interval=_REDRAW_MS)
+        self._timer.timeout.connect(self.redraw)
+
+    def append_text(self, text: str) -> None:
+        """Add a piece; it is seen a little later."""
+        self.text += text
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def show_text(self, text: str) -> None:
+        """Show this text and no other."""
+        self.text = text
+        self._timer.stop()
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Show what there is."""
+        self.document().setMarkdown(self.text, _FEATURES)
+        _wrap_code(self.document())
+        self._fit()
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: N802  Qt's name
+        """Load nothing: an answer may name any file of this machine."""
+        return None
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
+        """Take the height that the text has at the new width."""
+        super().resizeEvent(event)
+        self._fit()
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802
+        """Be as narrow as the window."""
+        return QSize(0, 0)
+
+    def _fit(self) -> None:
+        self.document().setTextWidth(self.viewport().width())
+        self.setFixedHeight(math.ceil(self.document().size().height()) if self.text else 0)
+
+
+def _wrap_code(document: QTextDocument) -> None:
+    """Let lines of code wrap, too: there is no bar to move them by."""
+    block = document.begin()
+    while block.isValid():
+        if (format_ := block.blockFormat()).nonBreakableLines():
+            format_.setNonBreakableLines(False)
+            QTextCursor(block).setBlockFormat(format_)
+        block = block.next()
+
+
+def _open(url: QUrl) -> None:
+    if url.scheme() in ("http", "https"):
+        QDesktopServices.openUrl(url)

@@ -1,0 +1,60 @@
+"""One tray for each data directory; a second start shows the window of the first."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+from contracts.errors import ConfigError
+from identity.files import is_held, only_one
+
+_WAIT_MS: Final = 5_000
+_HINT: Final = "Stop it, or set another STRAWBERRY_HOME for a second one."
+
+
+def show_running(directory: Path) -> bool:
+    """Have the tray that runs already show its window; return whether there is one.
+
+    Raises:
+        ConfigError: If it does not take the wish.
+    """
+    if not is_held(directory):
+        return False
+    socket = QLocalSocket()
+    socket.connectToServer(_name(directory))
+    if not socket.waitForConnected(_WAIT_MS):
+        raise ConfigError("the tray that runs already does not answer", hint="Quit it, then start it again.")
+    # To connect is to wish for the window: there is nothing else to say.
+    socket.disconnectFromServer()
+    return True
+
+
+@contextmanager
+def only_tray(directory: Path, wished: Callable[[], None]) -> Iterator[None]:
+    """Be the one tray until the block is left; ``wished`` is called when another start wants the window.
+
+    Raises:
+        ConfigError: If there is another one.
+    """
+    with only_one(directory, what="a tray", hint=_HINT):
+        # What a tray that was killed has left.
+        QLocalServer.removeServer(_name(directory))
+        server = QLocalServer()
+        server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+
+        def answer() -> None:
+            server.nextPendingConnection().close()
+            wished()
+
+        server.newConnection.connect(answer)
+        server.listen(_name(directory))
+        try:
+            yield
+        finally:
+            server.close()
+
+
+def _name(directory: Path) -> str:
+    return str(directory / "window")

@@ -1,0 +1,152 @@
+"""The spoke of this machine as the tray sees it: polled, and found again after a restart."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from pydantic import ValidationError
+from PySide6.QtCore import QObject, Signal
+
+from contracts.errors import NotFound, StrawberryError
+from contracts.presence import SpokeSummary
+from contracts.rates import Backoff
+from tray.background import Background
+
+State = Literal["hub", "alone", "talking", "muted", "absent"]
+"""What the icon shows; ``talking`` from the wake word to the end of the answer."""
+
+_TIMEOUT_S: Final = 10.0
+_SHOWN_S: Final = 1.0
+"""Between two looks while a person looks, too, or a voice may change at any moment."""
+_HIDDEN_S: Final = 5.0
+_BACKOFF_S: Final = (0.5, 5.0)
+_TALKING: Final = ("hearing", "thinking", "talking")
+
+
+class Spoke(Protocol):
+    """A client of the spoke's HTTP API, which knows its address and token."""
+
+    def request(self, method: str, path: str, body: Any = None, *, timeout: float = ...) -> Any:
+        """Send a request and return the JSON answer; raises ``StrawberryError``."""
+        ...
+
+    def turn(
+        self, message: str, *, conversation: str, turn: str, can_confirm: bool = ...
+    ) -> Iterator[dict[str, Any]]:
+        """Send a message and yield the events of its turn; raises ``StrawberryError``."""
+        ...
+
+
+Find = Callable[[], Spoke]
+"""Returns the spoke that runs now; raises ``StrawberryError`` where none does."""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What the spoke's voice does; ``reason`` says why it is off or broken."""
+
+    state: str
+    muted: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look at the spoke found.
+
+    Attributes:
+        spoke: None where no spoke answers.
+        voice: None where the spoke has none.
+        problem: Why no spoke answers, with what to do.
+    """
+
+    spoke: SpokeSummary | None = None
+    voice: Voice | None = None
+    problem: StrawberryError | None = None
+
+    @property
+    def state(self) -> State:
+        """What the icon shows of it."""
+        if self.spoke is None:
+            return "absent"
+        if self.voice is not None and self.voice.muted:
+            return "muted"
+        if self.voice is not None and self.voice.state in _TALKING:
+            return "talking"
+        return "hub" if self.spoke.hub_online else "alone"
+
+
+class SpokeWatch(QObject):
+    """Looks at the spoke until it is stopped; ``changed`` tells what is different now."""
+
+    changed = Signal(object)
+
+    def __init__(self, find: Find, background: Background) -> None:
+        super().__init__()
+        self.seen = Seen()
+        self.is_shown = False
+        self._find = find
+        self._background = background
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="spoke watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, soon."""
+        self._stopped = True
+        self._wake.set()
+
+    def look(self) -> None:
+        """Look now."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        backoff, last = Backoff(*_BACKOFF_S), None
+        while not self._stopped:
+            seen = self._look()
+            if (shown := _compared(seen)) != last:
+                last = shown
+                self._background.post(lambda seen=seen: self._take(seen))  # type: ignore[misc]
+            if seen.spoke is not None:
+                backoff.reset()
+                wait = _SHOWN_S if self.is_shown or seen.voice is not None else _HIDDEN_S
+            else:
+                wait = backoff.next()
+            if self._wake.wait(wait):
+                self._wake.clear()
+
+    def _take(self, seen: Seen) -> None:
+        self.seen = seen
+        self.changed.emit(seen)
+
+    def _look(self) -> Seen:
+        try:
+            spoke = self._find()
+            summary = SpokeSummary.model_validate(spoke.request("GET", "/api/spoke", timeout=_TIMEOUT_S))
+            return Seen(summary, _voice_of(spoke))
+        except StrawberryError as error:
+            return Seen(problem=error)
+        except ValidationError:
+            problem = StrawberryError("the spoke is of another version", hint="Restart it.")
+            return Seen(problem=problem)
+
+
+def _voice_of(spoke: Spoke) -> Voice | None:
+    try:
+        said = spoke.request("GET", "/api/voice", timeout=_TIMEOUT_S)
+    except NotFound:
+        return None
+    if not isinstance(said, dict):
+        return None
+    state = str(said.get("state", "off"))
+    return Voice(state, said.get("muted") is True or state == "muted", str(said.get("reason") or ""))
+
+
+def _compared(seen: Seen) -> object:
+    problem = seen.problem and (seen.problem.message, seen.problem.hint)
+    return seen.spoke, seen.voice, problem
