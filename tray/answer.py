@@ -4,12 +4,25 @@ import math
 from typing import Any, Final
 
 from PySide6.QtCore import QSize, Qt, QTimer, QUrl
-from PySide6.QtGui import QDesktopServices, QResizeEvent, QTextCursor, QTextDocument, QTextOption
+from PySide6.QtGui import (
+    QColor,
+    QDesktopServices,
+    QImage,
+    QResizeEvent,
+    QTextCursor,
+    QTextDocument,
+    QTextOption,
+    QTextTable,
+)
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QWidget
+
+from tray.theme import Theme, theme
 
 _FEATURES: Final = (
     QTextDocument.MarkdownFeature.MarkdownNoHTML | QTextDocument.MarkdownFeature.MarkdownDialectGitHub
 )
+_INDENT: Final = 18
+_PADDING: Final = 5
 _REDRAW_MS: Final = 60
 """Between two pictures of an answer that is coming: more often costs and shows no more."""
 
@@ -26,6 +39,7 @@ class Answer(QTextBrowser):
         self.highlighted.connect(lambda url: self.setToolTip(url.toString()))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.document().setDocumentMargin(0)
+        self.document().setIndentWidth(_INDENT)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         for set_policy in (self.setVerticalScrollBarPolicy, self.setHorizontalScrollBarPolicy):
             set_policy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -49,12 +63,12 @@ class Answer(QTextBrowser):
     def redraw(self) -> None:
         """Show what there is."""
         self.document().setMarkdown(self.text, _FEATURES)
-        _wrap_code(self.document())
+        _style(self.document(), theme())
         self._fit()
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: N802  Qt's name
-        """Load nothing: an answer may name any file of this machine."""
-        return None
+        """Load nothing: an answer may name any file of this machine, which Qt reads where this gives None."""
+        return QImage()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
         """Take the height that the text has at the new width."""
@@ -70,14 +84,25 @@ class Answer(QTextBrowser):
         self.setFixedHeight(math.ceil(self.document().size().height()) if self.text else 0)
 
 
-def _wrap_code(document: QTextDocument) -> None:
-    """Let lines of code wrap, too: there is no bar to move them by."""
+def _style(document: QTextDocument, colours: Theme) -> None:
+    """Give code and tables their looks; lines of code wrap, because there is no bar to move them by."""
     block = document.begin()
     while block.isValid():
-        if (format_ := block.blockFormat()).nonBreakableLines():
-            format_.setNonBreakableLines(False)
-            QTextCursor(block).setBlockFormat(format_)
+        if (code := block.blockFormat()).nonBreakableLines():
+            code.setNonBreakableLines(False)
+            code.setBackground(QColor(colours.code))
+            QTextCursor(block).setBlockFormat(code)
         block = block.next()
+    for frame in document.rootFrame().childFrames():
+        if isinstance(frame, QTextTable):
+            table = frame.format().toTableFormat()
+            table.setCellPadding(_PADDING)
+            table.setBorderCollapse(True)
+            table.setBorder(1)
+            table.setBorderBrush(QColor(colours.line))
+            table.setTopMargin(_PADDING)
+            table.setBottomMargin(_PADDING)
+            frame.setFormat(table)
 
 
 def _open(url: QUrl) -> None:

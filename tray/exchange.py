@@ -22,6 +22,8 @@ from tray.texts import Text
 from tray.theme import named
 
 _MOST_STEPS: Final = 40
+_LINE: Final = 260
+"""Pixels up to which a question is one line, and takes no more room than that."""
 _VALUE_CHARS: Final = 1_000
 """Of one argument of a question; more would push its buttons out of sight."""
 _DETAIL_CHARS: Final = 120
@@ -44,9 +46,11 @@ class ExchangeView(QWidget):
         self._layout.setContentsMargins(0, 0, 0, 10)
         self._layout.setSpacing(6)
         asked = plain(question, "asked")
+        is_short = asked.fontMetrics().horizontalAdvance(question) < _LINE and "\n" not in question
+        asked.setWordWrap(not is_short)
         row = QHBoxLayout()
         row.addStretch(1)
-        row.addWidget(asked, 4)
+        row.addWidget(asked, 0 if is_short else 4)
         self._layout.addLayout(row)
         self._done = QVBoxLayout()
         self._done.setSpacing(2)

@@ -22,6 +22,7 @@ class Theme:
     accent: str
     on_accent: str
     asked: str
+    code: str
     problem: str
     problem_ground: str
     question_ground: str
@@ -37,6 +38,7 @@ LIGHT: Final = Theme(
     accent="#b3263f",
     on_accent="#ffffff",
     asked="#f6e3e5",
+    code="#f0ebe8",
     problem="#9c1c2b",
     problem_ground="#fdeceb",
     question_ground="#fff6e2",
@@ -51,6 +53,7 @@ DARK: Final = Theme(
     accent="#e05a70",
     on_accent="#1c1012",
     asked="#46262c",
+    code="#2e2829",
     problem="#ffb0ae",
     problem_ground="#3c2122",
     question_ground="#352c1b",

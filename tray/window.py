@@ -129,6 +129,7 @@ class ChatWindow(QWidget):
     def _make_input(self) -> QHBoxLayout:
         row = QHBoxLayout()
         row.setContentsMargins(14, 8, 14, 14)
+        row.setSpacing(8)
         self.input = QLineEdit(placeholderText=self._text("Message"), maxLength=MAX_MESSAGE)
         self.input.returnPressed.connect(self.send)
         self.button = named(QPushButton(self._text("Send")), "primary")
@@ -254,6 +255,8 @@ class ChatWindow(QWidget):
         colours = theme()
         QApplication.setPalette(palette(colours))
         self.setStyleSheet(style_sheet(colours))
+        for view in self.exchanges:
+            view.answer.redraw()
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802  Qt's name
         """Hide; whether the program ends is decided elsewhere."""

@@ -3,21 +3,22 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
-from typing import Final
+from typing import Final, Self
 
 import pytest
 
-from tests.e2e.house import House, wait_for
-from tests.model_server import Says, ScriptedModel
+from tests.e2e.house import House, Spoke, wait_for
+from tests.model_server import Says, Script, ScriptedModel
 from tests.requirements import require
 
 _ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = Path(os.environ.get("STRAWBERRY_PICTURES", _ROOT / "build" / "pictures"))
-_PROGRAMS: Final = ("Xvfb", "openbox", "xfce4-panel", "dbus-daemon", "xdotool", "xwininfo", "import")
-_HINT: Final = "apt install xvfb openbox xfce4-panel xfconf dbus-x11 dbus-daemon xdotool x11-utils imagemagick"
+WATCHER: Final = "org.kde.StatusNotifierWatcher"
+_PROGRAMS: Final = ("Xvfb", "openbox", "xfce4-panel", "dbus-daemon", "gdbus", "xdotool", "xprop", "import")
+_HINT: Final = "apt install xvfb openbox xfce4-panel dbus libglib2.0-bin xdotool x11-utils imagemagick"
 _PANEL: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <channel name="xfce4-panel" version="1.0">
   <property name="configver" type="int" value="2"/>
@@ -39,6 +40,24 @@ _PANEL: Final = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
+DOOR: Final = '''
+from pathlib import Path
+
+from spoke import Skill, skill_method
+
+
+class DoorSkill(Skill):
+    """A door."""
+
+    @skill_method(confirm=True, sentences={"en": ["open the door for {minutes} minutes"]})
+    def open(self, minutes: str, reason: str = "said so") -> str:
+        """Open the door for some minutes."""
+        with Path(__file__).with_name("journal.txt").open("a") as file:
+            file.write(f"open {minutes}\\n")
+        return f"open for {minutes} minutes"
+'''
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is below this folder: it runs by `make test-tray` alone."""
     for item in items:
@@ -46,15 +65,69 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.tray)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Desktop:
-    """A desktop session of its own.
+    """A desktop session of its own; a context manager.
 
     Attributes:
+        home: Of the person.
         environment: What its programs see beside the usual.
     """
 
-    environment: dict[str, str]
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    begun: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        config = self.home / "config"
+        config.mkdir(parents=True)
+        home = str(self.home)
+        self.environment = {
+            "HOME": home,
+            "XDG_CONFIG_HOME": str(config),
+            "XDG_RUNTIME_DIR": home,
+            "LC_ALL": "C.UTF-8",
+            "QT_QPA_PLATFORMTHEME": "gtk3",  # which can be light and dark
+        }
+        screen = ("-screen", "0", "1024x768x24", "-nolisten", "tcp")
+        self.environment["DISPLAY"] = f":{self.start('Xvfb', '-displayfd', '{fd}', *screen, says=True)}"
+        bus = self.start("dbus-daemon", "--session", "--nofork", "--print-address={fd}", says=True)
+        self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
+        self.start("openbox")
+        wait_for(lambda: "# 0x" in self.run("xprop", "-root", "_NET_SUPPORTING_WM_CHECK"), what="openbox")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.begun):
+            process.kill()
+            process.wait()
+
+    def start_panel(self) -> None:
+        """Start Xfce's panel, and wait for its tray, which speaks StatusNotifierItem."""
+        channel = self.home / "config" / "xfce4" / "xfconf" / "xfce-perchannel-xml" / "xfce4-panel.xml"
+        channel.parent.mkdir(parents=True)
+        channel.write_text(_PANEL)
+        self.start("xfce4-panel", "--disable-wm-check")
+        wait_for(
+            lambda: "true" in self.ask(WATCHER, "/StatusNotifierWatcher", "IsStatusNotifierHostRegistered"),
+            what="the tray of the panel",
+        )
+
+    def start(self, *command: str, says: bool = False) -> str:
+        """Start a program; with ``says``, wait for the line that it writes to a pipe once it is ready."""
+        ours, theirs = os.pipe()
+        process = subprocess.Popen(
+            [each.replace("{fd}", str(theirs)) for each in command],
+            env={**os.environ, **self.environment},
+            pass_fds=[theirs],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.begun.append(process)
+        os.close(theirs)
+        with os.fdopen(ours) as pipe:
+            return pipe.readline().strip() if says else ""
 
     def run(self, *command: str) -> str:
         """Run a program of the desktop to its end, and give what it prints."""
@@ -63,7 +136,16 @@ class Desktop:
         )
         return done.stdout
 
-    def windows(self, name: str) -> list[str]:
+    def call(self, owner: str, path: str, method: str, *arguments: str) -> str:
+        """Call a method over D-Bus; empty where that fails."""
+        place = ("--session", "--dest", owner, "--object-path", path)
+        return self.run("gdbus", "call", *place, "--method", method, *arguments)
+
+    def ask(self, interface: str, path: str, member: str, owner: str = "") -> str:
+        """Give a property, as ``gdbus`` writes it."""
+        return self.call(owner or interface, path, "org.freedesktop.DBus.Properties.Get", interface, member)
+
+    def windows(self, name: str = "^Strawberry$") -> list[str]:
         """Ids of the windows of this title that can be seen."""
         return self.run("xdotool", "search", "--onlyvisible", "--name", name).split()
 
@@ -76,50 +158,20 @@ class Desktop:
 
 
 @pytest.fixture(scope="session")
-def desktop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
-    """Xvfb with openbox and Xfce's panel, whose tray speaks StatusNotifierItem."""
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
+    """A desktop without a tray."""
     require(all(map(which, _PROGRAMS)), _HINT)
-    home = tmp_path_factory.mktemp("desktop")
-    config = home / "config"
-    channel = config / "xfce4" / "xfconf" / "xfce-perchannel-xml" / "xfce4-panel.xml"
-    channel.parent.mkdir(parents=True)
-    channel.write_text(_PANEL)
-    begun: list[subprocess.Popen[bytes]] = []
-    environment = {"HOME": str(home), "XDG_CONFIG_HOME": str(config), "XDG_RUNTIME_DIR": str(home)}
+    with Desktop(tmp_path_factory.mktemp("bare") / "home") as desktop:
+        yield desktop
 
-    def start(*command: str, reads: bool = False) -> str:
-        """Start a program; with ``reads`` it says on a pipe, in a line, where it is."""
-        ours, theirs = os.pipe()
-        process = subprocess.Popen(
-            [each.replace("{fd}", str(theirs)) for each in command],
-            env={**os.environ, **environment},
-            pass_fds=[theirs],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        begun.append(process)
-        os.close(theirs)
-        with os.fdopen(ours) as pipe:
-            return pipe.readline().strip() if reads else ""
 
-    try:
-        display = start("Xvfb", "-displayfd", "{fd}", "-screen", "0", "1024x768x24", "-nolisten", "tcp", reads=True)
-        environment["DISPLAY"] = f":{display}"
-        bus = start("dbus-daemon", "--session", "--nofork", "--print-address={fd}", reads=True)
-        environment["DBUS_SESSION_BUS_ADDRESS"] = bus
-        start("openbox")
-        start("xfce4-panel", "--disable-wm-check")
-        made = Desktop(environment)
-        watcher = "org.kde.StatusNotifierWatcher"
-        look = ("gdbus", "call", "--session", "--dest", watcher, "--object-path", "/StatusNotifierWatcher")
-        ask = ("--method", "org.freedesktop.DBus.Properties.Get", watcher, "IsStatusNotifierHostRegistered")
-        wait_for(lambda: "true" in made.run(*look, *ask), what="the tray of the panel")
-        yield made
-    finally:
-        for process in reversed(begun):
-            process.kill()
-            process.wait()
+@pytest.fixture(scope="session")
+def desktop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
+    """A desktop with a panel."""
+    require(all(map(which, _PROGRAMS)), _HINT)
+    with Desktop(tmp_path_factory.mktemp("desktop") / "home") as desktop:
+        desktop.start_panel()
+        yield desktop
 
 
 @pytest.fixture(scope="session")
@@ -133,19 +185,28 @@ def model() -> Iterator[ScriptedModel]:
 def house(
     tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path, model: ScriptedModel
 ) -> Iterator[House]:
-    """A home in one ``strawberry up``, with the sample skills; all tests of a worker share it."""
+    """A broker and a hub."""
     with House(tmp_path_factory.mktemp("tray") / "house", sandbox=sandbox_files, debug=False) as home:
         home.use_model(model.base_url)
-        home.start_up()
+        home.start_broker()
+        home.start_hub()
         yield home
 
 
+@pytest.fixture(scope="session")
+def spoke(house: House) -> Spoke:
+    """A spoke of the house, in a process of its own."""
+    spoke = house.add_spoke("Living room PC", {"door.py": DOOR})
+    house.json("devices", "set", spoke.name, "--confirm", "on")
+    return spoke
+
+
 @pytest.fixture
-def script(model: ScriptedModel) -> Iterator[Callable[[object], None]]:
+def script(model: ScriptedModel) -> Iterator[Callable[[Script], None]]:
     """Give the model another script for one test."""
     before = model.script
 
-    def set_script(given: object) -> None:
+    def set_script(given: Script) -> None:
         model.script = given
 
     yield set_script
