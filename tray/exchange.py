@@ -53,7 +53,7 @@ class ExchangeView(QWidget):
         row.addWidget(asked, 0 if is_short else 4)
         self._layout.addLayout(row)
         self._done = QVBoxLayout()
-        self._done.setSpacing(2)
+        self._done.setSpacing(4)
         self._layout.addLayout(self._done)
         self._layout.addWidget(self.answer)
         self._step("", text("thinking …"))
@@ -99,7 +99,8 @@ class ExchangeView(QWidget):
     def _ask(self, event: ConfirmationWanted) -> None:
         card = self.questions[event.id] = QuestionCard(event, self._text)
         card.answered.connect(lambda approve: self.answered.emit(event.id, approve))
-        self._layout.addWidget(card)
+        self._step("", "")
+        self._done.addWidget(card)
 
     def _step(self, id_: str, text: str) -> None:
         label = self._steps.get(id_)

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, Protocol
 from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
 
+from contracts.devices.presence import SpokeSummary
 from contracts.errors import NotFound, StrawberryError
-from contracts.presence import SpokeSummary
 from contracts.rates import Backoff
 from tray.background import Background
 

@@ -174,11 +174,12 @@ class ChatWindow(QWidget):
         turn = self.turn = Turn(
             self._find, self._background, happened=lambda event: self._show(turn, view, event)
         )
-        view.answered.connect(
-            lambda id_, approve: turn.answer(
-                id_, approve=approve, failed=lambda error: self._say_late(view, error)
-            )
-        )
+
+        def answer(question: str, approve: bool) -> None:
+            turn.answer(question, approve=approve, failed=lambda error: self._say_late(view, error))
+            self.input.setFocus()
+
+        view.answered.connect(answer)
         self.button.setText(self._text("Stop"))
         turn.start(message, self.conversation)
 

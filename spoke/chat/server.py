@@ -29,8 +29,8 @@ from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.lazy import Lazy
 from chat.tasks import open_tasks
+from contracts.devices.presence import SpokeSummary
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.presence import SpokeSummary
 from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
