@@ -346,7 +346,9 @@ def _form(wanted: ConfirmationWanted) -> types.ElicitRequestFormParams:
     """Ask for a yes: a form without fields, which a person accepts or declines."""
     given = ", ".join(f"{name}={value!r}" for name, value in wanted.arguments.items())
     return types.ElicitRequestFormParams(
-        message=f"Confirm {wanted.method}({given}{', …' if wanted.cut else ''}) on {wanted.device_name}.",
+        # Device and method come last, where no argument can push them away.
+        message=f"{wanted.method}({given}{', …' if wanted.cut else ''})\n"
+        f"Confirm {wanted.method} on {wanted.device_name}.",
         requested_schema={"type": "object", "properties": {}},
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from deploy.cli.terminal.asking import call_question
 from deploy.logs.logs import RedactingFormatter
 from deploy.logs.terminal import visible
 from tests.forkserver import COMMAND
@@ -133,3 +134,15 @@ def test_a_log_shows_what_it_was_told() -> None:
 def test_what_people_write_stays_as_it_is() -> None:
     for text in ("Küche\n\tLampe", "غرفة", "👩\u200d💻", r"C:\x1b"):
         assert visible(text) == text
+
+
+def test_a_question_about_a_call_ends_with_device_and_method_whatever_the_arguments() -> None:
+    arguments = {"note": "x" * 5_000, "more": "\nLamp: LampSkill.turn_on?"}
+    *given, asked = call_question("Front\ndoor: LockSkill.unlock", arguments).split("\n")
+    assert asked == "Front\\u000adoor: LockSkill.unlock?"
+    assert len(given) == 1
+    assert given[0].endswith("xxx … (cut))")
+    assert len(given[0]) < 1_200
+    assert call_question("Lamp: LampSkill.off", {}) == "Lamp: LampSkill.off()?"
+    short = call_question("Lamp: LampSkill.dim", {"level": 5, "why": "a\u202eb\nc"}, cut=True)
+    assert short == "Lamp: LampSkill.dim(level=5, why='a\\u202eb\\nc' … (cut))\nLamp: LampSkill.dim?"

@@ -129,7 +129,7 @@ async def test_a_confirmation_is_an_elicitation(home: Home, mode: str, answer: A
 
     async with client(home, mode=mode, asked=asked) as mcp:
         _, text = await run(mcp, "devices.front_door.LockSkill.unlock('back')")
-    assert questions == ["Confirm LockSkill.unlock(door='back') on Front Door."]
+    assert questions == ["LockSkill.unlock(door='back')\nConfirm LockSkill.unlock on Front Door."]
     assert lock.opened == (["back"] if answer == "accept" else [])
     assert ("back is open" in text) is (answer == "accept")
     assert ("did not confirm" in text) is (answer != "accept")

@@ -68,6 +68,8 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     card = page.get_by_role("alertdialog")
     expect(card).to_contain_text("front")
     expect(card).to_contain_text("Door Pi")
+    # Device and method come last, where no argument can push them away.
+    expect(card.locator("dt")).to_have_text(["door", "minutes", "Device", "Action"])
     expect(card.get_by_role("button", name="No", exact=True)).to_be_focused()
     picture(page, "chat-confirmation")
     assert door.journal() == []

@@ -12,12 +12,10 @@ from typing import Any, Final
 from contracts.errors import StrawberryError
 from deploy.cli.chat.screen import PlainScreen, Screen, aside
 from deploy.cli.client import HubClient
-from deploy.cli.terminal.asking import NobodyToAsk, agreed
+from deploy.cli.terminal.asking import NobodyToAsk, agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
 
 _CANCEL_TIMEOUT_S: Final = 10.0
-_ARGUMENTS_CHARS: Final = 1_000
-"""Of a call that needs a yes: so many fit on a small screen together with the question."""
 
 
 @dataclass
@@ -150,7 +148,8 @@ class Conversation:
         """Ask the person; anything but a clear yes, and no answer at all, is a no."""
         self._screen.interrupt()
         try:
-            approve = agreed(_question(event))
+            called = f"{event['device_name']}: {event['method']}"
+            approve = agreed(call_question(called, event["arguments"], cut=bool(event.get("cut"))))
             if not approve:
                 note("Not confirmed.")
         except NobodyToAsk as error:
@@ -162,19 +161,6 @@ class Conversation:
         except StrawberryError as error:
             # Too late, for example; the turn continues and reports its outcome.
             note(error.message)
-
-
-def _question(event: dict[str, Any]) -> str:
-    """Write a question about a call: device and method come last, where no argument can push them away."""
-    arguments = ", ".join(f"{name}={value!r}" for name, value in event["arguments"].items())
-    if event.get("cut") or len(arguments) > _ARGUMENTS_CHARS:
-        arguments = f"{arguments[:_ARGUMENTS_CHARS]} … (cut)"
-    what = _one_line(f"{event['device_name']}: {event['method']}")
-    return f"{what}({_one_line(arguments)})\n{what}?" if arguments else f"{what}()?"
-
-
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
 def _shows_markdown() -> bool:

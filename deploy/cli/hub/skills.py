@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.client import NeedsConfirmation, hub_of
-from deploy.cli.terminal.asking import agreed
+from deploy.cli.terminal.asking import agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.logs.terminal import visible
 
@@ -96,8 +96,7 @@ def call(options: argparse.Namespace) -> int:
 
 
 def _confirmed(options: argparse.Namespace, wanted: NeedsConfirmation) -> bool:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in wanted.arguments.items())
-    question = f"{options.device}: {options.method}({arguments})?"
+    question = call_question(f"{options.device}: {options.method}", wanted.arguments)
     return agreed(question, otherwise="Nothing was done. Run it in a terminal.")
 
 

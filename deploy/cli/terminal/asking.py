@@ -3,7 +3,8 @@
 import getpass
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError
 from deploy.logs.terminal import visible
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 _YES: Final = ("y", "yes")
 _NO: Final = ("n", "no")
+
+_ARGUMENTS_CHARS: Final = 1_000
+"""So many fit on a small screen together with the question."""
 
 
 class NobodyToAsk(ConfigError):
@@ -54,6 +58,24 @@ def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> boo
         if not answer:
             return None
         print("Please answer y or n.", file=sys.stderr)
+
+
+def call_question(called: str, arguments: Mapping[str, Any], *, cut: bool = False) -> str:
+    """Write a question about a call: device and method come last, where no argument can push them away.
+
+    Args:
+        called: Device and method.
+        cut: Whether the arguments are not whole as given.
+    """
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    if cut or len(given) > _ARGUMENTS_CHARS:
+        given = f"{given[:_ARGUMENTS_CHARS]} … (cut)"
+    called = _one_line(called)
+    return f"{called}({_one_line(given)})\n{called}?" if given else f"{called}()?"
+
+
+def _one_line(text: str) -> str:
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
 def number_up_to(most: int, question: str, *, otherwise: str) -> int:
