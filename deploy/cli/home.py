@@ -3,8 +3,10 @@
 import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
+from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.asking import agreed
@@ -42,6 +44,17 @@ def doctor(options: argparse.Namespace) -> int:
             print(visible(f"{'ok  ' if check.ok else 'FAIL'}  {check.check}: {check.detail}"))
             if check.hint:
                 print(visible(f"      {check.hint}"))
+    if options.support is not None:
+        from deploy.doctor.support import write_bundle
+
+        file = Path(options.support)
+        if file.exists():
+            raise ConfigError(f"there is already a file {file}", hint="Name another one.")
+        names = write_bundle(file, home, checks)
+        note(
+            f"{file} is written, for you alone: {', '.join(names)}. Secrets are taken out; look at it all the"
+        )
+        note("same before you give it to others: names of devices and hosts are still in it.")
     if options.json:
         Output(as_json=True).result([check.as_dict() for check in checks])
     return 0 if all(check.ok for check in checks) else 1

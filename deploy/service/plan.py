@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from contracts.errors import ConfigError
 from deploy.logs.logs import redact
+from deploy.update.installation import script_root
 
 Kind = Literal["up", "hub", "spoke"]
 KINDS: Final[tuple[Kind, ...]] = ("up", "hub", "spoke")
@@ -76,8 +77,9 @@ def name_of(kind: Kind) -> str:
 
 
 def own_program() -> tuple[str, ...]:
-    """Return the words that start this very installation."""
-    script = Path(sys.executable).with_name("strawberry")
+    """Return the words that start this very installation, or what an update puts in its place."""
+    root = script_root(Path(sys.prefix))
+    script = root / "current/bin/strawberry" if root else Path(sys.executable).with_name("strawberry")
     if script.is_file():
         return (str(script),)
     # -P: nothing that lies in the directory where it is started becomes part of the program.
@@ -87,7 +89,8 @@ def own_program() -> tuple[str, ...]:
 def own_code() -> tuple[Path, ...]:
     """Return the directories of this very installation: its environment, its Python, and its packages."""
     packages = Path(__file__).parents[2]
-    return tuple(dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), packages)))
+    prefix = Path(sys.prefix)
+    return tuple(dict.fromkeys((script_root(prefix) or prefix, Path(sys.base_prefix), packages)))
 
 
 def typed(options: argparse.Namespace, defaults: argparse.Namespace) -> tuple[str, ...]:

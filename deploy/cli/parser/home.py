@@ -1,4 +1,4 @@
-"""``strawberry backup``, ``restore``, ``certs``, ``purge`` and ``doctor``: maintenance."""
+"""``strawberry backup``, ``restore``, ``certs``, ``purge``, ``doctor`` and ``update``: maintenance."""
 
 import argparse
 
@@ -38,7 +38,25 @@ def add(commands: Commands, parents: Parents) -> None:
     doctor = commands.add_parser(
         "doctor", parents=[parents.client], help="check this installation and say how to fix it"
     )
+    doctor.add_argument(
+        "--support",
+        metavar="FILE",
+        help="write a .zip for a report of a fault: versions, results, settings and logs, without secrets",
+    )
     doctor.set_defaults(run="deploy.cli.home:doctor")
+
+    update = commands.add_parser(
+        "update",
+        parents=[parents.common],
+        help="update this program, or say how that is done here",
+        description="Updates an installation that install.sh made, and restarts its services; if one does "
+        "not start, the version before is used again. For others it prints the command that updates them.",
+    )
+    choice = update.add_mutually_exclusive_group()
+    choice.add_argument("--check", action="store_true", help="only ask whether there is a newer version")
+    choice.add_argument("--rollback", action="store_true", help="use the version before again")
+    choice.add_argument("--from", dest="wheel", metavar="WHEEL", help="use this file, not the newest release")
+    update.set_defaults(run="deploy.cli.update:update")
 
 
 def _add_backup(commands: Commands, parents: Parents) -> None:

@@ -1,0 +1,187 @@
+"""The bundle for a report of a fault: what is installed, set and logged here, without secrets."""
+
+import io
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys
+from contracts.errors import StrawberryError
+from deploy.doctor.checks import Check
+from deploy.home.directory import Home
+from deploy.logs.logs import redact
+from deploy.service.plan import KINDS
+from deploy.service.systemd import Systemd
+from deploy.update.installation import PACKAGE, find_installation
+from identity.files import write_private
+
+_SHOWN: Final = frozenset(
+    {"format", "kind", "language", "model", "name", "password_env", "provider", "time_zone", "token_env"}
+    | {"api_key_env", "tools", "units"}
+)
+"""Settings whose texts are shown; of all others only numbers, switches and where an address leads."""
+_REMOVED: Final = "[removed]"
+_SECRET_NAME: Final = re.compile(r"key|token|secret|password|passwd|code|credential", re.IGNORECASE)
+_SECRET_FILES: Final = ("*.token", "*.pem", "*.key", "*.json")
+_SHORTEST: Final = 6
+"""Shorter values would take ordinary words out of the logs."""
+_LOG_LINES: Final = 2000
+_JOURNAL_S: Final = 20
+_MAX_FILE: Final = 1_000_000
+
+
+def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
+    """Write the bundle as a .zip that only its owner can read.
+
+    Returns:
+        The names of the files in it.
+    """
+    texts = {
+        "versions.json": _document(_versions()),
+        "doctor.json": _document([check.as_dict() for check in checks]),
+        "settings.json": _document(_settings(home)),
+        "files.txt": "\n".join(_files(home)),
+        "log.txt": "\n".join(_log()),
+    }
+    secrets = sorted({each for each in _secrets(home) if len(each) >= _SHORTEST}, key=len, reverse=True)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, text in texts.items():
+            bundle.writestr(name, _without(text, secrets))
+    write_private(file, content.getvalue())
+    return list(texts)
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        # In JSON its quotes and letters may be escaped.
+        for written in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
+            text = text.replace(written, _REMOVED)
+    return redact(text).replace(str(Path.home()), "~")
+
+
+def _document(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _versions() -> dict[str, Any]:
+    installed = find_installation()
+    return {
+        "strawberry": version(PACKAGE),
+        "installed": installed.kind,
+        "python": sys.version,
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "packages": dict(sorted((each.name, each.version) for each in distributions() if each.name)),
+    }
+
+
+def _settings(home: Home) -> dict[str, Any]:
+    """Return the settings that are no private text, and the names of the variables."""
+    try:
+        names = sorted(read_keys(home.directory, {}))
+    except StrawberryError as error:
+        names = [error.message]
+    try:
+        tables = tomllib.loads((home.directory / SETTINGS_FILE).read_text("utf-8"))
+    except FileNotFoundError:
+        tables = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        tables = {"problem": f"cannot be read: {type(error).__name__}"}
+    return {SETTINGS_FILE: {name: _shown(name, value) for name, value in tables.items()}, KEYS_FILE: names}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {each: _shown(each, inner) for each, inner in value.items()}
+    if isinstance(value, list):
+        return [_shown(name, inner) for inner in value]
+    if isinstance(value, str):
+        return value if name in _SHOWN else _address(value)
+    # Where the home is, is nobody's business.
+    return _REMOVED if name in ("latitude", "longitude") else value
+
+
+def _address(value: str) -> str:
+    """Return scheme, host and port of an address; nothing of any other text."""
+    try:
+        parts = urlsplit(value)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return _REMOVED
+    if parts.scheme not in ("http", "https", "mqtt", "mqtts", "ws", "wss", "tcp") or not parts.hostname:
+        return _REMOVED
+    return f"{parts.scheme}://{parts.hostname}{port}"
+
+
+def _files(home: Home) -> Iterator[str]:
+    """Yield mode, size and path of the files of the first two levels."""
+    for path in sorted((*home.directory.glob("*"), *home.directory.glob("*/*"))):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        yield f"{status.st_mode & 0o7777:04o} {status.st_size:>12} {path.relative_to(home.directory)}"
+
+
+def _log() -> Iterator[str]:
+    """Yield what the services of this machine wrote last."""
+    for system in (False, True):
+        command = Systemd(system=system).log_command(KINDS, lines=_LOG_LINES, follow=False, as_json=False)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_JOURNAL_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield f"no journal: {type(error).__name__}"
+            continue
+        yield from done.stdout.splitlines()
+
+
+def _secrets(home: Home) -> Iterator[str]:
+    """Yield every value of this home that is a secret by its place or its name."""
+    try:
+        yield from read_keys(home.directory, {}).values()
+    except (StrawberryError, OSError):
+        yield from _lines(home.directory / KEYS_FILE)
+    yield from (value for name, value in os.environ.items() if _SECRET_NAME.search(name))
+    for pattern in _SECRET_FILES:
+        for file in (*home.directory.glob(pattern), *home.directory.glob(f"*/{pattern}")):
+            if pattern != "*.json":
+                yield from _lines(file)
+                continue
+            try:
+                yield from _named_secrets(json.loads("\n".join(_lines(file))))
+            except ValueError:
+                yield from _lines(file)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        if file.is_file() and file.stat().st_size <= _MAX_FILE:
+            return [line.strip() for line in file.read_text("utf-8", errors="replace").splitlines()]
+    except OSError:
+        pass
+    return []
+
+
+def _named_secrets(value: Any, *, named: bool = False) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            # What a program of others gets in its environment may be named as it likes.
+            yield from _named_secrets(inner, named=named or name == "env" or bool(_SECRET_NAME.search(name)))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _named_secrets(inner, named=named)
+    elif named and isinstance(value, str):
+        yield value

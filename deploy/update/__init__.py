@@ -1,0 +1,1 @@
+"""How this program was installed, and how it is brought to another version."""

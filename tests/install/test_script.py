@@ -1,0 +1,191 @@
+"""install.sh and `strawberry update`: an installation without a checkout, brought forward and back."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from deploy.update.installation import SCRIPT, find_installation
+from tests.requirements import require
+
+pytestmark = pytest.mark.slow
+
+_SYSTEMCTL = """#!/bin/sh
+echo "$*" >> "$CALLS"
+case "$*" in
+  *is-active*spoke) exit 0;;
+  *is-active*) exit 3;;
+  *restart*) exec "$HOME/.local/bin/strawberry" --version | grep -q 0.1.0;;
+esac
+"""
+
+
+@dataclass
+class Machine:
+    """A machine of a user: a home, and a package index on loopback."""
+
+    directory: Path
+    environment: dict[str, str]
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run a command and give what it printed; it has to end with this code."""
+        done = subprocess.run(
+            words, env=self.environment, cwd=self.directory, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def strawberry(self, *words: str, code: int = 0) -> str:
+        return self.run(str(self.directory / ".local" / "bin" / "strawberry"), *words, code=code)
+
+    @property
+    def versions(self) -> list[Path]:
+        return list((self.directory / ".local" / "share" / "strawberry" / "versions").iterdir())
+
+
+@pytest.fixture
+def machine(tmp_path: Path, built: list[Path], index: str) -> Machine:
+    # What the package depends on comes from this environment: the tests install the package alone.
+    dependencies = tmp_path / "dependencies"
+    dependencies.mkdir()
+    for each in Path(pytest.__file__).parents[1].iterdir():
+        if "strawberry" not in each.name:
+            (dependencies / each.name).symlink_to(each)
+    (tmp_path / "bin").mkdir()
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("STRAWBERRY", "PYTHON"))
+    }
+    environment = {
+        **kept,
+        "HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path / ".local" / "share"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "STRAWBERRY_ROOT": str(tmp_path / ".local" / "share" / "strawberry"),
+        "STRAWBERRY_BIN": str(tmp_path / ".local" / "bin"),
+        "STRAWBERRY_HOME": str(tmp_path / "home"),
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PYTHON": sys.executable,
+        "PYTHONPATH": str(dependencies),
+        "PIP_NO_DEPS": "1",
+        "PIP_INDEX_URL": index,
+        "CALLS": str(tmp_path / "calls"),
+    }
+    made = Machine(tmp_path, environment)
+    assert "strawberry 0.1.0" in made.run("sh", str(SCRIPT), "--from", str(built[0]))
+    return made
+
+
+def with_version(wheel: Path, version: str, folder: Path, *, entry: str = "deploy.cli.main") -> Path:
+    """Make another release out of a wheel."""
+    made = folder / wheel.name.replace("0.1.0", version)
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith(("METADATA", "RECORD", "entry_points.txt")):
+                content = content.replace(b"Version: 0.1.0", f"Version: {version}".encode())
+                content = content.replace(b"home-0.1.0.dist", f"home-{version}.dist".encode())
+                content = content.replace(b"deploy.cli.main", entry.encode())
+            new.writestr(name.replace("0.1.0", version), content)
+    return made
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    """A package index that knows of version 0.3.0 and, withdrawn, 0.4.0."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/simple/strawberry-home/"
+            files = [
+                {
+                    "filename": f"strawberry_home-{version}-py3-none-any.whl",
+                    "yanked": yanked,
+                    "url": "x",
+                    "hashes": {},
+                }
+                for version, yanked in {"0.1.0": False, "0.3.0": False, "0.4.0": True}.items()
+            ]
+            body = json.dumps({"meta": {"api-version": "1.0"}, "name": "strawberry-home", "files": files})
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_update_keeps_the_version_before_to_go_back_to(
+    machine: Machine, built: list[Path], tmp_path: Path
+) -> None:
+    newer = with_version(built[0], "0.2.0", tmp_path)
+    assert "strawberry 0.2.0" in machine.strawberry("update", "--from", newer.name)
+    assert "strawberry 0.1.0" in machine.strawberry("update", "--rollback")
+    assert "strawberry 0.2.0" in machine.strawberry("update", "--rollback")
+    # Of three versions the oldest is removed.
+    assert "strawberry 0.1.0" in machine.strawberry("update", "--from", str(built[0]))
+    assert len(machine.versions) == 2
+    assert "0.3.0 is available, this is 0.1.0" in machine.strawberry("update", "--check")
+
+
+def test_a_version_that_does_not_start_changes_nothing(
+    machine: Machine, built: list[Path], tmp_path: Path
+) -> None:
+    broken = with_version(built[0], "0.2.0", tmp_path, entry="deploy.cli.nothing")
+    assert "Nothing was changed" in machine.strawberry("update", "--from", str(broken), code=1)
+    assert "there is no file" in machine.strawberry("update", "--from", "nothing.whl", code=1)
+    assert "0.1.0" in machine.strawberry("--version")
+    assert len(machine.versions) == 1
+    assert "no earlier version" in machine.strawberry("update", "--rollback", code=1)
+
+
+def test_a_service_that_does_not_start_again_brings_the_version_before_back(
+    machine: Machine, built: list[Path], tmp_path: Path
+) -> None:
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.write_text(_SYSTEMCTL)
+    systemctl.chmod(0o755)
+    newer = with_version(built[0], "0.2.0", tmp_path)
+    assert "version before is in use" in machine.strawberry("update", "--from", str(newer), code=1)
+    assert "0.1.0" in machine.strawberry("--version")
+    restarts = [line for line in (tmp_path / "calls").read_text().splitlines() if " restart " in line]
+    assert {line.split()[-1] for line in restarts} == {"strawberry-spoke"}
+
+
+def test_a_service_starts_what_an_update_puts_in_its_place(machine: Machine) -> None:
+    unit = machine.strawberry("service", "install", "up", "--print")
+    assert f'ExecStart="{machine.directory}/.local/share/strawberry/current/bin/strawberry" "up"' in unit
+
+
+def test_the_script_is_one_that_every_shell_reads() -> None:
+    checker = Path(sys.executable).with_name("shellcheck")
+    require(checker.exists(), "shellcheck is not installed: make setup")
+    done = subprocess.run([str(checker), str(SCRIPT)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_each_kind_of_installation_is_recognised(tmp_path: Path) -> None:
+    assert find_installation(tmp_path, {"STRAWBERRY_CONTAINER": "1"}).command.startswith(
+        "docker compose pull"
+    )
+    assert find_installation(tmp_path, {}).kind == "checkout"
+    root = tmp_path / "strawberry"
+    (root / "versions" / "1").mkdir(parents=True)
+    assert find_installation(root / "versions" / "1", {}).kind == "checkout"
+    (root / "current").symlink_to("versions/1")
+    assert find_installation(root / "versions" / "1", {}).root == root
