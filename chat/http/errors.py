@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from contracts.errors import (
     CallError,
@@ -72,6 +73,10 @@ CALL_STATUS: Final[dict[ErrorCode, int]] = {
 
 _APIS: Final = ("api", "v1", "ollama")
 
+_REFUSED_HINTS: Final = {
+    404: "There is no such address; GET /api/openapi.json lists all.",
+    413: "Send less at once.",
+}
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -148,7 +153,19 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Answer where Starlette refuses a request."""
     assert isinstance(error, HTTPException)
     code = _STATUS_CODES.get(error.status_code, "refused")
-    return error_response(request.url.path, error.status_code, code, str(error.detail))
+    headers: dict[str, str] = {}
+    hint = _REFUSED_HINTS.get(error.status_code, "")
+    if error.status_code == 405:
+        # Starlette names the methods of one route only.
+        headers["allow"] = ", ".join(sorted(_methods(request)))
+        hint = f"This address takes {headers['allow']}."
+    return error_response(request.url.path, error.status_code, code, str(error.detail), hint, headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods that an address takes."""
+    found = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in found for method in getattr(route, "methods", None) or ()}
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

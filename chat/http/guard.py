@@ -78,7 +78,12 @@ class Guard:
             )
         origin = headers.get("origin")
         if origin is not None and not is_own_page(origin, scope["scheme"], hosts[0]):
-            return (403, "wrong_origin", "pages of another origin may not use this hub", "")
+            return (
+                403,
+                "wrong_origin",
+                "pages of another origin may not use this hub",
+                "Open the hub's own pages; programs send a token and no Origin.",
+            )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._max_body_bytes:
             return (413, "too_large", f"a request may have {self._max_body_bytes:,} bytes", "")

@@ -111,7 +111,7 @@ class AgentFiles:
             OSError: If it cannot be written.
         """
         if at + len(content) > _MAX_READ:
-            raise Forbidden(f"a file may have {_MAX_READ:,} bytes")
+            raise Forbidden(f"a file may have {_MAX_READ:,} bytes", hint="Write several files.")
         return self._put(path, content, at=at)
 
     def remove(self, path: str) -> None:
@@ -164,9 +164,15 @@ class AgentFiles:
         with open_below(self.root, self.below) as directory:
             sizes = [size for _, size in directory.walk()]
         if is_new and len(sizes) >= self.max_files:
-            raise Forbidden(f"there are {len(sizes):,} files, and {self.max_files:,} are allowed")
+            raise Forbidden(
+                f"there are {len(sizes):,} files, and {self.max_files:,} are allowed",
+                hint="Delete some first.",
+            )
         if growth > 0 and sum(sizes) + growth > self.max_bytes:
-            raise Forbidden(f"all files together may have {self.max_bytes:,} bytes, and this would be more")
+            raise Forbidden(
+                f"all files together may have {self.max_bytes:,} bytes, and this would be more",
+                hint="Delete some first.",
+            )
 
 
 def _is_hidden(path: str) -> bool:

@@ -61,7 +61,7 @@ class MetricsRoute:
         if not (self.open_here and is_here) or is_passed_on:
             bearer = await self.gate.require("metrics", "admin")(request)
             if bearer.user.role != "admin":
-                raise Forbidden("only an admin's token may read the metrics")
+                raise Forbidden("only an admin's token may read the metrics", hint="Ask an admin for one.")
         library: Any = await asyncio.to_thread(importlib.import_module, "prometheus_client")
         registry = library.CollectorRegistry()
         watchers = await self.assistant.registry.store.read(_watchers)

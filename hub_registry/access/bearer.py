@@ -151,7 +151,7 @@ class Gate:
 
         async def authenticate(request: Request) -> Bearer:
             bearer = await self.bearer(request)
-            with self._recording(request, bearer):
+            with self.recording(request, bearer):
                 _require_scope(bearer, *wanted)
             return bearer
 
@@ -163,7 +163,7 @@ class Gate:
 
         async def authenticate_user(request: Request) -> Bearer:
             bearer = await authenticate(request)
-            with self._recording(request, bearer):
+            with self.recording(request, bearer):
                 if bearer.device is not None:
                     raise Forbidden("the token of a device may not do that", hint="Use the token of a user.")
             return bearer
@@ -179,9 +179,11 @@ class Gate:
             Forbidden: If it is any other token.
         """
         bearer = await self.bearer(request)
-        with self._recording(request, bearer):
+        with self.recording(request, bearer):
             if bearer.claims.kind != "user" or bearer.user.role != "admin":
-                raise Forbidden("only an admin may do that")
+                raise Forbidden(
+                    "only an admin may do that", hint="Ask an admin, or use an admin's own token or session."
+                )
             _require_scope(bearer, "admin")
         return bearer
 
@@ -203,11 +205,12 @@ class Gate:
             PasswordNeeded: If it was not.
         """
         bearer = await self.require_admin(request)
-        with self._recording(request, bearer):
+        with self.recording(request, bearer):
             await self._authority.require_password(bearer.claims)
         return bearer
 
-    def _recording(self, request: Request, bearer: Bearer) -> AbstractContextManager[None]:
+    def recording(self, request: Request, bearer: Bearer) -> AbstractContextManager[None]:
+        """Return a context that records in the audit when what is in it is forbidden."""
         if self._trail is None:
             return nullcontext()
         return self._trail.refusals(

@@ -205,7 +205,9 @@ class People:
         try:
             await self._check(row, password, source=source, name=claims.own)
         except Unauthorized:
-            raise Forbidden("the password is wrong") from None
+            raise Forbidden(
+                "the password is wrong", hint="Type the password of your account again."
+            ) from None
         self._authority.confirm(claims.jti)
 
     async def _check(self, row: UserRow | None, password: SecretStr, *, source: str, name: str) -> None:

@@ -234,7 +234,10 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         if not (is_own and body.model_fields_set <= _OF_OWNER and "confirm" in bearer.claims.scopes):
             await gate.require_admin(request)
         if lacking := [scope for scope in body.scopes or () if scope not in bearer.claims.scopes]:
-            raise Forbidden(f"a device gets no more than the token that asks, which lacks {lacking[0]!r}")
+            raise Forbidden(
+                f"a device gets no more than the token that asks, which lacks {lacking[0]!r}",
+                hint="Leave it out, or ask an admin.",
+            )
         if body.confirm or body.owner is not None:
             await registry.authority.require_password(bearer.claims)
         owner = None if body.owner is None else (await registry.accounts.find(body.owner)).id

@@ -101,13 +101,14 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
     async def add_token(request: Request) -> Response:
         bearer = await in_person(request)
         body = await read(request, TokenBody)
-        if lacking := [scope for scope in body.scopes if scope not in bearer.claims.scopes]:
-            raise Forbidden(
-                f"a token opens no more than the one it is made with, which lacks {lacking[0]!r}",
-                hint="Leave it out, or ask an admin.",
-            )
-        if "admin" in body.scopes:
-            await authority.require_password(bearer.claims)
+        with gate.recording(request, bearer):
+            if lacking := [scope for scope in body.scopes if scope not in bearer.claims.scopes]:
+                raise Forbidden(
+                    f"a token opens no more than the one it is made with, which lacks {lacking[0]!r}",
+                    hint="Leave it out, or ask an admin.",
+                )
+            if "admin" in body.scopes:
+                await authority.require_password(bearer.claims)
         good = [row for row in await authority.good_of(bearer.user.id) if not row.is_session]
         if body.name in (row.name for row in good):
             raise Conflict(

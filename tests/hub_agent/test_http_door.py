@@ -211,6 +211,9 @@ async def test_health_needs_no_token_and_tells_nothing_private(home: Home) -> No
             assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
         wrong = await client.delete("/api/health")
         assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+        wrong = await client.put("/api/session")
+        assert wrong.headers["allow"] == "DELETE, GET, HEAD, PATCH, POST"
+        assert wrong.json()["hint"] == "This address takes DELETE, GET, HEAD, PATCH, POST."
 
 
 @pytest.mark.parametrize(
@@ -291,7 +294,7 @@ async def test_an_error_has_the_form_of_the_api_that_was_asked(home: Home) -> No
     error = openai.json()["error"]
     assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "invalid", None)
     assert openai.headers["content-type"] == "application/json"
-    assert ollama.json() == {"error": "Not Found"}
+    assert ollama.json()["error"].startswith("Not Found. ")
     assert elsewhere.json()["code"] == "not_found"
     for answer in (problem, openai):
         read = ProblemDetails.read(answer.json())

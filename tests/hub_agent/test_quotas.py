@@ -75,6 +75,17 @@ async def test_who_floods_the_api_is_told_when_to_come_back_and_delays_nobody_el
             assert (await other.get("/api/session")).status_code == 200
 
 
+async def test_a_token_that_is_refused_is_in_the_audit(home: Home) -> None:
+    async with home.client(await home.token(scopes=("chat", "confirm"))) as client:
+        body = {"name": "more", "scopes": ["chat", "call"]}
+        assert (await client.post("/api/tokens", json=body)).status_code == 403
+
+    async def noted() -> bool:
+        return any(row.method == "POST /api/tokens" for row in await audited(home))
+
+    await eventually(noted)
+
+
 def test_a_renewed_token_of_a_device_has_no_new_quota() -> None:
     quota = Quota(per_minute=1, burst=1)
     quota.spend(claims("hall", jti="first"), person=False)

@@ -1,5 +1,6 @@
 """Every route of the hub and who may use it: one table, tried with everybody who may not as well."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,6 +263,10 @@ class Visitors:
         parts = ["nothing-there" if part.startswith("{") else part for part in row.path.split("/")]
         body = BODIES.get((row.method, row.path))
         async with self.http.stream(row.method, "/".join(parts), headers=headers, json=body) as answer:
+            if answer.status_code in (403, 405):
+                told = json.loads(await answer.aread())
+                error = told.get("error", told)
+                assert error["hint"] if isinstance(error, dict) else ". " in error, f"{row}: {told}"
             return answer.status_code
 
     async def session(self, person: str) -> dict[str, str]:

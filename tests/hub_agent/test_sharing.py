@@ -302,3 +302,16 @@ async def test_the_owner_of_a_device_says_what_it_may_do_and_that_counts_at_once
     async with home.client() as admin:
         log = (await admin.get("/api/audit", params={"q": "set_scopes"})).json()["entries"]
     assert [each["method"] for each in log] == ["set_scopes laptop ()", "set_scopes laptop (chat, call)"]
+
+
+async def test_what_an_admin_shows_to_home_assistant_of_a_private_device_no_other_admin_sees(
+    home: Home,
+) -> None:
+    laptop = await home.device("Laptop", DiarySkill())
+    other = await home.token(await home.hub.registry.accounts.add("Ben", role="admin"))
+    async with home.client() as own, home.client(other) as bens:
+        shown = (await own.post("/api/home-assistant/expose", json={"path": "laptop"})).json()
+        assert [each["path"] for each in shown["decisions"]] == [laptop.id]
+        assert (await bens.get("/api/home-assistant")).json()["decisions"] == []
+        hidden = await bens.post("/api/home-assistant/hide", json={"path": laptop.id})
+        assert hidden.status_code == 404

@@ -12,6 +12,7 @@ from chat.http.requests import answer, read
 from contracts.errors import NotFound
 from contracts.wire import Json, rfc3339
 from hub_agent.home_assistant.outward import Outward
+from hub_agent.home_assistant.outward.exposures import Exposure
 from hub_agent.home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.directory import Directory, Entry
@@ -44,7 +45,7 @@ def home_assistant_routes(outward: Outward, directory: Directory, gate: Gate) ->
     async def hide(request: Request) -> Response:
         bearer = await gate.require_admin(request)
         given = (await read(request, _Path)).path
-        known = {each.path for each in outward.exposures.all()}
+        known = {each.path for each in _decisions(outward, directory, bearer)}
         # What is gone, or is another person's now, can still be hidden.
         path = given if given in known else _find(outward, directory, bearer, given)
         await outward.exposures.hide(path, user=bearer.user.id)
@@ -88,6 +89,17 @@ def _watchers(outward: Outward) -> list[tuple[str, str]]:
     return outward.parts.watchers() if outward.parts is not None else []
 
 
+def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[Exposure]:
+    """List the decisions that are this person's, or about what this person sees or what is gone."""
+    seen = {entry.id for entry in directory.seen_by(bearer.user.id).entries()}
+    private = {entry.id for entry in directory.entries()} - seen
+    return [
+        each
+        for each in outward.exposures.all()
+        if each.user == bearer.user.id or each.path.partition(".")[0] not in private
+    ]
+
+
 def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, Json]:
     home, exposures, publishing = outward.home, outward.exposures, outward.publishing
 
@@ -119,7 +131,9 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, 
         "home_assistant": outward.status,
         "discovery": outward.discovery,
         "published": publishing.entities if publishing is not None else 0,
-        "decisions": [{**vars(each), "at": rfc3339(each.at)} for each in exposures.all()],
+        "decisions": [
+            {**vars(each), "at": rfc3339(each.at)} for each in _decisions(outward, directory, bearer)
+        ],
         "devices": devices,
         "hub": own,
     }

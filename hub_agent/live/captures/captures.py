@@ -116,7 +116,7 @@ class Captures:
             TooManyRequests: If too many run.
         """
         if user.read_only:
-            raise Forbidden(f"{user.display_name} has read-only access; a capture writes files")
+            raise Forbidden.read_only(user.display_name, "; a capture writes files")
         try:
             series = Series.within(self._folders, spec.path, zstd=spec.zstd)
         except Forbidden as error:
@@ -156,7 +156,7 @@ class Captures:
             Forbidden: If the person may not, or it is the hub's own.
         """
         if user.read_only:
-            raise Forbidden(f"{user.display_name} has read-only access")
+            raise Forbidden.read_only(user.display_name)
         found = self._find(user, capture, of_all)
         if not found.row.owner:
             raise Forbidden(
@@ -329,7 +329,7 @@ class Captures:
     async def _require_writer(self, owner: str) -> None:
         user = await self._accounts.get(owner)
         if user.read_only:
-            raise Forbidden(f"{user.display_name} has read-only access; a capture writes files")
+            raise Forbidden.read_only(user.display_name, "; a capture writes files")
 
     async def publish(self) -> None:
         """Publish the state of every capture, after each connect."""

@@ -51,7 +51,7 @@ def memory_routes(memory: Memory, gate: Gate) -> list[BaseRoute]:
     async def may_change(request: Request) -> Bearer:
         bearer = await may_call(request)
         if bearer.user.read_only:
-            raise Forbidden(f"{bearer.user.display_name} has read-only access")
+            raise Forbidden.read_only(bearer.user.display_name)
         return bearer
 
     async def look(request: Request) -> Response:

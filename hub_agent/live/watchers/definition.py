@@ -221,7 +221,7 @@ class By:
             Forbidden: If they have read-only access.
         """
         if self.user.read_only:
-            raise Forbidden(f"{self.user.id} has read-only access", hint="Ask a user with full access.")
+            raise Forbidden.read_only(self.user.id)
 
 
 def require_approved(row: WatcherRow) -> None:

@@ -156,7 +156,7 @@ def timer_routes(timers: Timers, gate: Gate) -> list[BaseRoute]:
     async def remove(request: Request) -> Response:
         bearer = await may_change(request)
         if bearer.user.read_only:
-            raise Forbidden(f"{bearer.user.display_name} has read-only access")
+            raise Forbidden.read_only(bearer.user.display_name)
         return answer(await timers.remove(bearer.user, request.path_params["timer"]))
 
     return [
