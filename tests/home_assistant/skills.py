@@ -78,6 +78,23 @@ class PlayerSkill(Skill):
         """Play."""
         self.did.append("play")
 
+    def pause(self) -> None:
+        """Pause."""
+        self.did.append("pause")
+
+    def next_track(self) -> None:
+        """Go on to the next track."""
+        self.did.append("next")
+        self.state("now_playing", {"title": "Blue in Green", "artists": ["Miles Davis"]})
+
+    def mute(self) -> None:
+        """Mute."""
+        self.did.append("mute")
+
+    def unmute(self) -> None:
+        """Unmute."""
+        self.did.append("unmute")
+
     def hidden(self) -> None:
         """Nothing for Home Assistant."""
         self.did.append("hidden")

@@ -121,6 +121,13 @@ async def test_what_is_exposed_appears_and_works_both_ways(
         await home_assistant.call("switch.turn_on", entity_id="switch.kitchen_player_shuffle")
         await home_assistant.until("switch.kitchen_player_shuffle", "on")
         assert home.player.did == ["play", "volume 30", "source disc", "shuffle True"]
+        await home_assistant.call("button.press", entity_id="button.kitchen_player_next_track")
+        await home_assistant.until("sensor.kitchen_player_now_playing", "Blue in Green")
+        playing = await home_assistant.attributes("sensor.kitchen_player_now_playing")
+        assert (playing["artists"], playing["icon"]) == (["Miles Davis"], "mdi:music")
+        await home_assistant.call("switch.turn_on", entity_id="switch.kitchen_player_mute")
+        await home_assistant.until("switch.kitchen_player_mute", "on")
+        assert home.player.did[4:] == ["next", "mute"]
         home.player.emit("rang", {"where": "front"})
         await eventually(lambda: _has(home_assistant, "event.kitchen_player_rang", "where", "front"))
     assert_content(home_assistant)

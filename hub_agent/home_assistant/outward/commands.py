@@ -15,7 +15,7 @@ from agent_core.skills.arguments import check_arguments
 from bus.link import Message
 from contracts.devices.rpc import Actor
 from contracts.errors import Disconnected, Forbidden, InvalidMessage, StrawberryError, TooManyRequests
-from contracts.rates import Slots, TokenBucket, TokenBuckets, complaint_limit
+from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_limit
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.audit import Origin
@@ -43,6 +43,7 @@ class Commands:
 
     Args:
         on_set: Called with the topic of a command, its verb and its payload once it was carried out.
+        clock: Seconds, for how long commands wait and how many come.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Commands:
         *,
         tasks: asyncio.TaskGroup,
         on_set: Callable[[str, Command, str], None],
+        clock: Clock = time.monotonic,
     ) -> None:
         self._registry = registry
         self._manager = manager
@@ -66,8 +68,9 @@ class Commands:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots = Slots(each=_MOST_WAITING)
         # A slider that is moved sends some values a second, an automation that went wild hundreds.
-        self._rates = TokenBuckets(burst=20, per_second=2)
-        self._rate = TokenBucket(burst=100, per_second=20)
+        self._rates = TokenBuckets(burst=20, per_second=2, clock=clock)
+        self._rate = TokenBucket(burst=100, per_second=20, clock=clock)
+        self._clock = clock
         self._complaints = complaint_limit()
 
     def arrived(self, message: Message) -> None:
@@ -102,7 +105,7 @@ class Commands:
     async def _carry_out(
         self, topic: str, command: Command, method: str, given: dict[str, Json], text: str, key: str
     ) -> None:
-        arrived = time.monotonic()
+        arrived = self._clock()
         try:
             async with self._locks[key]:
                 await self._call(command, method, given, arrived=arrived)
@@ -122,7 +125,7 @@ class Commands:
             Forbidden: If it is not exposed any more.
             StrawberryError: If there is no result.
         """
-        if time.monotonic() - arrived > _STALE_S:
+        if self._clock() - arrived > _STALE_S:
             raise TooManyRequests("it waited too long for those before it")
         exposure = self._exposures.find(command.path)
         device = command.path.partition(".")[0]

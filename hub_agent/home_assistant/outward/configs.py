@@ -19,21 +19,69 @@ MAX_STATE: Final = 255
 ON: Final = {True: "ON", False: "OFF"}
 _LARGEST: Final = sys.float_info.max
 
-# Home Assistant refuses an entity with a class that it does not know.
+# Home Assistant refuses an entity with a class that it does not know. Newer versions, such as 2025.11, also
+# refuse a sensor with a unit that its class does not have.
 _OF_SENSORS: Final = """
-apparent_power aqi atmospheric_pressure battery carbon_dioxide carbon_monoxide current data_rate data_size
-date distance duration energy energy_storage enum frequency gas humidity illuminance irradiance moisture
-monetary nitrogen_dioxide nitrogen_monoxide nitrous_oxide ozone ph pm1 pm10 pm25 power power_factor
-precipitation precipitation_intensity pressure reactive_power signal_strength sound_pressure speed
-sulphur_dioxide temperature timestamp volatile_organic_compounds volatile_organic_compounds_parts voltage
-volume volume_flow_rate volume_storage water weight wind_speed
+apparent_power VA kVA mVA
+aqi -
+atmospheric_pressure Pa hPa kPa mPa bar cbar mbar mmHg inHg inH₂O psi
+battery %
+carbon_dioxide ppm
+carbon_monoxide ppm mg/m³ μg/m³
+current A mA
+data_rate bit/s kbit/s Mbit/s Gbit/s B/s kB/s MB/s GB/s KiB/s MiB/s GiB/s
+data_size bit kbit Mbit Gbit B kB MB GB TB PB KiB MiB GiB TiB PiB
+date
+distance mm cm m km in ft yd mi nmi
+duration μs ms s min h d
+energy mWh Wh kWh MWh GWh TWh J kJ MJ GJ cal kcal Mcal Gcal
+energy_storage mWh Wh kWh MWh GWh TWh J kJ MJ GJ cal kcal Mcal Gcal
+enum
+frequency Hz kHz MHz GHz
+gas L m³ ft³ CCF MCF
+humidity %
+illuminance lx
+irradiance W/m² BTU/(h⋅ft²)
+moisture %
+monetary
+nitrogen_dioxide μg/m³
+nitrogen_monoxide μg/m³
+nitrous_oxide μg/m³
+ozone μg/m³
+ph -
+pm1 μg/m³
+pm10 μg/m³
+pm25 μg/m³
+power mW W kW MW GW TW
+power_factor %
+precipitation mm cm in
+precipitation_intensity mm/h mm/d in/h in/d
+pressure Pa hPa kPa mPa bar cbar mbar mmHg inHg inH₂O psi
+reactive_power var mvar kvar
+signal_strength dB dBm
+sound_pressure dB dBA
+speed mm/s m/s m/min km/h ft/s in/s mph kn mm/h mm/d in/h in/d Beaufort
+sulphur_dioxide μg/m³
+temperature °C °F K
+timestamp
+volatile_organic_compounds mg/m³ μg/m³
+volatile_organic_compounds_parts ppm ppb
+voltage μV mV V kV MV
+volume mL L m³ ft³ CCF MCF gal
+volume_flow_rate m³/h m³/min m³/s ft³/min L/h L/min L/s gal/h gal/min mL/s
+volume_storage mL L m³ ft³ CCF MCF gal
+water L m³ ft³ CCF MCF gal
+weight μg mg g kg oz lb st
+wind_speed mm/s m/s m/min km/h ft/s in/s mph kn Beaufort
 """
+"""Device classes, each with its units; none are those with any, ``-`` those without."""
 _OF_BINARY_SENSORS: Final = """
 battery battery_charging carbon_monoxide cold connectivity door garage_door gas heat light lock moisture
 motion moving occupancy opening plug power presence problem running safety smoke sound tamper update
 vibration window
 """
-_SENSOR_CLASSES: Final = frozenset(_OF_SENSORS.split())
+_UNITS: Final = {class_: units for class_, *units in map(str.split, _OF_SENSORS.strip().splitlines())}
+_SENSOR_CLASSES: Final = frozenset(_UNITS)
 _CLASSES: Final = {
     "sensor": _SENSOR_CLASSES,
     "number": _SENSOR_CLASSES - {"date", "enum", "timestamp"},
@@ -135,7 +183,7 @@ class Announcement:
         given, component, name = entity.appearance, entity.component, entity.object
         path = f"{self.place.device}.{entity.skill}.{entity.name}"
         shows, orders = self.place.topic("state", name), self.place.topic("set", name)
-        class_ = given.device_class if given.device_class in _CLASSES.get(component, ()) else None
+        class_ = _class_of(component, given.device_class, given.unit)
         config: dict[str, Json] = {"icon": given.icon, "device_class": class_}
         if component != "button":
             config["state_topic"] = shows
@@ -196,6 +244,15 @@ class Announcement:
         return {topics.discovery_topic("device", self.place.node, ""): whole}
 
 
+def _class_of(component: str, wanted: str | None, unit: str | None) -> str | None:
+    """Return a device class, None where Home Assistant would refuse it."""
+    if wanted is None or wanted not in _CLASSES.get(component, ()):
+        return None
+    units = _UNITS.get(wanted) if component in ("sensor", "number") else None
+    # Of the two letters for micro it takes either.
+    return wanted if not (unit and units) or unit.replace("µ", "μ") in units else None
+
+
 def is_number(value: Json) -> bool:
     """Return whether a value is a number that can be shown."""
     # Compared, not converted: an integer of JSON may be larger than any float.
@@ -212,8 +269,9 @@ def text_of(component: str, value: Json) -> str | None:
         case str() if component in ("switch", "light", "binary_sensor"):
             return {"on": "ON", "off": "OFF"}.get(value.lower())
         case dict():
-            # A node, for example, is an object with its state.
-            return text_of(component, value["state"]) if is_plain(value.get("state")) else str(len(value))
+            # A node, for example, is an object with its state; what is played, one with a title.
+            said = (value[each] for each in ("state", "title") if is_plain(value.get(each)))
+            return text_of(component, next(said, len(value)))
         case list():
             return str(len(value))
         case str():

@@ -40,11 +40,21 @@ ICONS: Final = {
     "previous": "mdi:skip-previous",
     "previous_track": "mdi:skip-previous",
     "set_volume": "mdi:volume-high",
+    "change_volume": "mdi:volume-plus",
+    "volume_up": "mdi:volume-plus",
+    "turn_down": "mdi:volume-minus",
+    "volume_down": "mdi:volume-minus",
     "mute": "mdi:volume-off",
+    "set_mute": "mdi:volume-off",
+    "set_source": "mdi:playlist-music",
+    "set_shuffle": "mdi:shuffle",
+    "now_playing": "mdi:music",
+    "playing": "mdi:music",
     "restart": "mdi:restart",
     "ring": "mdi:bell",
 }
-"""Home Assistant has no media player over MQTT: a player is buttons, a number and a switch, as its remote."""
+"""Of methods and properties. Home Assistant has no media player over MQTT: a player is what its remote has,
+buttons, a number and a switch, with a sensor of what it plays."""
 _METHODS: Final = ("on", "off", "set", "set_brightness")
 _PROPERTIES: Final = ("state", "brightness")
 
@@ -126,7 +136,9 @@ def entities_of(
     for appearance in found.values():
         used |= _named(appearance)
     found |= {
-        name: _of_state(state) for name, state in shown.items() if name not in used and name not in found
+        name: _of_state(name, state)
+        for name, state in shown.items()
+        if name not in used and name not in found
     }
     found |= {name: Appearance(component="event") for name in events if name not in found}
     for name in {**found, **declared}:
@@ -193,10 +205,12 @@ def _of_method(name: str, method: Method, states: Mapping[str, State]) -> Appear
         case "boolean":
             return made.model_copy(update={"component": "switch"})
         case "integer" | "number" as kind:
+            least, most = schema.get("minimum", 0), schema.get("maximum", 100)
             given = {
                 "component": "number",
-                "least": schema.get("minimum", 0),
-                "most": schema.get("maximum", 100),
+                # Where only one end is given, the other must not be on its wrong side.
+                "least": least if "minimum" in schema or least < most else most - 100,
+                "most": most if "maximum" in schema or least < most else least + 100,
                 "step": 1 if kind == "integer" else 0.1,
                 "unit": schema.get("unit") or (state.unit if state is not None else None),
                 "device_class": state.device_class if state is not None else None,
@@ -205,12 +219,13 @@ def _of_method(name: str, method: Method, states: Mapping[str, State]) -> Appear
     return None
 
 
-def _of_state(state: State) -> Appearance:
+def _of_state(name: str, state: State) -> Appearance:
     is_plain = isinstance(state.value, (int, float)) and not isinstance(state.value, bool)
     return Appearance.model_construct(
         component="binary_sensor" if isinstance(state.value, bool) else "sensor",
         device_class=state.device_class,
         unit=state.unit if is_plain else None,
+        icon=ICONS.get(name),
     )
 
 

@@ -108,7 +108,7 @@ class MediaSkill(Skill):
             player: Name of a player; by default the one that plays.
         """
         async with open_players() as players:
-            return await players.playing(await players.choose(player))
+            return self._shown(await players.playing(await players.choose(player)))
 
     @skill_method(
         idempotent=True,
@@ -126,7 +126,7 @@ class MediaSkill(Skill):
             player: Name of a player; by default the one that plays.
         """
         async with open_players() as players:
-            return await players.set_volume(await players.choose(player), percent)
+            return self._shown_volume(await players.set_volume(await players.choose(player), percent))
 
     @skill_method(
         sentences={
@@ -149,7 +149,7 @@ class MediaSkill(Skill):
             current = (await players.playing(chosen)).volume
             if current is None:
                 raise ValueError(f"{chosen} does not say how loud it is")
-            return await players.set_volume(chosen, min(100, max(0, current + by)))
+            return self._shown_volume(await players.set_volume(chosen, min(100, max(0, current + by))))
 
     @skill_method(
         sentences={
@@ -171,4 +171,16 @@ class MediaSkill(Skill):
         async with open_players() as players:
             chosen = await players.choose(player)
             await players.tell(chosen, command)
-            return await players.playing(chosen)
+            return self._shown(await players.playing(chosen))
+
+    def _shown(self, playing: Playing) -> Playing:
+        """Publish what plays, as it was when it was last asked for."""
+        shown = {"status": playing.status, "title": playing.title, "artists": playing.artists}
+        self.state("now_playing", shown)
+        if playing.volume is not None:
+            self._shown_volume(playing.volume)
+        return playing
+
+    def _shown_volume(self, volume: int) -> int:
+        self.state("volume", volume, unit="%")
+        return volume

@@ -1,13 +1,14 @@
 """How skills become entities of Home Assistant, and what is published of them."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from agent_core.conversation import take_in
 from agent_core.search.directory import RegisteredSkill
@@ -15,15 +16,17 @@ from agent_core.skills.loader import expose
 from agent_core.skills.skill import Skill
 from agent_core.tools.skill_calls import Consent
 from chat.tasks import open_tasks
+from contracts import topics
 from contracts.chat import ChatRequest
-from contracts.devices.presence import State
+from contracts.devices.presence import State, WatcherState
 from contracts.devices.registration import Appearance, Registration
 from contracts.errors import InvalidMessage, NoModel
 from hub_agent.home_assistant.outward.commands import read_command
-from hub_agent.home_assistant.outward.configs import Announcement, Command, Place
-from hub_agent.home_assistant.outward.exposures import Exposures
+from hub_agent.home_assistant.outward.configs import Announcement, Command, Discovery, Place
+from hub_agent.home_assistant.outward.exposures import Exposure, Exposures
 from hub_agent.home_assistant.outward.hub import HubParts
 from hub_agent.home_assistant.outward.rules import Entity, entities_of
+from hub_agent.live.topics import Sample
 from hub_registry.access.accounts import User
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
@@ -146,6 +149,90 @@ def test_a_device_announces_itself_with_all_parts_and_names_those_that_went() ->
     }
 
 
+COMMON = {
+    *("name", "unique_id", "object_id", "default_entity_id", "icon", "entity_category"),
+    *("availability", "availability_mode", "json_attributes_topic"),
+}
+NEEDED_AND_KNOWN: dict[str, tuple[set[str], set[str]]] = {
+    "binary_sensor": ({"state_topic"}, {"device_class"}),
+    "button": ({"command_topic"}, {"device_class"}),
+    "event": ({"state_topic", "event_types"}, {"device_class"}),
+    "light": (
+        {"command_topic"},
+        {"state_topic", "brightness_command_topic", "brightness_state_topic", "brightness_scale"},
+    ),
+    "notify": ({"command_topic"}, set()),
+    "number": (
+        {"command_topic"},
+        {"state_topic", "min", "max", "step", "unit_of_measurement", "device_class"},
+    ),
+    "select": ({"command_topic", "options"}, {"state_topic"}),
+    "sensor": ({"state_topic"}, {"unit_of_measurement", "device_class", "state_class"}),
+    "switch": ({"command_topic"}, {"state_topic", "device_class"}),
+    "text": ({"command_topic"}, {"state_topic", "max"}),
+}
+"""Fields of the components, as the documentation of Home Assistant's MQTT integration has them."""
+
+
+def test_the_announcement_of_a_device_is_as_newer_versions_want_it() -> None:
+    """They refuse all of it for one part that is not: 2024.3.3, which runs in the tests, knows none."""
+    found = {**entities(DeskLampSkill(), is_on=True, brightness=40, warm=21.5, wet=False)}
+    found |= entities(PlayerSkill(), song={"title": "x"})
+    made = announced(*found.values())
+    made.device["identifiers"] = [PLACE.node]
+    parts_of_hub(discovery="device").extend(made)
+    [(topic, payload)] = made.messages("device", {("button", "gone")}).items()
+    assert re.fullmatch(r"homeassistant/device/[a-zA-Z0-9_-]+/config", topic)
+    config = json.loads(payload)
+    assert config["device"]["identifiers"]
+    assert config["origin"]["name"] == "Strawberry"
+    assert config["components"].pop("button-gone") == {"platform": "button"}
+    seen = set()
+    for name, part in config["components"].items():
+        assert re.fullmatch(r"[a-zA-Z0-9_-]+", name)
+        seen.add(component := part.pop("platform"))
+        needed, known = NEEDED_AND_KNOWN[component]
+        assert needed | {"unique_id"} <= part.keys() <= needed | known | COMMON, name
+        assert part["default_entity_id"].partition(".")[0] == component
+    assert seen == NEEDED_AND_KNOWN.keys()
+
+
+@pytest.mark.parametrize(
+    ("class_", "unit", "stays"),
+    [
+        ("temperature", "°C", True),
+        ("temperature", "degrees", False),
+        ("temperature", None, True),
+        ("pm25", "µg/m³", True),
+        ("ph", "x", False),
+        ("monetary", "EUR", True),
+    ],
+)
+def test_a_unit_that_its_class_does_not_have_costs_only_the_class(
+    class_: str, unit: str | None, *, stays: bool
+) -> None:
+    state = State(value=3, unit=unit, device_class=class_, at=now())
+    found = entities_of(registered(PlayerSkill()), {"level": state}, set())
+    [config] = announced(*(each for each in found if each.name == "level")).components.values()
+    assert config.get("unit_of_measurement") == unit
+    assert ("device_class" in config) is stays
+
+
+def test_the_range_of_a_number_is_never_empty() -> None:
+    class HeaterSkill(Skill):
+        """A heater."""
+
+        def set_kelvin(self, kelvin: Annotated[int, Field(ge=200)]) -> None:
+            """Heat."""
+
+        def set_cold(self, cold: Annotated[int, Field(le=-10)]) -> None:
+            """Cool."""
+
+    found = entities(HeaterSkill())
+    numbers = (found[name].appearance for name in ("set_kelvin", "set_cold"))
+    assert [(each.least, each.most) for each in numbers] == [(200, 300), (-110, -10)]
+
+
 @pytest.mark.parametrize(
     "field",
     [{"component": "camera"}, {"icon": "javascript:x"}, {"device_class": "A B"}, {"least": float("nan")}],
@@ -192,6 +279,24 @@ async def test_the_nearest_decision_counts_also_after_a_restart(exposures: Expos
     assert exposures.all() == []
 
 
+def parts_of_hub(assistant: Any = None, *, discovery: Discovery = "entity", tasks: Any = None) -> HubParts:
+    """Everything that the hub can show, exposed by Ann."""
+    exposed: Any = SimpleNamespace(find=lambda path: Exposure(path, True, "ann", now()))
+    parts = HubParts(
+        assistant,
+        exposed,
+        SimpleNamespace(),  # type: ignore[arg-type]
+        discovery=discovery,
+        tasks=tasks,
+        publish_event=lambda *_: None,
+        on_change=lambda: None,
+    )
+    state = WatcherState(name="warm", state="active", at=now())
+    topic = topics.WATCHER.build(watcher="w1")
+    parts.hear_watcher(Sample("bus", topic, 0.0, state.model_dump_json().encode()))
+    return parts
+
+
 async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
     asked: list[ChatRequest] = []
 
@@ -204,19 +309,9 @@ async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
 
     registry = SimpleNamespace(hub_id="hub-1", accounts=SimpleNamespace(get=get))
     assistant: Any = SimpleNamespace(registry=registry, ask=ask)
-    nothing: Any = None
     async with open_tasks() as tasks:
-        parts = HubParts(
-            assistant,
-            nothing,
-            nothing,
-            discovery="entity",
-            tasks=tasks,
-            publish_event=lambda *_: None,
-            on_change=lambda: None,
-        )
         with pytest.raises(NoModel):
-            await parts._turn("wipe the disk", "ann")
+            await parts_of_hub(assistant, tasks=tasks)._turn("wipe the disk", "ann")
     consent = Consent(None)
     take_in(consent, (), reader=None, notes=asked[0].notes)
     assert consent.untrusted
