@@ -162,14 +162,19 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         gateway = await stack.enter_async_context(LiveGateway(settings.models, kind=settings.gateway))
         tasks = await stack.enter_async_context(open_tasks())
+        of_turns = None
         if settings.embeddings is not None:
-            embeddings = await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
+            embeddings, of_turns = [
+                await stack.enter_async_context(open_embeddings(settings.embeddings, tasks=tasks))
+                for _ in range(2)
+            ]
             stack.enter_context(registry.search.using(embeddings))
         histories = Histories(
             registry.store,
             tokens=settings.turns.limits.context_tokens // 2,
             exchanges=settings.turns.exchanges,
             tasks=tasks,
+            embeddings=of_turns,
         )
         live = await stack.enter_async_context(
             open_live(

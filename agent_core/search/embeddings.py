@@ -1,4 +1,4 @@
-"""Search by meaning: embeddings of methods, computed in the background by a model that the home has.
+"""Search by meaning: embeddings of texts, computed in the background by a model that the home has.
 
 Nothing waits for them for long: where the model is slow or away, the search goes by words alone.
 """
@@ -7,9 +7,10 @@ import asyncio
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_core.models.entries import Model
@@ -104,8 +105,12 @@ class Embeddings:
                 self._vectors.update(zip(batch, vectors, strict=True))
                 self._matrix = None
 
-    async def similar(self, query: str) -> Similar | None:
-        """Find the methods nearest to a query; None where that is not known in time."""
+    async def similar(self, query: str, *, among: Container[int] | None = None) -> Similar | None:
+        """Find the texts nearest to a query; None where that is not known in time.
+
+        Args:
+            among: Rows that count; None for all.
+        """
         if not self._vectors:
             return None
         vector = self._queries.get(query)
@@ -119,9 +124,9 @@ class Embeddings:
             self._queries[query] = vector
             if len(self._queries) > _MOST_QUERIES:
                 self._queries.popitem(last=False)
-        return self._nearest(vector)
+        return self._nearest(vector, among)
 
-    def _nearest(self, vector: Any) -> Similar | None:
+    def _nearest(self, vector: Any, among: Container[int] | None) -> Similar | None:
         import numpy as np
 
         if self._matrix is None:
@@ -131,11 +136,12 @@ class Embeddings:
         if not rows or matrix.shape[1] != vector.shape[0]:
             return None
         cosines = matrix @ vector
-        best = np.argsort(-cosines)[:_MOST_SIMILAR]
+        best = (rows[place] for place in np.argsort(-cosines))
         # Cosines of different models cannot be compared, their spread can: this is about the greatest of as
         # many normally distributed values.
         chance = cosines.mean() + _MARGIN * cosines.std() * math.sqrt(2 * math.log(len(rows)))
-        return Similar(tuple(rows[place] for place in best), bool(cosines.max() > chance))
+        counting = (row for row in best if among is None or row in among)
+        return Similar(tuple(islice(counting, _MOST_SIMILAR)), bool(cosines.max() > chance))
 
     async def _asked(self, texts: Sequence[str], *, within_s: float) -> list[Any] | None:
         import numpy as np

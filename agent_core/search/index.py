@@ -209,7 +209,7 @@ class SkillIndex:
             replace(term, missed=0.0) if self._named_by((term.word,), among) else term
             for term in query_terms(query)
         ]
-        for row, score in _fused(self._ranking.search(terms), similar):
+        for row, score in fused(self._ranking.search(terms), similar):
             if (entry := self._by_row.get(row)) is None or not _is_on(entry, among):
                 continue  # it went away while its meaning was compared, or is on none of these devices
             if current in entry.contracts:
@@ -338,7 +338,7 @@ def _document(registration: Registration, method: Method) -> Document:
     )
 
 
-def _fused(ranked: list[tuple[int, float]], similar: Similar | None) -> list[tuple[int, float]]:
+def fused(ranked: list[tuple[int, float]], similar: Similar | None) -> list[tuple[int, float]]:
     """Join the order by words with the order by meaning: reciprocal rank fusion."""
     if similar is None or not (ranked or similar.stands_out):
         return ranked

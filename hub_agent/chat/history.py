@@ -6,10 +6,11 @@ exchanges are left out, and the model and the person are told so.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from agent_core.conversation import is_skilled, is_untrusted, messages_of
 from agent_core.gateway.protocol import Gateway, ModelRequest, TextPart, UserMessage
 from agent_core.history import Beginning, Summary, tokens_of
 from agent_core.provenance import Prompt
+from agent_core.search.embeddings import Embeddings
+from agent_core.search.index import fused
 from agent_core.search.words import query_words
 from contracts.chat import TurnRecord
 from contracts.errors import GatewayError, StorageError
@@ -38,6 +41,10 @@ _BACKLOG: Final = 1_000
 _LONGEST_TEXT: Final = 4_000
 """Characters of a question or an answer that a summary is made of; what was pasted is not summed up."""
 _LONGEST_SUMMARY: Final = 3_000
+_BY_MEANING: Final = 2_000
+"""Turns that are searched by meaning: the newest. All are searched by words."""
+_SETTLE_S: Final = 2.0
+"""How long further turns are awaited before their texts are read."""
 _PATIENCE_S: Final = 180.0
 _SYSTEM: Final = """\
 You sum up a long conversation between a person and the assistant of their home, so that the assistant can go
@@ -111,14 +118,29 @@ class Histories:
         tokens: Most tokens of exchanges that are read back; what is more is summarised.
         exchanges: Most exchanges likewise.
         tasks: Owns the summaries that are being made.
+        embeddings: Search by meaning; None for words alone.
     """
 
-    def __init__(self, store: Store, *, tokens: int, exchanges: int, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tokens: int,
+        exchanges: int,
+        tasks: asyncio.TaskGroup,
+        embeddings: Embeddings | None = None,
+    ) -> None:
         self._store = store
         self._tokens = tokens
         self._exchanges = exchanges
         self._tasks = tasks
         self._running: set[tuple[str, str, str]] = set()
+        self._embeddings = embeddings
+        self._rows_of: dict[str, set[int]] = {}
+        self._news = asyncio.Event()
+        self._news.set()
+        if embeddings is not None:
+            tasks.create_task(self._keep_texts(embeddings), name="conversations by meaning")
 
     async def read(self, reader: Reader) -> History:
         """Return what a model is shown."""
@@ -131,6 +153,8 @@ class Histories:
             left_out = total - len(turns) - (summary.exchanges if summary is not None else 0)
             return History(tuple(turns), Beginning(summary, max(0, left_out), find=_FIND))
 
+        # What was said until now can be found.
+        self._news.set()
         return await self._store.read(work)
 
     def keep_up(self, reader: Reader, history: History, gateway: Gateway) -> None:
@@ -142,7 +166,7 @@ class Histories:
     async def search(
         self, user: str, query: str, *, turn: str | None, device: str | None, limit: int
     ) -> list[FoundTurn]:
-        """Find what was said in all conversations of a user, best match first.
+        """Find what was said in all conversations of a user, by words and by meaning, best match first.
 
         Args:
             turn: Id of the turn that asks, where one does; through a device or a login of the broker, only
@@ -150,6 +174,9 @@ class Histories:
             device: Id of the device whose token asks, where one does; likewise.
         """
         words = " OR ".join(f'"{word}"' for word in query_words(query))
+        similar = None
+        if self._embeddings is not None and query.strip():
+            similar = await self._embeddings.similar(query, among=self._rows_of.get(user, ()))
 
         def work(session: Session) -> list[FoundTurn]:
             asking = session.get(TurnRow, (user, turn)) if turn is not None else None
@@ -158,12 +185,33 @@ class Histories:
                 "user": user,
                 "through": asking.through if asking is not None else None,
                 "device": device,
-                "limit": limit,
+                "rows": json.dumps(similar.rows if similar is not None else ()),
             }
-            found = session.connection().execute(_SEARCH, values)
-            return [FoundTurn(*each) for each in found]
+            run = session.connection().execute
+            found = {row: FoundTurn(*each) for row, *each in (run(_BY_WORDS, values) if words else ())}
+            ranked = [(row, 0.0) for row in found]
+            near = similar
+            if near is not None:
+                found = {row: FoundTurn(*each) for row, *each in run(_BY_ROW, values)} | found
+                near = replace(near, rows=tuple(row for row in near.rows if row in found)[:limit])
+            best = sorted(fused(ranked, near), key=lambda each: -each[1])
+            return [found[row] for row, _ in best[:limit]]
 
-        return await self._store.read(work) if words else []
+        return await self._store.read(work)
+
+    async def _keep_texts(self, embeddings: Embeddings) -> None:
+        """Have the newest turns of all users searched by meaning."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                rows = await self._store.read(lambda session: session.connection().execute(_TEXTS).all())
+            except StorageError as error:
+                _log.warning("new turns are not searched by meaning: %s", error)
+            else:
+                self._rows_of = {user: {row for row, of, _ in rows if of == user} for _, user, _ in rows}
+                embeddings.keep({row: said for row, _, said in rows})
+            await asyncio.sleep(_SETTLE_S)
 
     def _is_long(self, turns: Sequence[TurnRecord]) -> bool:
         return len(turns) >= self._exchanges or sum(map(_tokens, turns)) > self._tokens
@@ -224,18 +272,35 @@ class Histories:
         return True
 
 
-_SEARCH: Final = text(
-    """
-    SELECT turn.conversation, turn.at, snippet(turn_words, 0, '', '', '…', 40),
+_CURRENT: Final = "turn.conversation IS NOT NULL AND turn.state != 'running' AND turn.replaced_by IS NULL"
+_READABLE: Final = f"""
+    {_CURRENT} AND turn.user = :user
+    AND (:through IS NULL OR turn.through = :through)
+    AND (:device IS NULL OR (turn.device = :device AND turn.through IS NOT NULL))
+"""
+_BY_WORDS: Final = text(
+    f"""
+    SELECT turn.rowid, turn.conversation, turn.at, snippet(turn_words, 0, '', '', '…', 40),
         coalesce(snippet(turn_words, 1, '', '', '…', 60), ''), turn.untrusted OR turn.origin != 'person'
     FROM turn_words JOIN turn ON turn.rowid = turn_words.rowid
-    WHERE turn_words MATCH :words AND turn.user = :user AND turn.conversation IS NOT NULL
-        AND turn.state != 'running' AND turn.replaced_by IS NULL
-        AND (:through IS NULL OR turn.through = :through)
-        AND (:device IS NULL OR (turn.device = :device AND turn.through IS NOT NULL))
-    ORDER BY rank LIMIT :limit
-    """
+    WHERE turn_words MATCH :words AND {_READABLE}
+    ORDER BY rank LIMIT 50
+    """  # noqa: S608  all of it stands here
 ).columns(at=Moment())
+_BY_ROW: Final = text(
+    f"""
+    SELECT turn.rowid, turn.conversation, turn.at, substr(turn.question, 1, 240),
+        substr(coalesce(turn.answer, ''), 1, 360), turn.untrusted OR turn.origin != 'person'
+    FROM turn WHERE turn.rowid IN (SELECT value FROM json_each(:rows)) AND {_READABLE}
+    """  # noqa: S608
+).columns(at=Moment())
+_TEXTS: Final = text(
+    f"""
+    SELECT turn.rowid, turn.user,
+        substr(turn.question, 1, 500) || char(10) || substr(coalesce(turn.answer, ''), 1, 500)
+    FROM turn WHERE {_CURRENT} ORDER BY turn.rowid DESC LIMIT {_BY_MEANING}
+    """  # noqa: S608
+)
 
 
 def _turns_after(session: Session, reader: Reader, row: SummaryRow | None, *, limit: int) -> list[TurnRecord]:

@@ -6,11 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from sqlmodel import select
 
 from agent_core.limits import TurnLimits
+from agent_core.models.entries import Model, ModelEntry
 from hub_agent.settings import QuotaSettings, TurnSettings
 from hub_agent.tables import SummaryRow
+from tests.embedding_server import EmbeddingServer
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import FeedSkill
 from tests.hub_agent.test_http_direct_calls import call, post
@@ -198,3 +201,35 @@ async def test_what_was_said_is_found_by_whom_it_was_said(home: Home, model: Scr
         await client.delete("/api/conversations/c1")
         _, found = await post(client, search)
         assert "c1" not in {each["conversation"] for each in found}
+
+
+async def test_what_was_said_is_found_by_its_meaning_by_whom_it_was_said(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.script = answers
+    said = ("We adopted a kitten.", "The boiler is loud.", "Buy flour.", "My bicycle has a flat tyre.")
+    more = ("Book a train to Bonn.", "The printer is empty.", "Water the roses.", "Pay the rent.")
+    with EmbeddingServer() as server:
+        entry = ModelEntry(name="embeddings", provider="openai", model="m", base_url=server.url)
+        given: dict[str, Any] = {
+            "embeddings": Model(entry, SecretStr("k")),
+            "quotas": QuotaSettings(burst=100),
+        }
+        async with open_home(tmp_path / "home", model_url=model.base_url, **given) as home:
+            bob = await home.token(await home.hub.registry.accounts.add("Bob", role="member"))
+            async with home.client() as client, home.client(bob) as other:
+                for number, text in enumerate((*said, *more, "That is all.")):
+                    await say(client, text, f"c{number}")
+                search = call("hub", "MemorySkill.search_conversations", query="our cat", limit=2)
+
+                async def found() -> list[str]:
+                    _, some = await post(client, search)
+                    return [each["question"] for each in some]
+
+                async def is_found() -> bool:
+                    return said[0] in await found()
+
+                await eventually(is_found)
+                assert await post(other, search) == (200, [])
+                await client.delete("/api/conversations/c0")
+                assert said[0] not in await found()
