@@ -33,7 +33,7 @@ $(READY): pyproject.toml constraints.txt
 # What `make run` does without: speech and the desktop program, for their tests and for the types of them.
 EXTRAS := $(VENV)/.extras
 $(EXTRAS): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,voice,desktop]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,voice,esphome,desktop]'
 	@touch $@
 
 setup: $(READY)  ## Make .venv and install into it

@@ -33,6 +33,7 @@ PARTS: Final = {
     "watchers": "200 watchers while nothing happens",
     "home_assistant": "2,000 entities of Home Assistant",
     "web": "the web UI in a browser",
+    "voice": "speech, from sound that is made",
     "adversary": "a person, while a device does its worst",
 }
 """Every module with rows, in the order of the table."""

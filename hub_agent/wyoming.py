@@ -26,7 +26,8 @@ from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
-from voice.wyoming.connection import Allowed, Connection, open_server, read_as, text_of
+from voice.serving import Allowed, open_server
+from voice.wyoming.connection import Connection, over, read_as, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -44,11 +45,11 @@ async def open_handle_service(
         ConfigError: If the port is taken, or others could use it whom nobody allowed.
     """
     allowed = Allowed(settings.allow)
-    allowed.check(settings.host)
+    allowed.check(settings.host, protocol="Wyoming")
     service = _HandleService(settings.user, assistant, registry, _info(version))
     with listen(settings.host, settings.port, purpose="Wyoming") as listener:
         port = listener.getsockname()[1]
-        async with open_server(listener, service.serve, allowed):
+        async with open_server(listener, over(service.serve), allowed, protocol="Wyoming"):
             _log.info("Wyoming handle service on %s:%d, as %s", settings.host, port, settings.user)
             yield port
 

@@ -23,13 +23,14 @@ from contracts.errors import SoundError
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
 from voice.audio import Sound
-from voice.wyoming.connection import Allowed, open_server
-from voice.wyoming.satellite import Names, Satellite
+from voice.satellite import Names, Satellite
+from voice.serving import Allowed, open_server
+from voice.wyoming.satellite import wyoming_satellite
 
 pytestmark = pytest.mark.voice
 
 QUIET, WORD, SPEECH = bytes(640), b"\1" * 640, b"\2" * 640
-NAMES = Names("Kitchen", "Ground floor", ("hey_jarvis",), "1")
+NAMES = Names("kitchen_pi", "Kitchen", "Ground floor", ("hey_jarvis",), "1")
 
 
 class OneWord:
@@ -120,10 +121,11 @@ async def world() -> AsyncIterator[World]:
 @asynccontextmanager
 async def opened(**more: object) -> AsyncIterator[World]:
     loudspeaker = Recorder()
-    satellite = Satellite(NAMES, wake=OneWord(), loudspeaker=loudspeaker, **more)  # type: ignore[arg-type]
+    satellite = Satellite(wake=OneWord(), loudspeaker=loudspeaker, **more)  # type: ignore[arg-type]
+    serve = wyoming_satellite(satellite, NAMES)
     with listen("127.0.0.1", 0, purpose="Wyoming") as listener:
         port = listener.getsockname()[1]
-        async with open_server(listener, satellite.serve, Allowed()):
+        async with open_server(listener, serve, Allowed(), protocol="Wyoming"):
             yield World(satellite, loudspeaker, port)
 
 

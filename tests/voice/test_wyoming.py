@@ -15,8 +15,9 @@ from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
 from voice.audio import Sound
 from voice.engines.wyoming import Deadlines, WyomingSpeechToText, WyomingTextToSpeech
+from voice.serving import Allowed
 from voice.wyoming import discovery
-from voice.wyoming.connection import Address, Allowed
+from voice.wyoming.connection import Address
 
 pytestmark = pytest.mark.voice
 
@@ -203,9 +204,9 @@ def test_others_may_connect_only_where_they_are_named() -> None:
     allowed = Allowed(["192.168.1.5", "10.0.0.0/24"])
     assert all(peer in allowed for peer in ("127.0.0.1", "::1", "192.168.1.5", "::ffff:10.0.0.7"))
     assert not any(peer in allowed for peer in ("192.168.1.6", "10.0.1.1", "", "::2"))
-    allowed.check("0.0.0.0")
+    allowed.check("0.0.0.0", protocol="Wyoming")
     with pytest.raises(ConfigError, match="Wyoming has no login") as error:
-        Allowed().check("0.0.0.0")
+        Allowed().check("0.0.0.0", protocol="Wyoming")
     assert "'allow'" in error.value.hint
     with pytest.raises(ConfigError, match="'allow'"):
         Allowed(["everybody"])

@@ -6,35 +6,25 @@ events are read here.
 
 import asyncio
 import json
-import logging
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address, ip_network
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.event import Event, Eventable, async_write_event
 
-from chat.tasks import open_tasks
-from contracts.addresses import bracketed, is_loopback
+from contracts.addresses import bracketed
 from contracts.errors import ConfigError, InvalidMessage
-from contracts.rates import Slots
 from voice.audio import Sound
+from voice.serving import MOST_LINE, Serve, peer_of
 
-_log = logging.getLogger(__name__)
-
-_MOST_LINE: Final = 1024 * 1024
 _MOST_DATA: Final = 1024 * 1024
 """A server with all voices of Piper describes itself in 300 kB."""
 _MOST_PAYLOAD: Final = 4 * 1024 * 1024
 """A minute of sound, by servers that send an answer in one piece."""
 _STALL_S: Final = 5.0
 """How long the other side may take nothing of what is sent."""
-_EACH: Final = 4
-_MOST: Final = 16
-"""Connections from one address, and of all: Home Assistant has one or two."""
 _RATES: Final = range(8_000, 96_001)
 
 _Kind = TypeVar("_Kind", bound=Eventable)
@@ -77,7 +67,7 @@ class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.peer = str((writer.get_extra_info("peername") or ("",))[0])
+        self.peer = peer_of(writer)
         # Two events at once would mix.
         self._lock = asyncio.Lock()
 
@@ -175,7 +165,7 @@ async def connected(address: Address) -> AsyncIterator[Connection]:
     Raises:
         OSError: If it does not answer.
     """
-    reader, writer = await asyncio.open_connection(*address, limit=_MOST_LINE)
+    reader, writer = await asyncio.open_connection(*address, limit=MOST_LINE)
     connection = Connection(reader, writer)
     try:
         yield connection
@@ -183,86 +173,13 @@ async def connected(address: Address) -> AsyncIterator[Connection]:
         writer.transport.abort()  # it was asked one thing, and whatever else it has is not waited for
 
 
-class Allowed:
-    """Who may connect to a server of ours: Wyoming knows no login.
+def over(serve: Callable[[Connection], Awaitable[None]]) -> Serve:
+    """Return what serves Wyoming connections, for `open_server`."""
 
-    Args:
-        addresses: IP addresses or networks besides this machine.
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await serve(Connection(reader, writer))
 
-    Raises:
-        ConfigError: If one is none.
-    """
-
-    def __init__(self, addresses: Collection[str] = ()) -> None:
-        try:
-            self._networks = tuple(ip_network(each) for each in addresses)
-        except ValueError as error:
-            raise ConfigError(
-                f"in 'allow': {error}", hint="Write IP addresses or networks, as in 192.168.1.5."
-            ) from None
-
-    def check(self, host: str) -> None:
-        """Check where a server is to listen.
-
-        Raises:
-            ConfigError: If others would reach it and no address is allowed.
-        """
-        if not is_loopback(host) and not self._networks:
-            raise ConfigError(
-                f"Wyoming has no login, and on {host} everybody in the network could use it",
-                hint="Name the machines that may, in 'allow' of that table, or listen on 127.0.0.1.",
-            )
-
-    def __contains__(self, peer: str) -> bool:
-        """Return whether a machine may connect."""
-        try:
-            address = ip_address(peer)
-        except ValueError:
-            return False
-        address = getattr(address, "ipv4_mapped", None) or address
-        return address.is_loopback or any(address in each for each in self._networks)
-
-
-Serve = Callable[[Connection], Awaitable[None]]
-
-
-@asynccontextmanager
-async def open_server(listener: socket.socket, serve: Serve, allowed: Allowed) -> AsyncIterator[None]:
-    """Serve connections for as long as the context is open.
-
-    Args:
-        listener: A socket that listens.
-        serve: Serves one connection; its end closes the connection.
-    """
-    slots = Slots(each=_EACH, total=_MOST)
-    async with open_tasks() as tasks:
-
-        def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connection = Connection(reader, writer)
-            if connection.peer not in allowed:
-                _log.warning("a Wyoming connection from %s is refused: not in 'allow'", connection.peer)
-            elif slots.take(connection.peer):
-                tasks.create_task(_served(serve, connection, slots), name=f"Wyoming {connection.peer}")
-                return
-            connection.close()
-
-        server = await asyncio.start_server(met, sock=listener, limit=_MOST_LINE)
-        try:
-            yield
-        finally:
-            server.close()
-
-
-async def _served(serve: Serve, connection: Connection, slots: Slots) -> None:
-    try:
-        await serve(connection)
-    except (InvalidMessage, OSError) as error:
-        _log.info("the Wyoming connection of %s ends: %s", connection.peer, error or type(error).__name__)
-    except Exception:  # noqa: BLE001  one connection must not end the others
-        _log.exception("the Wyoming connection of %s failed", connection.peer)
-    finally:
-        slots.give_back(connection.peer)
-        connection.close()
+    return served
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -1,0 +1,210 @@
+"""The microphone and the loudspeaker of this device, for a server that understands and answers.
+
+The wake word is heard here. Before it no sound leaves this device, and without a server
+nothing is listened to.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, NamedTuple, Protocol
+
+from chat.tasks import open_tasks
+from contracts.errors import InvalidMessage, SoundError
+from voice.audio import FRAME_S, Loudspeaker, Sound, level
+from voice.engines import WakeWord
+
+_log = logging.getLogger(__name__)
+
+_LONGEST: Final = round(30 / FRAME_S)
+"""Frames after a wake word: a server that never finds the end of the speech does not listen on."""
+_LOUDNESS: Final = round(1.0 / FRAME_S)
+"""Frames of which the loudest says how loud a wake word was."""
+_MOST_UNPLAYED: Final = 64 * 1024 * 1024
+"""Bytes of an answer that wait for the loudspeaker: half an hour, sent at once."""
+
+MayAnswer = Callable[[str, float], Awaitable[bool]]
+"""Says whether this device answers to a wake word, which it heard this loud; see `voice.audio.level`."""
+
+
+class Names(NamedTuple):
+    """What a satellite is called.
+
+    Attributes:
+        id: Of the device.
+        area: Name of its area; empty for none.
+        wake_words: Names of the wake words that it waits for.
+    """
+
+    id: str
+    name: str
+    area: str
+    wake_words: tuple[str, ...]
+    version: str
+
+
+class Server(Protocol):
+    """A server that runs the satellite, over its connection; its methods raise `OSError` where it is gone."""
+
+    async def wake(self, word: str) -> None:
+        """Say that a wake word was heard: what follows is for the server."""
+        ...
+
+    async def sound(self, frame: bytes) -> None:
+        """Send a frame of what is said."""
+        ...
+
+    async def cut(self) -> None:
+        """Say that no more comes, though the server has not found the end."""
+        ...
+
+    async def played(self) -> None:
+        """Say that the answer was heard."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Satellite:
+    """What is the same whatever the server speaks; `hear` gets each frame of the microphone.
+
+    Args:
+        loudspeaker: Open for as long as the satellite serves.
+        may_answer: Asked after each wake word.
+
+    Attributes:
+        wanted: Set while a server runs it: only then the microphone need be open.
+    """
+
+    def __init__(
+        self, *, wake: WakeWord, loudspeaker: Loudspeaker, may_answer: MayAnswer | None = None
+    ) -> None:
+        self.wanted = asyncio.Event()
+        self._wake = wake
+        self._loudspeaker = loudspeaker
+        self._may_answer = may_answer
+        self._server: Server | None = None
+        self._left = 0  # frames that may still go out for the present request
+        self._levels = [-96.0] * _LOUDNESS
+        self._at = 0
+        self._playing: _Playing | None = None
+
+    async def hear(self, frame: bytes) -> None:
+        """Take the next frame of the microphone."""
+        server = self._server
+        if server is None:
+            return
+        self._levels[self._at % _LOUDNESS] = level(frame)
+        self._at += 1
+        try:
+            if self._left:
+                self._left -= 1
+                await server.sound(frame)
+                if not self._left:
+                    await server.cut()
+            elif (word := self._wake.heard(frame)) is not None:
+                self._wake.reset()
+                if self._may_answer is None or await self._may_answer(word, max(self._levels)):
+                    await self._begin(word, server)
+        except OSError as error:
+            _log.warning("the server of the satellite is gone: %s", error or type(error).__name__)
+            server.close()
+
+    def is_run_by(self, server: Server) -> bool:
+        """Return whether this is the one server that has it."""
+        return self._server is server
+
+    def run_for(self, server: Server) -> None:
+        """Let a server have it, in place of another one that did."""
+        if self._server is not server:
+            self.pause()
+        self._server = server
+        self.wanted.set()
+
+    def pause(self) -> None:
+        """Listen to nothing, and fall silent."""
+        self._server, self._left = None, 0
+        self._levels = [-96.0] * _LOUDNESS
+        self.wanted.clear()
+        self._wake.reset()
+        self.silence()
+
+    def understood(self) -> bool:
+        """Send nothing more of what is said; return whether anything was being sent."""
+        was, self._left = self._left > 0, 0
+        return was
+
+    def silence(self) -> None:
+        """Cut short what is being played."""
+        if self._playing is not None:
+            self._playing.cut()
+
+    def answer(self, server: Server, tasks: asyncio.TaskGroup) -> None:
+        """Play what is given to `add` from now on."""
+        self.silence()
+        self._playing = _Playing()
+        tasks.create_task(self._play(self._playing, server), name="satellite sound")
+
+    def add(self, sound: Sound) -> None:
+        """Add to what is played; nothing where no answer was begun.
+
+        Raises:
+            InvalidMessage: If it is too much.
+        """
+        if self._playing is not None:
+            self._playing.add(sound)
+
+    def end(self) -> None:
+        """End what is played with what was added."""
+        if self._playing is not None:
+            self._playing.end()
+
+    async def _begin(self, word: str, server: Server) -> None:
+        self.silence()  # a person who speaks is not talked over
+        self._left = _LONGEST
+        await server.wake(word)
+
+    async def _play(self, playing: "_Playing", server: Server) -> None:
+        try:
+            await playing.to(self._loudspeaker)
+        except SoundError as error:
+            _log.warning("an answer cannot be heard: %s", error)
+        # A server waits for it before it listens again; where it is gone, its connection ends by itself.
+        try:
+            await server.played()
+        except OSError:
+            server.close()
+
+
+class _Playing:
+    """Sound that comes in pieces and is played, or cut short."""
+
+    def __init__(self) -> None:
+        self._pieces: asyncio.Queue[Sound | None] = asyncio.Queue()
+        self._unplayed = 0
+        self._cut = asyncio.Event()
+
+    def add(self, sound: Sound) -> None:
+        self._unplayed += len(sound.samples)
+        if self._unplayed > _MOST_UNPLAYED:
+            raise InvalidMessage("more sound than anybody listens to")
+        self._pieces.put_nowait(sound)
+
+    def end(self) -> None:
+        self._pieces.put_nowait(None)
+
+    def cut(self) -> None:
+        self._cut.set()
+
+    async def to(self, loudspeaker: Loudspeaker) -> None:
+        async with open_tasks() as tasks:
+            played = tasks.create_task(loudspeaker.play(self._sounds()), name="satellite loudspeaker")
+            cut = tasks.create_task(self._cut.wait(), name="satellite cut")
+            await asyncio.wait((played, cut), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _sounds(self) -> AsyncIterator[Sound]:
+        while (sound := await self._pieces.get()) is not None:
+            self._unplayed -= len(sound.samples)
+            yield sound
