@@ -44,7 +44,7 @@ run: $(READY)  ## Broker, hub and a local spoke with the sample skills, on loopb
 test: $(READY)  ## The tests that are quick, in parallel (minutes)
 	@$(PYTEST) $(WORKERS) -m "not slow" $(OF_ITSELF)
 
-test-slow: $(READY)  ## The others: kills, clocks, cut wires
+test-slow: $(READY)  ## The others: whole homes, kills, clocks, cut wires
 	@$(PYTEST) $(WORKERS) -m slow $(OF_ITSELF)
 
 AXE := $(VENV)/deno/.axe-core

@@ -78,13 +78,13 @@ def _remembering(describe: Callable[..., MethodSchema]) -> Callable[..., MethodS
 
 def _checked_once(check: Callable[[Method], list[str]]) -> Callable[[Method], list[str]]:
     """Compile the sentences of each method once: half of what the start of a hub costs."""
-    known: dict[int, tuple[Method, list[str]]] = {}
+    known: dict[str, list[str]] = {}
 
     @functools.wraps(check)
     def checked(method: Method) -> list[str]:
-        # By identity, and kept: methods cannot be hashed, and those of `_remembering` stay the same.
-        if id(method) not in known:
-            known[id(method)] = method, check(method)
-        return known[id(method)][1]
+        key = method.model_dump_json()
+        if key not in known:
+            known[key] = check(method)
+        return known[key]
 
     return checked

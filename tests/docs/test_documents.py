@@ -103,6 +103,7 @@ def environment(house: House) -> dict[str, str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commands", sessions(), ids=lambda commands: commands[0])
 def test_the_commands_of_the_documents_succeed(environment: dict[str, str], commands: list[str]) -> None:
     for command in commands:
@@ -194,6 +195,7 @@ def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(command: st
     assert make_parser().parse_args(words).run
 
 
+@pytest.mark.slow
 def test_another_machine_joins_as_the_readme_says(tmp_path: Path, sandbox_files: Path) -> None:
     page = (ROOT / "README.md").read_text("utf-8")
     section = page[page.index("## Add other machines") :]

@@ -4,7 +4,11 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.house import House, wait_for
+
+pytestmark = pytest.mark.slow
 
 WORDS = "four words for you\n"
 

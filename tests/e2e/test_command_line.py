@@ -14,6 +14,8 @@ from tests.e2e.house import PATIENCE_S, House, runs, wait_for
 from tests.e2e.talks import Talk, notices, own_model
 from tests.model_server import Fails, Says, ScriptedModel, SeenRequest, calls
 
+pytestmark = pytest.mark.slow
+
 LOCK_SKILL = '''
 from pathlib import Path
 
@@ -123,7 +125,6 @@ def test_a_local_spoke_that_cannot_start_is_reported_and_the_rest_is_ready(up: H
         assert house.json("devices", "list") == []
 
 
-@pytest.mark.slow
 def test_a_local_spoke_that_was_removed_joins_again_and_a_revoked_one_names_the_command_for_it(
     up: House,
 ) -> None:
@@ -170,7 +171,6 @@ def test_up_reports_its_states_as_lines_of_json(up: House) -> None:
     assert by_name["setup"]["link"] == f"{house.url}/setup#{by_name['setup']['code']}"
 
 
-@pytest.mark.slow
 def test_killing_up_leaves_no_orphan(up: House) -> None:
     with up as house:
         _start_up(house)

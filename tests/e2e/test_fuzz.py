@@ -16,6 +16,8 @@ from identity.ids import uuid7
 from tests.e2e.bus import Bus, as_device, overhear, spoke_seal
 from tests.e2e.house import House, Spoke, wait_for
 
+pytestmark = pytest.mark.slow
+
 Mad = tuple[House, Spoke, Bus, Seal]
 
 NAMES = st.sampled_from(["JournalSkill", "MemorySkill", "main", "other", "write", "x" * 64, "ö", "é" * 30])

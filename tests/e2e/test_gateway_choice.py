@@ -1,8 +1,12 @@
 """A running hub or spoke asks the models that the settings name now."""
 
+import pytest
+
 from tests.e2e.house import House, wait_for
 from tests.e2e.talks import own_model
 from tests.model_server import Fails, Says, ScriptedModel
+
+pytestmark = pytest.mark.slow
 
 
 def setup_of(model: ScriptedModel) -> list[str]:

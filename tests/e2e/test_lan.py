@@ -11,6 +11,8 @@ from identity.certificates import own_names
 from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 JOURNAL = {
     "journal.py": '''
 from pathlib import Path

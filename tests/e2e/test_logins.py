@@ -12,6 +12,8 @@ from tests.e2e.house import House, Spoke
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["embedded", "mosquitto"])
 def watched(

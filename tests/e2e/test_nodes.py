@@ -4,9 +4,12 @@ import signal
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.e2e.house import House, runs, wait_for
 from tests.spoke.nodes.test_nodes import DETACHES, PYTHON, add_node
+
+pytestmark = pytest.mark.slow
 
 
 def nodes(house: House) -> dict[str, Any]:

@@ -4,7 +4,11 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.house import House, Spoke
+
+pytestmark = pytest.mark.slow
 
 
 def _doctor(house: House, spoke: Spoke, **extra: str) -> dict[str, dict[str, object]]:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.e2e.house import House, wait_for
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
 [[models]]
 name = "own"

@@ -18,6 +18,8 @@ from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, RunStatus
 from tests.sandbox_host.house import House, deadline_from
 from tests.sandbox_host.processes import sandbox_processes
 
+pytestmark = pytest.mark.slow
+
 ATTEMPT = """
 def attempt(what):
     try:
@@ -140,7 +142,6 @@ async def test_the_environment_of_the_host_is_not_there(
         assert "very-secret" not in str(process.cmdline())
 
 
-@pytest.mark.slow
 async def test_the_network_cannot_be_reached(settings: PoolSettings, house: House) -> None:
     setup = """
 import socket, urllib.request, pyodide.http
@@ -257,7 +258,6 @@ FORGERIES = {
 }
 
 
-@pytest.mark.slow
 async def test_forged_lines_stop_the_run_and_the_process(settings: PoolSettings, house: House) -> None:
     setup = """
 import json, strawberry_guest
@@ -401,7 +401,6 @@ BOMBS = {
 }
 
 
-@pytest.mark.slow
 async def test_memory_bombs_end_the_run_and_leave_room_for_the_next(
     settings: PoolSettings, house: House
 ) -> None:
@@ -465,7 +464,6 @@ CRASHES = {
 }
 
 
-@pytest.mark.slow
 async def test_what_kills_the_interpreter_is_a_failed_run(settings: PoolSettings, house: House) -> None:
     async with open_session(replace(settings, spares=1), house) as session:
         for name, crash in CRASHES.items():
@@ -482,7 +480,6 @@ async def test_recursion_within_the_limit_is_an_ordinary_error(settings: PoolSet
         assert (await session.run("a", house)).value == 1
 
 
-@pytest.mark.slow
 async def test_a_program_that_takes_no_answers_is_stopped(settings: PoolSettings, house: House) -> None:
     house.knows("device.A.big", "x" * 900_000)
     program = """

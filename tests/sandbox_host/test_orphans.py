@@ -10,6 +10,8 @@ import pytest
 
 from sandbox_host import PoolSettings
 
+pytestmark = pytest.mark.slow
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path

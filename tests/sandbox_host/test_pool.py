@@ -12,6 +12,8 @@ from sandbox_host import Deadline, PoolSettings, RunStatus, Session, open_pool
 from tests.sandbox_host.house import House
 from tests.sandbox_host.processes import sandbox_processes
 
+pytestmark = pytest.mark.slow
+
 
 async def wait_for_processes(number: int) -> None:
     async with asyncio.timeout(60):
