@@ -1,13 +1,13 @@
-"""``GET /api/openapi.json``: the routes as an OpenAPI document, made of the models that they read.
+"""``GET /api/openapi.json``: the routes as an OpenAPI document, made of the models that they read and answer.
 
 What a route reads is known from its endpoint, ``read(request, Model)`` or ``read_query(request, Model)``, so
-that the document cannot say anything else than the code.
+that the document cannot say anything else than the code; likewise what it answers (`hub_agent.http.answers`).
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from contracts.problems import PROBLEM_JSON
 from contracts.wire import Json
+from hub_agent.http.answers import answer_schema
 
 _READ: Final = {"read": "body", "read_query": "query"}
 _DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
@@ -51,6 +52,7 @@ _PROBLEM: Final[Json] = {
 }
 _OTHER_API: Final[Json] = {"type": "object", "required": ["error"]}
 """An error of OpenAI's or of Ollama's API."""
+_Mode = Literal["validation", "serialization"]
 _ANSWER: Final[Json] = {"description": "The answer, or none.", "content": {"*/*": {}}}
 
 
@@ -62,16 +64,30 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
         if isinstance(route, Route) and route.path.startswith(_DOCUMENTED)
         for method in sorted((route.methods or set()) - {"HEAD"})
     ]
-    used = {read["body"] for *_, read in found if "body" in read}
-    bodies = sorted(used, key=lambda each: (each.__module__, each.__qualname__))
+    used: set[tuple[type[BaseModel], _Mode]] = {
+        (read["body"], "validation") for *_, read in found if "body" in read
+    }
+
+    answered: dict[type[BaseModel], dict[str, Json]] = {}
+
+    def of_model(model: type[BaseModel]) -> Json:
+        # How it is referred to is only known once all of them are.
+        return answered.setdefault(model, {"title": model.__qualname__})
+
+    answers = [answer_schema(route.endpoint, of_model) for route, *_ in found]
+    used |= {(model, "serialization") for model in answered}
     refs, schemas = models_json_schema(
-        [(model, "validation") for model in bodies], ref_template="#/components/schemas/{model}"
+        sorted(used, key=lambda each: (each[0].__module__, each[0].__qualname__, each[1])),
+        ref_template="#/components/schemas/{model}",
     )
+    for model, schema in answered.items():
+        schema.clear()
+        schema.update(refs[(model, "serialization")])
     paths: dict[str, dict[str, Json]] = {}
-    for route, method, read in found:
+    for (route, method, read), answer in zip(found, answers, strict=True):
         path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
         body = refs[(read["body"], "validation")] if "body" in read else None
-        operation = _operation(path, method, read, body)
+        operation = _operation(path, method, read, body, answer)
         paths.setdefault(path, {})[method.lower()] = operation
     problem = {"Problem": _PROBLEM, "OtherError": _OTHER_API}
     return {
@@ -94,7 +110,7 @@ def openapi_document(routes: Iterable[BaseRoute], *, version: str) -> dict[str, 
 
 
 def _operation(
-    path: str, method: str, read: dict[str, type[BaseModel]], body: Json | None
+    path: str, method: str, read: dict[str, type[BaseModel]], body: Json | None, answer: Json | None
 ) -> dict[str, Json]:
     is_other = path.startswith(("/v1/", "/ollama/"))
     error = "OtherError" if is_other else "Problem"
@@ -118,7 +134,7 @@ def _operation(
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "tags": [path.split("/")[2 if path.startswith("/api/") else 1]],
         "responses": {
-            "2XX": _ANSWER,
+            "2XX": _ANSWER if answer is None else _json(answer),
             "default": {
                 "description": "An error.",
                 "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{error}"}}},
@@ -132,6 +148,10 @@ def _operation(
     if path in OPEN:
         operation["security"] = [{}, {"bearer": []}, {"session": []}]
     return operation
+
+
+def _json(schema: Json) -> Json:
+    return {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
 
 
 def _models(endpoint: Callable[..., Any]) -> dict[str, type[BaseModel]]:

@@ -76,8 +76,19 @@ async def test_every_route_is_in_the_document_with_what_it_reads(tmp_path: Path,
     assert bodyless == set(BODYLESS.strip().splitlines())
     assert {row.path for row in ROWS if row.who == "*" and row.path != "/metrics"} == OPEN
     assert operations["GET", "/api/turns"]["parameters"][-1]["schema"]["maximum"] == 200
+    listed = answered(operations["GET", "/api/tokens"])
+    assert listed["items"] == {"$ref": "#/components/schemas/TokenSummary"}
+    assert answered(operations["POST", "/api/chat"])["additionalProperties"] is False
+    assert answered(operations["GET", "/api/captures"])["items"]["$ref"].endswith("/CaptureInfo")
+    assert sum(answered(each) is not None for each in operations.values()) > 80
     chat = operations["POST", "/api/chat"]["requestBody"]["content"]["application/json"]["schema"]
     assert "message" in told["components"]["schemas"][chat["$ref"].rpartition("/")[2]]["required"]
+
+
+def answered(operation: dict[str, Any]) -> Any:
+    """The schema of an answer; None where it is not known."""
+    content = operation["responses"]["2XX"]["content"]
+    return content["application/json"]["schema"] if "application/json" in content else None
 
 
 @pytest.mark.slow
