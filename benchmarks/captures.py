@@ -19,8 +19,8 @@ from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from bus.link import open_link
 from hub_agent.live.captures import CaptureSpec, open_captures
-from hub_agent.live.captures.series import Series
-from hub_agent.live.captures.writer import Limits, Writer
+from hub_agent.live.captures.files.series import Series
+from hub_agent.live.captures.files.writer import Limits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Sample, open_feed
 from hub_agent.live.topics.heard import LastHeard

@@ -26,7 +26,8 @@ from agent_core.search.index import fused
 from agent_core.search.words import query_words
 from contracts.chat import TurnRecord
 from contracts.errors import GatewayError, StorageError
-from hub_agent.chat.record import record_of, turns_of, view_of
+from hub_agent.chat.conversations import turns_of, view_of
+from hub_agent.chat.record import record_of
 from hub_agent.tables import SummaryRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment

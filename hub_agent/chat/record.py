@@ -4,27 +4,35 @@ A turn is recorded before its first chunk is sent. Cancelling a turn that has no
 under its id, so that a request that arrives late does not run. Both insert the same primary key in one
 transaction: exactly one of them wins.
 
-A device joins and reads the conversations that a turn through it began, and no others: under the name of
-another one it has a conversation of its own. It is known by its key and not by its id, so that a device that
-was removed and joins again with its key still has them. What it hands in is recorded as its word, not as what
-a person asked here.
+What a device hands in is recorded as its word, not as what a person asked here.
 """
 
-import hashlib
-import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Final, cast
 
-from sqlalchemy import ColumnElement, and_, func, or_
+from sqlalchemy import and_, func, or_
 from sqlmodel import Session, col, delete, select, update
 
 from chat.turns import Turn, came_before, cancelled_before
-from contracts.chat import ConversationSummary, TurnOutcome, TurnRecord, TurnState, moment_after
+from contracts.chat import ConversationSummary, TurnRecord, TurnState
 from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent.calls.rate import DailyVolume
+from hub_agent.chat.conversations import (
+    first_question,
+    may_join,
+    next_moment,
+    own_prefix,
+    recorded_as,
+    require_own,
+    title_of,
+    turns_of,
+    unknown_conversation,
+    view_of,
+)
+from hub_agent.chat.pushed import adds, take_answer, take_pushed
 from hub_agent.chat.traces import trace_row, traces_of
 from hub_agent.tables import ConversationRow, SummaryRow, TraceRow, TurnRow
 from hub_registry.storage.store import Store
@@ -37,14 +45,6 @@ _CANCELS: Final = 60
 """Turns that never came which a device may cancel at once; six more a minute. Each is a write."""
 _AT_ONCE: Final = 10
 """Turns of a push that are recorded in one transaction: what others record waits for it, some 10 ms."""
-_OWN_CHARS: Final = 16
-"""Of a device's key, in front of the names of its conversations."""
-_NAME_CHARS: Final = 64 - _OWN_CHARS - 1
-_UNGUESSABLE: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""UUIDs, as the command line, spokes and hubs make them."""
-
-_RANK: Final = {None: 0, "offline": 1, "sentence": 2, "online": 2}
-"""Of a turn that hub and device both answered, by mode: the higher one is recorded."""
 
 
 class ConversationRecord:
@@ -95,8 +95,8 @@ class ConversationRecord:
             known = session.get(TurnRow, (turn.user, turn.id))
             if known is None:
                 through, name = turn.through, turn.conversation
-                if through is not None and not _may_join(session, turn.user, name, through):
-                    raise _unknown(turn.conversation)
+                if through is not None and not may_join(session, turn.user, name, through):
+                    raise unknown_conversation(turn.conversation)
                 self._volume.spend(_key(turn), rows=1, size=_size(turn.request.message))
                 if turn.request.replaces is not None:
                     _replace(session, turn, turn.request.replaces)
@@ -110,7 +110,7 @@ class ConversationRecord:
                     question=turn.request.message,
                     state="running",
                     instance=self._instance,
-                    at=_next_moment(session, turn.user, turn.conversation),
+                    at=next_moment(session, turn.user, turn.conversation),
                 )
                 session.add(row)
             return known
@@ -131,7 +131,7 @@ class ConversationRecord:
             # None where the conversation was deleted meanwhile.
             if row.conversation is not None:
                 self._volume.charge(_key(turn), _size(turn.answer, *turn.did))
-                _take_answer(row, turn, origin="person")
+                take_answer(row, turn, origin="person")
                 session.merge(trace_row(turn, row.ended_at))
 
         await self._store.write(work)
@@ -172,7 +172,7 @@ class ConversationRecord:
 
         Under the name of a conversation that others began, it has one of its own.
         """
-        return await self._store.read(lambda session: _recorded_as(session, user, conversation, through))
+        return await self._store.read(lambda session: recorded_as(session, user, conversation, through))
 
     async def turns(
         self,
@@ -195,7 +195,7 @@ class ConversationRecord:
         """
 
         def work(session: Session) -> list[TurnRecord]:
-            name = conversation if through is None else _recorded_as(session, user, conversation, through)
+            name = conversation if through is None else recorded_as(session, user, conversation, through)
             query = select(TurnRow).where(*turns_of(user, name, view_of(name, through)))
             if ended:
                 query = query.where(TurnRow.state != "running")
@@ -241,9 +241,9 @@ class ConversationRecord:
                 query = query.where(col(TurnRow.conversation).in_(begun))
             return [
                 ConversationSummary(
-                    id=id_ if through is None else id_.removeprefix(_own(through)),
-                    asked=_first_question(session, user, id_),
-                    title=_title(session, user, id_),
+                    id=id_ if through is None else id_.removeprefix(own_prefix(through)),
+                    asked=first_question(session, user, id_),
+                    title=title_of(session, user, id_),
                     at=at,
                 )
                 for id_, at in session.exec(query).all()
@@ -271,7 +271,7 @@ class ConversationRecord:
 
     async def title(self, user: str, conversation: str) -> str | None:
         """Return the title that a person gave a conversation."""
-        return await self._store.read(lambda session: _title(session, user, conversation))
+        return await self._store.read(lambda session: title_of(session, user, conversation))
 
     # Changes by people and devices
 
@@ -290,7 +290,7 @@ class ConversationRecord:
         """
 
         def work(session: Session) -> None:
-            _require_own(session, user, conversation, through, what="renames")
+            require_own(session, user, conversation, through, what="renames")
             session.merge(ConversationRow(user=user, conversation=conversation, title=title))
 
         await self._store.write(work)
@@ -307,7 +307,7 @@ class ConversationRecord:
         """
 
         def work(session: Session) -> None:
-            _require_own(session, user, conversation, through, what="deletes")
+            require_own(session, user, conversation, through, what="deletes")
             session.exec(delete(TraceRow).where(*traces_of(user, conversation)))
             # What is left of each turn is a tombstone: a repeated push must not bring it back.
             session.exec(
@@ -352,87 +352,15 @@ class ConversationRecord:
         turns, recorded = list(pushed), []
 
         def work(session: Session, some: Sequence[TurnRecord]) -> list[str]:
-            new = [turn for turn in some if _adds(session.get(TurnRow, (user, turn.turn)), turn)]
+            new = [turn for turn in some if adds(session.get(TurnRow, (user, turn.turn)), turn)]
             size = sum(_size(turn.question, turn.answer, *turn.did) for turn in new)
             self._volume.spend(through, rows=len(new), size=size)
-            return [turn.turn for turn in some if _take(session, user, device, through, turn)]
+            return [turn.turn for turn in some if take_pushed(session, user, device, through, turn)]
 
         for start in range(0, len(turns), _AT_ONCE):
             some = turns[start : start + _AT_ONCE]
             recorded += await self._store.write(partial(work, some=some))
         return recorded
-
-
-def _adds(row: TurnRow | None, turn: TurnRecord) -> bool:
-    """Return whether a pushed turn has anything that is not recorded: not so where it is only sent again."""
-    return row is None or row.conversation is None or row.answer != turn.answer
-
-
-def _take(session: Session, user: str, device: str, through: str, turn: TurnRecord) -> bool:
-    row = session.get(TurnRow, (user, turn.turn))
-    if row is not None and row.through != through:
-        return False
-    if row is None or row.state == "not_started":
-        present, conversation = now(), _recorded_as(session, user, turn.conversation, through)
-        # A clock that is ahead must not put a turn after everything that is still to come.
-        at = turn.at if turn.at <= present else _next_moment(session, user, conversation)
-        values = {
-            "conversation": conversation,
-            "device": device,
-            "origin": "device",
-            "agent": turn.agent,
-            "question": turn.question,
-            "answer": turn.answer,
-            "mode": turn.mode,
-            "did": list(turn.did),
-            "untrusted": turn.untrusted,
-            "state": "finished" if turn.state == "finished" else "cancelled",
-            "outcome": _outcome_of(turn),
-            "problem": turn.problem,
-            "reason": turn.reason,
-            "at": at,
-            "ended_at": max(at, min(turn.ended_at or at, present)),
-        }
-        if row is None:
-            row = TurnRow(user=user, turn=turn.turn, through=through, instance="", state="", at=at)
-        for name, value in values.items():
-            setattr(row, name, value)
-        session.add(row)
-        # The next turn of the push may belong to the same conversation.
-        session.flush()
-    elif row.conversation is not None:
-        _take_answer(row, turn, origin="device")
-        session.add(row)
-    return True
-
-
-def _take_answer(row: TurnRow, turn: Turn | TurnRecord, *, origin: str) -> None:
-    """Record an answer, unless a better one is there.
-
-    The hub may have begun a turn that the device then answered itself. The hub's own complete answer is the
-    best, since it may have acted; then that of the device; of two that broke off the longer one.
-    """
-    row.untrusted = row.untrusted or turn.untrusted
-    row.did = row.did or list(turn.did)
-    is_longer = turn.mode is None and row.mode is None and len(turn.answer or "") > len(row.answer or "")
-    if is_longer or _RANK[turn.mode] > _RANK[row.mode]:
-        row.answer, row.mode, row.origin = turn.answer, turn.mode, origin
-        if turn.mode is not None:
-            row.outcome, row.problem, row.reason = "answered", "", ""
-
-
-def _outcome_of(turn: TurnRecord) -> TurnOutcome:
-    """Return how a turn ended that a device hands in; older ones do not say it."""
-    if turn.mode is not None:
-        return "answered"
-    return turn.outcome or ("failed" if turn.state == "finished" else "stopped")
-
-
-def _next_moment(session: Session, user: str, conversation: str) -> datetime:
-    latest = select(func.max(TurnRow.at, type_=Moment)).where(
-        TurnRow.user == user, TurnRow.conversation == conversation
-    )
-    return moment_after(now(), session.exec(latest).one())
 
 
 def _replace(session: Session, turn: Turn, replaced: str) -> None:
@@ -458,77 +386,6 @@ def _key(turn: Turn) -> str:
 
 def _size(*texts: str | None) -> int:
     return sum(len(text.encode()) for text in texts if text)
-
-
-def _own(through: str) -> str:
-    return f"{through[:_OWN_CHARS]}."
-
-
-def _recorded_as(session: Session, user: str, conversation: str, through: str) -> str:
-    own = _own(through)
-    if conversation.startswith(own) or _may_join(session, user, conversation, through):
-        return conversation
-    if len(conversation) > _NAME_CHARS:
-        conversation = hashlib.sha256(conversation.encode()).hexdigest()[:_NAME_CHARS]
-    return own + conversation
-
-
-def _require_own(session: Session, user: str, conversation: str, through: str | None, *, what: str) -> None:
-    """Check that a user may change a conversation, and through a device."""
-    takers = set(session.exec(select(TurnRow.through).where(*turns_of(user, conversation))).all())
-    if not takers or (through is not None and not _may_join(session, user, conversation, through)):
-        raise _unknown(conversation)
-    if through is not None and takers != {through}:
-        raise Forbidden(
-            f"a device {what} only conversations that were held through it alone",
-            hint="Use your own token, at the hub.",
-        )
-
-
-def turns_of(user: str, conversation: str, view: str | None = None) -> tuple[ColumnElement[bool], ...]:
-    """Return the condition for the turns of a conversation; see `view_of`."""
-    all_ = (col(TurnRow.user) == user, col(TurnRow.conversation) == conversation)
-    return all_ if view is None else (*all_, col(TurnRow.through) == view)
-
-
-def view_of(conversation: str, through: str | None) -> str | None:
-    """Return the key of the device whose own turns are all that is read of a conversation; None for all."""
-    return through if through is not None and not _UNGUESSABLE.fullmatch(conversation) else None
-
-
-def _may_join(session: Session, user: str, conversation: str, through: str) -> bool:
-    """Return whether a conversation is new, or was begun through this device."""
-    return _first_through(session, user, conversation) in ([], [through])
-
-
-def _first_through(session: Session, user: str, conversation: str) -> list[str | None]:
-    """Return the key of the device through which a conversation was begun; an empty list if it is new."""
-    query = (
-        select(TurnRow.through)
-        .where(TurnRow.user == user, TurnRow.conversation == conversation)
-        .order_by(col(TurnRow.at), col(TurnRow.turn))
-    )
-    return list(session.exec(query.limit(1)))
-
-
-def _unknown(conversation: str) -> NotFound:
-    return NotFound(
-        f"there is no conversation {conversation!r} here", hint="'strawberry history' lists them."
-    )
-
-
-def _first_question(session: Session, user: str, conversation: str) -> str:
-    query = (
-        select(TurnRow.question)
-        .where(TurnRow.user == user, TurnRow.conversation == conversation)
-        .order_by(col(TurnRow.replaced_by).is_not(None), col(TurnRow.at), col(TurnRow.turn))
-    )
-    return session.exec(query.limit(1)).one()
-
-
-def _title(session: Session, user: str, conversation: str) -> str | None:
-    row = session.get(ConversationRow, (user, conversation))
-    return row.title if row is not None else None
 
 
 def record_of(row: TurnRow) -> TurnRecord:

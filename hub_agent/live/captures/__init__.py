@@ -3,13 +3,12 @@
 ``captures``   starts and stops them, over restarts and within budgets
 ``capture``    one of them, whether it runs or not
 ``recording``  one that runs: from the event loop to a thread
-``writer``     its files, by ``formats``, named by ``series``
+``files``      its files: written, rolled, read back
 ``budget``     removes old files
-``reading``    reads them back
 """
 
 from hub_agent.live.captures.captures import Captures, open_captures
-from hub_agent.live.captures.reading import read_capture
+from hub_agent.live.captures.files.reading import read_capture
 from hub_agent.live.captures.recording import Followed
 from hub_agent.live.captures.skill import CaptureSkill
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import Forbidden
-from hub_agent.live.captures.series import Series, first_of
+from hub_agent.live.captures.files.series import Series, first_of
 from hub_agent.settings import CaptureSettings
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import Any
 from contracts.access import overlaps
 from contracts.devices.presence import CaptureState
 from hub_agent.live.captures.budget import Usage
+from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.recording import Followed, Recording, State
-from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.topics import Feed

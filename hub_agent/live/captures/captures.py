@@ -27,12 +27,12 @@ from contracts.errors import (
 )
 from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of, usages
 from hub_agent.live.captures.capture import Capture, followed, holds
-from hub_agent.live.captures.reading import merged, read_capture
+from hub_agent.live.captures.files.reading import merged, read_capture
+from hub_agent.live.captures.files.series import Series
+from hub_agent.live.captures.files.writer import Limits, Writer
 from hub_agent.live.captures.recording import Change, Followed, Recording, Shared
-from hub_agent.live.captures.series import Series
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow, CaptureRows
-from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics.values import check_visible, visible_to

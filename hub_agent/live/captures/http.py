@@ -11,9 +11,9 @@ from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, download, read, read_query
 from hub_agent.live.captures.captures import Captures
-from hub_agent.live.captures.files import listed, opened, pieces
-from hub_agent.live.captures.numbers import plotted
-from hub_agent.live.captures.series import Series
+from hub_agent.live.captures.files.downloads import listed, opened, pieces
+from hub_agent.live.captures.files.numbers import plotted
+from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.spec import CaptureSpec
 from hub_registry.access.bearer import Bearer, Gate
 

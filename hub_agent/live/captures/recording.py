@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeVar
 
 from contracts.errors import Forbidden
 from contracts.rates import Backoff
-from hub_agent.live.captures.formats import Missing
-from hub_agent.live.captures.writer import Writer
+from hub_agent.live.captures.files.formats import Missing
+from hub_agent.live.captures.files.writer import Writer
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample, field
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from contracts.topics import is_exact
 from contracts.wire import Timestamp
-from hub_agent.live.captures.formats import FormatName
+from hub_agent.live.captures.files.formats import FormatName
 from hub_agent.live.captures.recording import State
 from hub_agent.live.topics import LinkName
 

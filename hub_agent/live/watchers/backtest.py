@@ -12,14 +12,14 @@ from typing import Final, TypedDict
 
 from contracts.wire import Json, rfc3339
 from hub_agent.live.captures.captures import Captures
-from hub_agent.live.captures.numbers import Line, Lines, rested
+from hub_agent.live.captures.files.numbers import Line, Lines, rested
 from hub_agent.live.captures.recording import Followed
 from hub_agent.live.topics import Feed, Gap, Sample, field
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import Source as Named
-from hub_agent.live.watchers.firing import Firing, Source, replay
 from hub_agent.live.watchers.predicates import Evaluator, Predicate
+from hub_agent.live.watchers.predicates.firing import Firing, Source, replay
 from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
 from hub_registry.access.accounts import User

@@ -21,8 +21,8 @@ from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
-from hub_agent.live.watchers.firing import Firing, replay
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
+from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.tables import DecisionRow, WatcherRow
 

@@ -11,12 +11,12 @@ from nicegui import ui
 
 from contracts.topics import is_exact, is_filter
 from hub_web.pages.live.publishing import publish
+from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.code import as_json, code
 from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, badge, card, empty, facts, note, problem, refilled, row, stack
 from hub_web.parts.plots import plot, show_sparkline, sparkline
 from hub_web.parts.tables import table
-from hub_web.parts.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.shell import page
 from hub_web.view import View
 

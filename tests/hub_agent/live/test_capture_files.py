@@ -13,11 +13,11 @@ import zstandard
 
 from contracts.errors import Forbidden
 from hub_agent.live.captures.budget import MB, Kept, clean_up, usages
-from hub_agent.live.captures.formats import FormatName, Missing
-from hub_agent.live.captures.numbers import read_numbers
-from hub_agent.live.captures.reading import read_capture
-from hub_agent.live.captures.series import Series
-from hub_agent.live.captures.writer import Limits, Writer
+from hub_agent.live.captures.files.formats import FormatName, Missing
+from hub_agent.live.captures.files.numbers import read_numbers
+from hub_agent.live.captures.files.reading import read_capture
+from hub_agent.live.captures.files.series import Series
+from hub_agent.live.captures.files.writer import Limits, Writer
 from hub_agent.live.topics.samples import Gap, Sample
 from hub_agent.settings import CaptureSettings
 from identity.confined import Directory
@@ -236,7 +236,7 @@ _FULL = """
 import sys
 from pathlib import Path
 from tests.hub_agent.live.test_capture_files import sample, writer
-from hub_agent.live.captures.reading import read_capture
+from hub_agent.live.captures.files.reading import read_capture
 
 folder, zstd = Path("/mnt"), sys.argv[1] == "True"
 one = writer(folder, "all.jsonl", zstd=zstd)

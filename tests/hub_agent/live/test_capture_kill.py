@@ -17,8 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from contextlib import nullcontext
 from hub_agent.live.captures.recording import Followed, Recording, Shared
-from hub_agent.live.captures.series import Series
-from hub_agent.live.captures.writer import Limits, Writer
+from hub_agent.live.captures.files.series import Series
+from hub_agent.live.captures.files.writer import Limits, Writer
 from hub_agent.live.topics import Sample
 
 async def nothing(_):

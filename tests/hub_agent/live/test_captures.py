@@ -17,10 +17,10 @@ from contracts import topics
 from contracts.errors import NotFound
 from contracts.wire import Json
 from hub_agent.live.captures import CaptureSpec, Followed, read_capture
-from hub_agent.live.captures.formats import Missing
+from hub_agent.live.captures.files.formats import Missing
+from hub_agent.live.captures.files.series import Series
+from hub_agent.live.captures.files.writer import Limits, Writer
 from hub_agent.live.captures.recording import Recording, Shared
-from hub_agent.live.captures.series import Series
-from hub_agent.live.captures.writer import Limits, Writer
 from hub_agent.live.topics import Gap, Sample
 from hub_registry.access.accounts import UserChange
 from tests.deploy.strawberry import environment_of, run

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contracts.errors import Forbidden, NotFound
 from contracts.wire import rfc3339
-from hub_agent.live.captures.series import Series
+from hub_agent.live.captures.files.series import Series
 
 _PIECE: Final = 256 * 1024
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, TypedDict, TypeVar
 
 from contracts.wire import Json
-from hub_agent.live.captures.formats import flatten
-from hub_agent.live.captures.reading import files_of, lines_of, read_capture, seconds
+from hub_agent.live.captures.files.formats import flatten
+from hub_agent.live.captures.files.reading import files_of, lines_of, read_capture, seconds
 from hub_agent.live.topics.samples import Sample
 
 _T = TypeVar("_T")

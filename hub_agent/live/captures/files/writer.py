@@ -11,8 +11,8 @@ from typing import Final
 
 import zstandard
 
-from hub_agent.live.captures.formats import Format, FormatName, Missing, make_format
-from hub_agent.live.captures.series import Series, read_lines, repair
+from hub_agent.live.captures.files.formats import Format, FormatName, Missing, make_format
+from hub_agent.live.captures.files.series import Series, read_lines, repair
 from hub_agent.live.topics.samples import Sample
 
 _CHUNK: Final = 64 * 1024

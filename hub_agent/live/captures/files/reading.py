@@ -15,7 +15,7 @@ import zstandard
 from contracts.access import covers
 from contracts.errors import NotFound
 from contracts.wire import Json
-from hub_agent.live.captures.series import Series, read_lines
+from hub_agent.live.captures.files.series import Series, read_lines
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
 
 _log = logging.getLogger(__name__)
