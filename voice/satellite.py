@@ -6,13 +6,19 @@ nothing is listened to.
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, NamedTuple, Protocol
+from contextlib import asynccontextmanager
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from chat.tasks import open_tasks
+from contracts.addresses import LOOPBACK
 from contracts.errors import InvalidMessage, SoundError
-from voice.audio import FRAME_S, Loudspeaker, Sound, level
+from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.engines import WakeWord
+from voice.serving import Allowed, open_server
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +31,34 @@ _MOST_UNPLAYED: Final = 64 * 1024 * 1024
 
 MayAnswer = Callable[[str, float], Awaitable[bool]]
 """Says whether this device answers to a wake word, which it heard this loud; see `voice.audio.level`."""
+
+
+Kind = Literal["wyoming", "esphome"]
+_PORTS: Final[dict[Kind, int]] = {"wyoming": 10_700, "esphome": 6_053}
+"""Those that Home Assistant offers."""
+
+
+class SatelliteSettings(BaseModel):
+    """``[voice.satellite]``: a server in place of this home's assistant answers on this device.
+
+    Attributes:
+        protocol: Of Home Assistant's integration.
+        host: An address of this machine; others than loopback need ``allow``.
+        port: None for the usual one of the protocol; 0 takes any free one.
+        allow: IP addresses or networks that may connect, besides this machine.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    protocol: Kind = "wyoming"
+    host: str = LOOPBACK
+    port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+
+    @property
+    def port_or_usual(self) -> int:
+        """Where it listens."""
+        return _PORTS[self.protocol] if self.port is None else self.port
 
 
 class Names(NamedTuple):
@@ -176,6 +210,50 @@ class Satellite:
             await server.played()
         except OSError:
             server.close()
+
+
+@asynccontextmanager
+async def open_satellite(
+    settings: SatelliteSettings, device: Satellite, names: Names, listener: socket.socket
+) -> AsyncIterator[None]:
+    """Serve for as long as the context is open.
+
+    Args:
+        listener: Listens where the settings say.
+
+    Raises:
+        ConfigError: If others could use it whom nobody allowed.
+        SpeechError: If a package is not installed.
+    """
+    allowed = Allowed(settings.allow)
+    if settings.protocol == "wyoming":
+        from voice.wyoming.satellite import wyoming_satellite
+
+        serve, protocol = wyoming_satellite(device, names), "Wyoming"
+    else:
+        from voice.esphome import esphome_satellite
+
+        serve, protocol = esphome_satellite(device, names), "ESPHome"
+    allowed.check(settings.host, protocol=protocol)
+    async with open_server(listener, serve, allowed, protocol=protocol):
+        yield
+
+
+async def listen(device: Satellite, microphone: Callable[[], Microphone]) -> None:
+    """Give the satellite what the microphone hears, which is open only while a server runs it.
+
+    Raises:
+        SoundError: If the microphone cannot be opened, or goes.
+    """
+    while True:
+        await device.wanted.wait()
+        async with microphone() as opened:
+            async for frame in opened:
+                await device.hear(frame)
+                if not device.wanted.is_set():
+                    break
+            else:
+                return  # a file has an end
 
 
 class _Playing:

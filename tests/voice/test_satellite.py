@@ -19,13 +19,13 @@ from wyoming.snd import Played
 from wyoming.wake import Detection
 
 from bus.ports import listen
-from contracts.errors import SoundError
+from chat.tasks import open_tasks
+from contracts.errors import ConfigError, SoundError
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
 from voice.audio import Sound
-from voice.satellite import Names, Satellite
-from voice.serving import Allowed, open_server
-from voice.wyoming.satellite import wyoming_satellite
+from voice.satellite import Names, Satellite, SatelliteSettings, open_satellite
+from voice.satellite import listen as hear
 
 pytestmark = pytest.mark.voice
 
@@ -122,10 +122,9 @@ async def world() -> AsyncIterator[World]:
 async def opened(**more: object) -> AsyncIterator[World]:
     loudspeaker = Recorder()
     satellite = Satellite(wake=OneWord(), loudspeaker=loudspeaker, **more)  # type: ignore[arg-type]
-    serve = wyoming_satellite(satellite, NAMES)
     with listen("127.0.0.1", 0, purpose="Wyoming") as listener:
         port = listener.getsockname()[1]
-        async with open_server(listener, serve, Allowed(), protocol="Wyoming"):
+        async with open_satellite(SatelliteSettings(), satellite, NAMES, listener):
             yield World(satellite, loudspeaker, port)
 
 
@@ -234,3 +233,42 @@ async def test_without_a_loudspeaker_the_server_goes_on(world: World) -> None:
         await server.until(Played)
         await world.say(WORD)
         await server.until(RunPipeline)
+
+
+@dataclass
+class Queued:
+    """A microphone that hears what it is given, and knows whether it is open."""
+
+    frames: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __aenter__(self) -> Self:
+        self.opened.set()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.opened.clear()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield await self.frames.get()
+
+
+async def test_the_microphone_is_open_only_while_a_server_runs_the_satellite(world: World) -> None:
+    microphone = Queued()
+    async with open_tasks() as tasks:
+        tasks.create_task(hear(world.satellite, lambda: microphone), name="microphone")
+        async with world.server() as server:
+            await wait_for(microphone.opened)
+            microphone.frames.put_nowait(WORD)
+            await server.until(RunPipeline)
+        await eventually(lambda: not world.satellite.wanted.is_set())
+        microphone.frames.put_nowait(QUIET)
+        await eventually(lambda: not microphone.opened.is_set())
+
+
+async def test_other_machines_are_let_in_by_their_address_alone(world: World) -> None:
+    settings = SatelliteSettings(host="0.0.0.0")
+    with listen("127.0.0.1", 0, purpose="Wyoming") as listener, pytest.raises(ConfigError, match="no login"):
+        async with open_satellite(settings, world.satellite, NAMES, listener):
+            pass
