@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from contracts.errors import ConfigError
 from contracts.wire import rfc3339
-from deploy.cli.client import hub_of
+from deploy.cli.client import find_nearest, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.doctor.doctor import examine
@@ -22,6 +22,10 @@ _HEALTH_S: Final = 10.0
 def doctor(options: argparse.Namespace) -> int:
     """Print every check; the exit code is 1 where something does not work."""
     home = Home.named()
+    if options.running:
+        state = find_nearest(home).request("GET", "/api/health", timeout=_HEALTH_S)
+        Output(options.json).result(state, text="It runs.")
+        return 0
 
     def health() -> dict[str, Any]:
         client = hub_of(options)

@@ -39,6 +39,11 @@ def add(commands: Commands, parents: Parents) -> None:
         "doctor", parents=[parents.client], help="check this installation and say how to fix it"
     )
     doctor.add_argument(
+        "--running",
+        action="store_true",
+        help="only tell whether hub or spoke of this machine answer, for a container's health check",
+    )
+    doctor.add_argument(
         "--support",
         metavar="FILE",
         help="write a .zip for a report of a fault: versions, results, settings and logs, without secrets",
