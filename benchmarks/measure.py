@@ -25,23 +25,23 @@ class Effort:
     quick: bool = False
 
     def repeats(self, wanted: int) -> int:
-        """Give the number of repetitions of work that is wanted so often in a full run."""
+        """Return the number of repetitions of work that is wanted so often in a full run."""
         return max(2, wanted // 20) if self.quick else wanted
 
     def size(self, wanted: int) -> int:
-        """Give the number of things that work is done upon."""
+        """Return the number of things that work is done upon."""
         return max(20, wanted // 20) if self.quick else wanted
 
 
 async def milliseconds(work: Callable[[], Awaitable[object]]) -> float:
-    """Give what one run takes, in ms."""
+    """Return what one run takes, in ms."""
     begun = time.perf_counter()
     await work()
     return (time.perf_counter() - begun) * 1000
 
 
 async def median_ms(work: Callable[[], Awaitable[object]], *, repeats: int, warm_up: int = 0) -> float:
-    """Give the median of runs one after the other, in ms.
+    """Return the median of runs one after the other, in ms.
 
     Many runs are taken in rounds, and the quietest round counts: what else the machine does only adds.
     """
@@ -62,5 +62,5 @@ async def run_nothing() -> None:
 
 
 def sandbox_directory() -> Path:
-    """Where the benchmarks install the sandbox: beside the interpreter, as it is fetched only once."""
+    """Return where the benchmarks install the sandbox: beside the interpreter, as it is fetched only once."""
     return Path(sys.prefix) / "sandbox"

@@ -47,7 +47,7 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
 
 
 async def _plain_start(installed: Installed) -> float:
-    """Give the milliseconds that Pyodide takes to its first result in Deno, without any of our doing."""
+    """Return the milliseconds that Pyodide takes to its first result in Deno, without any of our doing."""
     with tempfile.TemporaryDirectory() as cache:
         program = installed.home / "plain-start.mjs"
         program.write_text(_PLAIN_START)

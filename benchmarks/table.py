@@ -26,7 +26,7 @@ class Reach:
     ratio_least: float | None = None
 
     def met(self, value: float, ratio: float | None) -> bool | None:
-        """Tell whether it is reached; None where nothing is asked for."""
+        """Return whether it is reached; None where nothing is asked for."""
         verdicts = [
             *_verdicts(value, self.most, self.least),
             *([] if ratio is None else _verdicts(ratio, self.ratio_most, self.ratio_least)),
@@ -34,7 +34,7 @@ class Reach:
         return all(verdicts) if verdicts else None
 
     def text(self, unit: str) -> str:
-        """Say it as ``docs/performance.md`` does."""
+        """Write it as ``docs/performance.md`` does."""
         asked = (
             (_UP_TO, self.ratio_most, "×"),
             (_AT_LEAST, self.ratio_least, "×"),
@@ -80,7 +80,7 @@ class Row:
         return None if self.project is None else self.reach.met(self.project, self.ratio)
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as an object of plain values."""
+        """Return it as an object of plain values."""
         return {
             "work": self.work,
             "project": self.project,
@@ -99,12 +99,12 @@ def not_measured(work: str, why: str) -> Row:
 
 
 def as_json(rows: Iterable[Row]) -> str:
-    """Give the rows as a JSON list of objects, one per row."""
+    """Return the rows as a JSON list of objects, one per row."""
     return json.dumps([row.as_json() for row in rows], indent=2, ensure_ascii=False)
 
 
 def as_table(rows: Iterable[Row]) -> str:
-    """Give the rows as aligned text."""
+    """Return the rows as aligned text."""
     head = ("work", "project", "reference", "ratio", "unit", "reach", "")
     lines = [head, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]

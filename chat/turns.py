@@ -140,7 +140,7 @@ class Turn:
             self.cancel()
 
     def release(self) -> None:
-        """Let the turn start. Until then its client may still give up and have the work done elsewhere."""
+        """Start the turn. Until then its client may still give up and have the work done elsewhere."""
         self._released.set()
 
     def cancel(self) -> None:

@@ -55,5 +55,5 @@ class Sessions:
         return Session(claims.jti, token, user, frozenset(claims.scopes), claims.exp)
 
     def is_good(self, session: Session) -> bool:
-        """Whether a session has neither expired nor ended."""
+        """Return whether a session has neither expired nor ended."""
         return session.expires_at > time.time() and not self._authority.is_revoked(session.id)

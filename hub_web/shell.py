@@ -228,7 +228,7 @@ def add_missing_page() -> None:
 
 
 def set_up_controls() -> None:
-    """Give NiceGUI's own controls our colours and manners."""
+    """Set colours and behaviour of NiceGUI's own controls."""
     # Quasar's own bar at every request of a script; ours shows when something is under way.
     app.config.quasar_config["loadingBar"] = {"skipHijack": True}
     app.colors(primary="#b8283f", positive="#1d7a46", negative="#b3261e", warning="#8a5a00", info="#3a5f95")

@@ -57,7 +57,7 @@ class Sockets:
         self._open: set[_Socket] = set()
 
     def guard(self, server: socketio.AsyncServer) -> None:
-        """Let a socket only act on pages of its own session; NiceGUI finds a page by the id in a message."""
+        """Restrict a socket to pages of its own session; NiceGUI finds a page by the id in a message."""
         server.eio.max_http_buffer_size = MAX_SOCKET_MESSAGE
         # `watch` looks after the clients: a task of its own would not outlive the loop that it was begun in.
         server.eio.start_service_task = False
@@ -149,7 +149,7 @@ def _is_of_person(client: Client, session: Session) -> bool:
 
 
 def is_page_of(client_id: object, session: Session) -> bool:
-    """Whether there is a page with this id, and it is one of this session."""
+    """Return whether there is a page with this id, and it is one of this session."""
     client = Client.instances.get(client_id) if isinstance(client_id, str) else None
     return client is not None and _is_of(client, session)
 

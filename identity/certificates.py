@@ -328,7 +328,7 @@ def _general(hosts: list[str], numbers: list[str]) -> list[x509.GeneralName]:
 
 
 def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
-    """Tell names from addresses, each once and in its canonical form.
+    """Separate names from addresses, each once and in its canonical form.
 
     Raises:
         ConfigError: If there is none, or one is neither.

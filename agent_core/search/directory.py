@@ -228,7 +228,7 @@ class SkillDirectory(Generic[E]):
         return lambda: self._listeners.remove(listener)
 
     def changed(self, device: str) -> None:
-        """Tell the listeners that something about a device is different."""
+        """Notify the listeners that something about a device has changed."""
         for listener in tuple(self._listeners):
             listener(device)
 

@@ -86,7 +86,7 @@ class Template:
     example: str
 
     def possible(self, utterance: str) -> bool:
-        """Whether a case-folded utterance without hyphens has all the words that the template needs."""
+        """Return whether a case-folded utterance without hyphens has all words that the template needs."""
         return all(any(word in utterance for word in clause) for clause in self.clauses)
 
     def arguments(self, utterance: str, method: Method, steps: Steps) -> dict[str, Json] | None:
@@ -234,7 +234,7 @@ def _is_empty(expression: object) -> bool:
 
 
 def _is_listed(schema: Json) -> bool:
-    """Whether only listed words fit: one of them is as good as a word of the template."""
+    """Return whether only listed words fit: one of them is as good as a word of the template."""
     values = schema.get("enum") if isinstance(schema, dict) else None
     return isinstance(schema, dict) and (VALUES in schema or bool(values and all(map(_is_word, values))))
 

@@ -86,7 +86,7 @@ def judge_memory(total: int, available: int, *, hub: bool) -> Check:
 
 
 def check_isolation() -> Check:
-    """Tell whether the skills beside a hub can read its key."""
+    """Check whether the skills beside a hub can read its key."""
     if has_landlock():
         return Check(
             "skills", ok=True, detail="those of 'strawberry up' cannot read the files of hub and broker"

@@ -311,81 +311,39 @@ def read_protobuf(home: Home) -> ProtobufTable | None:
 
 
 def read_captures(home: Home) -> "CaptureSettings | None":
-    """Read ``[captures]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    if "captures" not in _known_tables(home):
-        return None
-    from hub_agent.settings import CaptureSettings  # what a command that only asks a hub does not load
-
-    return _read(home, "captures", CaptureSettings)
+    """Read ``[captures]``; None where there is no such table."""
+    table: CaptureSettings | None = _read_of_hub(home, "captures", "CaptureSettings")
+    return table
 
 
 def read_watchers(home: Home) -> "WatcherSettings | None":
-    """Read ``[watchers]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    if "watchers" not in _known_tables(home):
-        return None
-    from hub_agent.settings import WatcherSettings  # what a command that only asks a hub does not load
-
-    return _read(home, "watchers", WatcherSettings)
+    """Read ``[watchers]``; None where there is no such table."""
+    table: WatcherSettings | None = _read_of_hub(home, "watchers", "WatcherSettings")
+    return table
 
 
 def read_audit(home: Home) -> "AuditSettings | None":
-    """Read ``[audit]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    if "audit" not in _known_tables(home):
-        return None
-    from hub_agent.settings import AuditSettings  # what a command that only asks a hub does not load
-
-    return _read(home, "audit", AuditSettings)
+    """Read ``[audit]``; None where there is no such table."""
+    table: AuditSettings | None = _read_of_hub(home, "audit", "AuditSettings")
+    return table
 
 
 def read_metrics(home: Home) -> "MetricsSettings | None":
-    """Read ``[metrics]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    if "metrics" not in _known_tables(home):
-        return None
-    from hub_agent.settings import MetricsSettings  # what a command that only asks a hub does not load
-
-    return _read(home, "metrics", MetricsSettings)
+    """Read ``[metrics]``; None where there is no such table."""
+    table: MetricsSettings | None = _read_of_hub(home, "metrics", "MetricsSettings")
+    return table
 
 
 def read_notifications(home: Home) -> "NotificationSettings | None":
-    """Read ``[notifications]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    if "notifications" not in _known_tables(home):
-        return None
-    from hub_agent.settings import NotificationSettings  # what a command that only asks a hub does not load
-
-    return _read(home, "notifications", NotificationSettings)
+    """Read ``[notifications]``; None where there is no such table."""
+    table: NotificationSettings | None = _read_of_hub(home, "notifications", "NotificationSettings")
+    return table
 
 
 def read_wyoming(home: Home) -> "WyomingSettings | None":
-    """Read ``[wyoming]``; None where there is no such table.
-
-    Raises:
-        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
-    """
-    if "wyoming" not in _known_tables(home):
-        return None
-    from hub_agent.settings import WyomingSettings  # what a command that only asks a hub does not load
-
-    return _read(home, "wyoming", WyomingSettings)
+    """Read ``[wyoming]``; None where there is no such table."""
+    table: WyomingSettings | None = _read_of_hub(home, "wyoming", "WyomingSettings")
+    return table
 
 
 def read_log_format(home: Home) -> Literal["text", "json"]:
@@ -425,6 +383,19 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
     readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
     for read in [*readers, *(_OF_A_HUB if hub else ())]:
         read(home)
+
+
+def _read_of_hub(home: Home, name: str, kind: str) -> Any:
+    """Read a table with a model of ``hub_agent.settings``; None where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    if name not in _known_tables(home):
+        return None
+    from hub_agent import settings  # what a command that only asks a hub does not load
+
+    return _read(home, name, getattr(settings, kind))
 
 
 def _read(home: Home, name: str, kind: type[_Table]) -> _Table | None:

@@ -72,7 +72,7 @@ class BuiltInTools:
 
     @contextmanager
     def _told(self, path: str = "") -> Iterator[None]:
-        """Tell the model what does not work; what would lead out of the directory is logged, too."""
+        """Report to the model what does not work; log what would lead out of the directory, too."""
         try:
             yield
         except Forbidden as error:

@@ -82,7 +82,7 @@ class Replies:
 
 
 def is_last(event: TurnEvent) -> bool:
-    """Whether nothing comes after this one."""
+    """Return whether nothing comes after this one."""
     return isinstance(event, TurnFinal | TurnError)
 
 

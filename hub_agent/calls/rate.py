@@ -178,7 +178,7 @@ class FairQueue:
         return sum(map(len, self._waiting.values()))
 
     def _wake(self) -> None:
-        """Give what is free to those that wait, one for each token at a time."""
+        """Hand out what is free to those that wait, one for each token at a time."""
         for holder in tuple(self._waiting):
             turn, person = self._waiting[holder][0]
             # One that was cancelled is about to leave, and wakes the others then.

@@ -278,7 +278,7 @@ class ConversationRecord:
     async def rename(
         self, user: str, conversation: str, title: str | None, *, through: str | None = None
     ) -> None:
-        """Give a conversation a title.
+        """Set the title of a conversation.
 
         Args:
             title: None for none.

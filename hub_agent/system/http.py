@@ -235,7 +235,7 @@ def _alone(lock: asyncio.Lock) -> Iterator[None]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Tell whoever sent it what is wrong with a passphrase or a file."""
+    """Answer with what is wrong with a passphrase or a file."""
     try:
         yield
     except ConfigError as error:

@@ -262,7 +262,7 @@ def _skeleton(name: str) -> str:
 
 
 def _is_mixed(name: str) -> bool:
-    """Whether a name has letters of scripts that are not written together."""
+    """Return whether a name has letters of scripts that are not written together."""
     letters = (each for each in unicodedata.normalize("NFKC", name) if each.isalpha())
     scripts = {unicodedata.name(letter, "OTHER").split()[0] for letter in letters if _is_plain(letter)}
     return len(scripts) > 1 and not scripts <= _TOGETHER

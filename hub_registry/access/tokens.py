@@ -313,11 +313,11 @@ class TokenAuthority:
         await self.announce(ended)
 
     def was_used(self, jti: str) -> bool:
-        """Whether a device's token has been used over HTTP."""
+        """Return whether a device's token has been used over HTTP."""
         return jti not in self._unused
 
     def is_revoked(self, jti: str) -> bool:
-        """Whether a token that has not expired was revoked."""
+        """Return whether a token that has not expired was revoked."""
         return jti in self._revoked
 
     def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
@@ -326,7 +326,7 @@ class TokenAuthority:
         return self._at_present(claims) if claims is not None and claims.exp > time.time() else None
 
     def awaits_first_use(self, device: str) -> bool:
-        """Whether the token that is good on the bus for a device has never been used over HTTP."""
+        """Return whether the bus token of a device has never been used over HTTP."""
         claims = self._on_bus.get(("device", device))
         return claims is not None and claims.jti in self._unused
 
@@ -393,7 +393,7 @@ class TokenAuthority:
             await self._end(await self._store.write(work))
 
     async def follow_device(self, device: str) -> None:
-        """Let the tokens of a device open what it may now, for its present owner; what they began ends."""
+        """Change what the tokens of a device open to what it may now; what they began ends."""
         good = select(TokenRow.jti).where(
             TokenRow.kind == "device", TokenRow.subject == device, col(TokenRow.revoked_at).is_(None)
         )
@@ -497,5 +497,5 @@ def _for_bus(claims: Claims) -> Claims:
 
 
 def _counts_use(row: TokenRow) -> bool:
-    """Whether it matters that a token is used: it replaces another, or shows that a device has joined."""
+    """Return whether the first use counts: it replaces another, or shows that a device joined."""
     return row.replaces is not None or row.kind == "device"

@@ -242,7 +242,7 @@ def _flags_text(flags: MethodFlags) -> str:
 
 @functools.lru_cache(maxsize=4_096)
 def _is_plain(signature: str) -> bool:
-    """Whether a signature is Python and has no text in it but names and single words."""
+    """Return whether a signature is Python and has no text in it but names and single words."""
     if len(signature) > _LONGEST_SIGNATURE or _PROSE.search(signature):
         return False
     try:

@@ -160,5 +160,5 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
 
 def _is_of(row: TokenRow, bearer: Bearer) -> bool:
-    """Whether a token acts for this person, without being of a device or a login of the bus."""
+    """Return whether a token acts for this person, without being of a device or a login of the bus."""
     return row.kind == "user" and row.owner == bearer.user.id

@@ -167,7 +167,7 @@ def _asking(view: View, asking: list[dict[str, Any]], show: Any) -> None:
 
 
 async def _enter_code(view: View) -> None:
-    """Let in a device by the code that it shows, after its fingerprint was compared."""
+    """Admit a device by the code that it shows, after its fingerprint was compared."""
     text = view.text
 
     async def look() -> bool:

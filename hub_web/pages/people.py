@@ -83,7 +83,7 @@ def _password(view: View) -> None:
 
 
 async def _ask(view: View, method: str, path: str, body: Any, then: str) -> None:
-    """Let the browser make a request that gives it another cookie, and go on to a page.
+    """Have the browser make a request that sets another cookie, then open a page.
 
     Raises:
         InvalidMessage: As the route says it.

@@ -506,4 +506,4 @@ async def open_captures(
 
 
 def _sees_all(_: LinkName) -> None:
-    """Let everything be recorded: its reader checks."""
+    """Allow everything to be recorded: its reader checks."""

@@ -143,7 +143,7 @@ class Memory:
     async def change(
         self, user: str, id_: str, *, category: str | None = None, text: str | None = None
     ) -> MemoryEntry:
-        """Give an entry another text or category; a person who writes the text vouches for it.
+        """Change the text or category of an entry; a person who writes the text vouches for it.
 
         Raises:
             NotFound: If there is no entry of this id.

@@ -293,7 +293,7 @@ class Engine:
         return shown
 
     def _prime(self, watched: Watched) -> None:
-        """Give the predicate what is remembered already; what it was true of then is over."""
+        """Feed the predicate with what is remembered already; what it was true of then is over."""
         places = {(source.link, source.topic) for source in watched.sources.values()}
         known = {place: self._history(watched, place[1], place[0]) for place in places}
         watched.heard |= {name for name, each in watched.sources.items() if known[each.link, each.topic]}
@@ -354,7 +354,7 @@ class Engine:
             self._want(watched, max(at, watched.asked_at + watched.pause_s()), occasion)
 
     def _rearm(self, watched: Watched) -> None:
-        """Let everything be done again from now on: the predicate is false."""
+        """Arm everything again from now on: the predicate is false."""
         watched.recheck.reset()
         if watched.busy:
             watched.ended = True
@@ -437,7 +437,7 @@ class Engine:
         await self._save(row)
 
     def _miss(self, watched: Watched, gap: Gap) -> bool:
-        """Tell the predicate of a gap; return whether the watcher sees anything of that link."""
+        """Note a gap for the predicate; return whether the watcher sees anything of that link."""
         names = [name for name, source in watched.sources.items() if source.link == gap.link]
         if names and watched.evaluator is not None:
             watched.evaluator.gap(gap.since, gap.until, names)

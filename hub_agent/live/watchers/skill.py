@@ -195,7 +195,7 @@ class WatcherSkill(HubSkill):
         return await self._timers.remove(self.asking.user, timer)
 
     def _need_person(self, name: str) -> None:
-        """Let no text of strangers silence a watcher, or have it act."""
+        """Refuse where text of strangers would silence a watcher, or have it act."""
         if self.asking.untrusted:
             self.asking.need_confirmation(
                 f"text of strangers was read before the watcher {name[:64]!r} changes"

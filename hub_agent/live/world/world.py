@@ -70,7 +70,7 @@ class World:
         return lambda: self._listeners.remove(listener)
 
     def changed(self, topic: str = "") -> None:
-        """Tell the listeners."""
+        """Notify the listeners."""
         for listener in tuple(self._listeners):
             listener(topic)
 
