@@ -75,8 +75,9 @@ class ChatWindow(QWidget):
         layout.addLayout(margins)
         layout.addWidget(self._make_scroll(), 1)
         layout.addLayout(self._make_input())
-        QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.escaped.emit)
-        QShortcut(QKeySequence.StandardKey.New, self, self.start_over)
+        # A key that is held would otherwise close the window that another key opens.
+        QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.escaped.emit, autoRepeat=False)
+        QShortcut(QKeySequence.StandardKey.New, self, self.start_over, autoRepeat=False)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._restyle)
         self._restyle()
 
