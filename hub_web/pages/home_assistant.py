@@ -1,5 +1,6 @@
 """Home Assistant: what of this home appears there, and a switch for each part of it."""
 
+import asyncio
 from typing import Any
 
 from nicegui import ui
@@ -25,6 +26,8 @@ class _HomeAssistant:
     def __init__(self, view: View) -> None:
         self._view = view
         self._opened: set[str] = set()
+        # Each answer shows all that is on: an older one that comes later would take a switch back.
+        self._one_change = asyncio.Lock()
 
     async def open(self) -> None:
         """Build the page."""
@@ -99,15 +102,15 @@ class _HomeAssistant:
         view, text = self._view, self._view.text
 
         async def change(value: bool) -> None:
-            try:
-                async with view.busy():
+            async with self._one_change, view.busy():
+                try:
                     found = await view.api.post(
                         f"{_PATH}/{'expose' if value else 'hide'}", {"path": item["path"]}
                     )
-            except StrawberryError as error:
-                view.fail(error)
-                found = await view.api.get(_PATH)
-            self._show(found)
+                except StrawberryError as error:
+                    view.fail(error)
+                    found = await view.api.get(_PATH)
+                self._show(found)
 
         with ui.element("div").classes("sb-row"):
             made = switch(label, item["shown"], change).classes("sb-grow")

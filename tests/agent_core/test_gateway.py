@@ -467,7 +467,7 @@ async def test_models_are_changed_while_a_request_that_was_left_goes_on(serve: S
             async with asyncio.timeout(1):
                 await ask(gateway)
         # So that a loop that waits for it goes on, too, and late.
-        released = threading.Timer(8, server.closing.set)
+        released = threading.Timer(60, server.closing.set)
         released.start()
         gateway.reload(Models(), kind="direct")
         await asyncio.sleep(0.5)

@@ -220,7 +220,7 @@ async def test_while_the_broker_is_away_it_is_said_and_settling_makes_up_for_it(
     assert isinstance(outcome, Disconnected)
     with pytest.raises(Disconnected):
         await world.logins.revoke(LOCK, NOTHING)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await world.logins.sync([login(LAMP)], NOTHING)

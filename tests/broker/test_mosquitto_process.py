@@ -117,7 +117,7 @@ async def test_it_is_started_again_on_the_same_ports_when_it_is_killed(
 @pytest.mark.slow
 async def test_one_that_is_frozen_is_ended_all_the_same(settings: MosquittoSettings) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(30), open_mosquitto(settings) as broker:
+        async with asyncio.timeout(60), open_mosquitto(settings) as broker:
             pid = broker.pid
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)

@@ -175,7 +175,7 @@ async def test_messages_are_heard_whole_and_in_order_however_the_bytes_come(
         url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         link = open_link(LinkSettings(urls=(url,), client_id="one", driver=driver), wait_s=0)
         await link.subscribe("a", arrived)
-        async with link, asyncio.timeout(30):
+        async with link, asyncio.timeout(60):
             await complete.wait()
     assert heard == [b"%d" % size + b"x" * size for size in sizes]
 
@@ -220,7 +220,7 @@ async def test_each_message_is_acknowledged_also_when_nothing_else_is_sent(drive
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with open_link(LinkSettings(urls=(url,), client_id="one", driver=driver)), asyncio.timeout(30):
+        async with open_link(LinkSettings(urls=(url,), client_id="one", driver=driver)), asyncio.timeout(60):
             acknowledged = await received.get() + await received.get()
     assert acknowledged == b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, 21))
 
@@ -244,7 +244,7 @@ async def test_an_answer_and_the_acknowledgement_of_its_question_leave_as_one_pi
         url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         link = open_link(LinkSettings(urls=(url,), client_id="one", driver="loop"), wait_s=0)
         await link.subscribe("a", lambda _: link.publish_nowait(Message("b", b"the answer")))
-        async with link, asyncio.timeout(30):
+        async with link, asyncio.timeout(60):
             await link.wait_connected()
             ready.set()
             piece = await pieces.get()

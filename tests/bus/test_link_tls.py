@@ -62,7 +62,7 @@ def hub_of(house: House, *urls: str, driver: DriverName, **more: object) -> Link
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)
 
@@ -152,7 +152,7 @@ async def test_what_tls_holds_back_is_read_though_the_socket_is_silent(
     async with server:
         link = open_link(settings(url, driver=driver, ca=authority.pem), wait_s=0)
         await link.subscribe("a", arrived)
-        async with link, asyncio.timeout(30):
+        async with link, asyncio.timeout(60):
             await got.wait()
     assert [message.payload[0] for message in seen] == list(range(200))
 

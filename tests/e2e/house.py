@@ -27,7 +27,7 @@ from tests.ports import free_port
 
 Seen = TypeVar("Seen")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """How long a process may take on a busy machine before a test gives up; never what is asserted."""
 
 
@@ -249,7 +249,7 @@ class House:
         if not _listens(self.http_port):
             return False
         try:
-            with urllib.request.urlopen(f"{self.url}/api/health", timeout=20) as response:
+            with urllib.request.urlopen(f"{self.url}/api/health", timeout=PATIENCE_S) as response:
                 return bool(json.load(response)["broker"]["connected"])
         except urllib.error.HTTPError as error:
             error.close()

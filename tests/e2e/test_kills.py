@@ -5,14 +5,14 @@ import subprocess
 
 import pytest
 
-from tests.e2e.house import House, wait_for
+from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.model_server import Says, ScriptedModel, SeenRequest, calls
 
 pytestmark = pytest.mark.slow
 
 
 def _outcome(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out + err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import House, Spoke
+from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.mosquitto import HINT, find_mosquitto
 from tests.requirements import require
 
@@ -71,7 +71,7 @@ def test_a_login_that_was_granted_it_chats_and_another_does_not(
             "60" if words else "1",
         )
         version = ("-V", "311" if "-I" in "".join(lines) else "5")
-        out, _ = _begin(house, "mosquitto_rr", lines, *exchange, *version).communicate(timeout=90)
+        out, _ = _begin(house, "mosquitto_rr", lines, *exchange, *version).communicate(timeout=PATIENCE_S)
         if words:
             assert "model" in out, "an honest answer: no model is configured"
         else:

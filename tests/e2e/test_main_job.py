@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.bus import overhear
-from tests.e2e.house import House, wait_for
+from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.model_server import Says, ScriptedModel, calls
 
 HEARTBEAT = b'{"v":1,"kind":"heartbeat","seq":9999,"uptime_s":1}'
@@ -97,7 +97,7 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
             bus.publish(f"devices/{first.id}/heartbeat", HEARTBEAT)
             bus.quiet(0.5)
             assert chat.poll() is None, chat.communicate()
-        _, err = chat.communicate(timeout=90)
+        _, err = chat.communicate(timeout=PATIENCE_S)
         assert chat.returncode == 0, err
 
         asked = bus.wait(call, accept=True).fields["id"]

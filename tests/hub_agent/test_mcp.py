@@ -301,7 +301,7 @@ async def test_standard_input_and_output_carry_the_same(home: Home) -> None:
 @both
 async def test_the_hub_ends_while_clients_are_connected(tmp_path: Path, mode: str) -> None:
     async with AsyncExitStack() as clients:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async with open_home(tmp_path / "home") as home:
                 mcp = await clients.enter_async_context(client(home, mode=mode))
                 await mcp.list_tools()

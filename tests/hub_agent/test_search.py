@@ -51,7 +51,7 @@ async def test_with_an_embedding_model_the_hub_finds_by_meaning(tmp_path: Path) 
         async with open_home(tmp_path / "home", embeddings=Model(entry)) as home, home.client() as client:
             await home.device("Hall PC", MealSkill(), *office())
             results: list[dict[str, Any]] = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 # The vectors come in the background, and until its own has come it is not the nearest.
                 while not results or "Meal" not in results[0]["path"]:
                     answer = await client.get("/api/skills/search", params={"q": "spaghetti"})

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +33,8 @@ class ScriptedModel:
         self.requests: list[Any] = []
         self.refused: list[str] = []
         self.closing = threading.Event()
+        self.hurry = threading.Event()
+        """Set to leave out the gaps of replies, also of one that is being sent."""
         self._arrived = threading.Condition()
         self._server = LoopbackServer(self, port)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True)
@@ -61,7 +62,7 @@ class ScriptedModel:
         self._server.close_connections()
         self._thread.join()
 
-    def wait_for_requests(self, count: int, *, timeout_s: float = 10.0) -> bool:
+    def wait_for_requests(self, count: int, *, timeout_s: float = 60.0) -> bool:
         """Block until so many requests have arrived; return whether they have."""
         with self._arrived:
             return self._arrived.wait_for(lambda: len(self.requests) >= count, timeout_s)
@@ -129,7 +130,7 @@ class ScriptedModel:
         http.start_stream(self.content_type)
         for piece in pieces:
             http.send_piece(piece)
-            time.sleep(gap_s)
+            self.hurry.wait(gap_s)
 
     def _pieces(self, seen: SeenRequest, reply: Says) -> Iterator[bytes]:
         """Cut an answer into the events of a stream, without its end."""

@@ -35,7 +35,7 @@ __all__ = [
     "wait_for",
 ]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ANNA = Actor(user="anna")
 MARKER = topics.WATCHER.build(watcher="marker")
 

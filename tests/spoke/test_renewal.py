@@ -90,7 +90,7 @@ class House:
         The first connection may be cut by the renewal before it was announced: then its will is heard
         before anything else.
         """
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     return await self.bus.call(method, *args)

@@ -29,7 +29,7 @@ _ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = Path(os.environ.get("STRAWBERRY_PICTURES", _ROOT / "build" / "pictures"))
 DESKTOP: Final = (1280, 800)
 PHONE: Final = (360, 740)
-PATIENCE_MS: Final = 45_000
+PATIENCE_MS: Final = 120_000
 """How long a page may take on a busy machine before a test gives up; never what is asserted."""
 
 expect.set_options(timeout=PATIENCE_MS)

@@ -121,7 +121,7 @@ def test_a_device_is_added_joins_runs_a_skill_and_is_revoked(
     given = {variable[0]: variable[2]}
     house.start("kitchen", *command[1:], "--skills", str(tmp_path / "skills"), home=home, **given)
     try:
-        page.get_by_role("link", name=re.compile("Kitchen Pi.*online")).click(timeout=30_000)
+        page.get_by_role("link", name=re.compile("Kitchen Pi.*online")).click()
         _runs_a_skill(page, picture)
         _pictures(page_of, picture)
         visitor.open("/devices/kitchen_pi_that_has_a_long_name")

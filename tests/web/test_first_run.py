@@ -90,7 +90,7 @@ def test_a_page_comes_back_with_its_hub_and_shows_what_was_interrupted(
     new_house.kill("up")
     new_house.start_again("up")
     wait_for(lambda: new_house.log("up").count("Ready") == 2 or new_house.ended("up"), what="the hub")
-    expect(page.locator(".sb-turn")).to_contain_text("Interrupted: the hub was restarted", timeout=30_000)
+    expect(page.locator(".sb-turn")).to_contain_text("Interrupted: the hub was restarted")
     assert len(model.requests) == asked
     picture(page, "chat-interrupted")
 

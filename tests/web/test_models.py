@@ -39,7 +39,7 @@ def entries(house: House, *entries: dict[str, object]) -> None:
 
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{house.url}/api/models", body.encode(), headers, method="PUT")
-    urllib.request.urlopen(request, timeout=20).close()
+    urllib.request.urlopen(request, timeout=60).close()
 
 
 def test_the_first_model_is_tried_and_written_with_a_key_that_is_never_shown(

@@ -119,7 +119,7 @@ def test_a_socket_ends_at_once_with_its_session(house: House) -> None:
 
 
 def test_a_socket_ends_when_its_session_expires(house: House) -> None:
-    token, _ = _token(house, "browser of an hour ago", lifetime_s=10)
+    token, _ = _token(house, "browser of an hour ago", lifetime_s=20)
     with _socket(house, token, _page(house, token)) as socket:
         assert "sid" in _said(socket, "40")
         with pytest.raises(ConnectionClosed):

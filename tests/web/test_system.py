@@ -75,7 +75,7 @@ def test_a_fresh_hub_is_restored_in_the_browser_and_a_device_connects_by_itself(
             picture(page, "system-restore")
             dialog.get_by_role("switch", name="Lost Tablet").click()
             dialog.get_by_role("button", name="Restore and restart").click()
-            page.wait_for_url("**/login**", timeout=60_000)
+            page.wait_for_url("**/login**")
             assert fresh.get("/.well-known/strawberry")["hub_id"] == hub
             wait_for(lambda: fresh.log("up").count("Ready.") == 2, what="the restart")
             wait_for(lambda: fresh.state_of(pc) == "online", what="the device")

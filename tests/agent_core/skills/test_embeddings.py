@@ -29,7 +29,7 @@ async def embedding(server: EmbeddingServer, index: SkillIndex) -> AsyncIterator
 
 
 async def complete(embeddings: Embeddings) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while embeddings.missing:  # noqa: ASYNC110 - the background task tells nobody
             await asyncio.sleep(0.01)
 

@@ -64,7 +64,7 @@ async def read(client: httpx.AsyncClient, path: str, **query: Any) -> tuple[int,
 
 async def samples(client: httpx.AsyncClient, path: str, *, least: int = 1, **query: Any) -> list[Any]:
     """Read until there are so many samples: a message reaches the hub a moment after the broker."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             status, found = await read(client, path, **query)
             assert status == 200, found
