@@ -71,7 +71,7 @@ test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to 
 test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: espeak-ng flite sox libportaudio2)
 	@$(PYTEST) $(WORKERS) -m voice tests/voice
 
-test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: xvfb openbox xfce4-panel dbus-x11 xdotool)
+test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: see .ci/run)
 	@$(PYTEST) 2 -m tray tests/tray
 
 test-all: $(READY)  ## All tests

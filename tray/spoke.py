@@ -44,7 +44,7 @@ Find = Callable[[], Spoke]
 
 @dataclass(frozen=True)
 class Voice:
-    """What the spoke's voice does; ``reason`` says why it is off or broken."""
+    """What the spoke's voice does; ``reason`` says why it is broken."""
 
     state: str
     muted: bool
@@ -57,7 +57,7 @@ class Seen:
 
     Attributes:
         spoke: None where no spoke answers.
-        voice: None where the spoke has none.
+        voice: None where the spoke has none, or it is off.
         problem: Why no spoke answers, with what to do.
     """
 
@@ -144,6 +144,8 @@ def _voice_of(spoke: Spoke) -> Voice | None:
     if not isinstance(said, dict):
         return None
     state = str(said.get("state", "off"))
+    if state == "off":
+        return None
     return Voice(state, said.get("muted") is True or state == "muted", str(said.get("reason") or ""))
 
 

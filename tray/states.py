@@ -21,6 +21,5 @@ def _voices(text: Text) -> dict[str, str]:
         "hearing": text("listens"),
         "thinking": text("thinks"),
         "talking": text("talks"),
-        "off": text("voice off"),
         "broken": text("voice broken"),
     }

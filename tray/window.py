@@ -5,7 +5,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import (
     QApplication,
     QFrame,
@@ -144,8 +144,8 @@ class ChatWindow(QWidget):
         """Show what is known of the spoke now."""
         self._seen = seen
         name = seen.spoke.name if seen.spoke else "Strawberry"
-        self.device.setText(" ".join(name.split()))
-        self.device.setToolTip(name)
+        self.device.setToolTip(" ".join(name.split()))
+        self._fit_name()
         self.state.setText(state_line(seen, self._text))
         self._icon.setPixmap(icon(seen.state).pixmap(_ICON, _ICON))
         self.setWindowIcon(icon(seen.state))
@@ -156,6 +156,15 @@ class ChatWindow(QWidget):
         self.banner.setVisible(
             seen.problem is not None or (seen.voice is not None and seen.voice.state == "broken")
         )
+
+    def _fit_name(self) -> None:
+        name, metrics = self.device.toolTip(), self.device.fontMetrics()
+        self.device.setText(metrics.elidedText(name, Qt.TextElideMode.ElideRight, self.device.width()))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802  Qt's name
+        """Show as much of a long name as there is room for."""
+        super().resizeEvent(event)
+        self._fit_name()
 
     def bring(self) -> None:
         """Show the window in front, ready to type."""

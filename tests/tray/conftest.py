@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from shutil import which
 from typing import Final, Self
 
 import pytest
+from PySide6.QtWidgets import QApplication
 
 from tests.e2e.house import House, Spoke, wait_for
 from tests.model_server import Says, Script, ScriptedModel
@@ -17,8 +19,14 @@ from tests.requirements import require
 _ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = Path(os.environ.get("STRAWBERRY_PICTURES", _ROOT / "build" / "pictures"))
 WATCHER: Final = "org.kde.StatusNotifierWatcher"
-_PROGRAMS: Final = ("Xvfb", "openbox", "xfce4-panel", "dbus-daemon", "gdbus", "xdotool", "xprop", "import")
-_HINT: Final = "apt install xvfb openbox xfce4-panel dbus libglib2.0-bin xdotool x11-utils imagemagick"
+_PROGRAMS: Final = ("Xvfb", "openbox", "xfce4-panel", "dbus-daemon", "gdbus", "xdotool", "xprop")
+_HINT: Final = "apt install xvfb openbox xfce4-panel dbus libglib2.0-bin xdotool x11-utils"
+_GRAB: Final = """
+import sys
+from PySide6.QtGui import QGuiApplication
+app = QGuiApplication([])
+app.primaryScreen().grabWindow(0).save(sys.argv[1])
+"""
 _PANEL: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <channel name="xfce4-panel" version="1.0">
   <property name="configver" type="int" value="2"/>
@@ -153,7 +161,7 @@ class Desktop:
         """Take a picture of the whole screen."""
         file = PICTURES / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        self.run("import", "-window", "root", str(file))
+        self.run(sys.executable, "-c", _GRAB, str(file))
         return file
 
 
@@ -211,3 +219,17 @@ def script(model: ScriptedModel) -> Iterator[Callable[[Script], None]]:
 
     yield set_script
     model.script = before
+
+
+@pytest.fixture(scope="session")
+def app(bare: Desktop) -> Iterator[QApplication]:
+    """Qt on a screen that nobody sees."""
+    before = dict(os.environ)
+    os.environ.update(bare.environment)
+    os.environ.pop("WAYLAND_DISPLAY", None)
+    app = QApplication([])
+    app.setStyle("Fusion")
+    app.setQuitOnLastWindowClosed(False)
+    yield app
+    os.environ.clear()
+    os.environ.update(before)

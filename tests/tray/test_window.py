@@ -1,6 +1,5 @@
 """The quick chat with a real spoke: answers, confirmations, stopping, and what goes wrong."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from deploy.cli.client import find_spoke
 from deploy.home.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.model_server import Hangs, Says, Script, ScriptedModel, calls
-from tests.tray.conftest import PICTURES, Desktop
+from tests.tray.conftest import PICTURES
 from tray.app import Tray, TraySettings
 from tray.exchange import ExchangeView, QuestionCard
 
@@ -78,20 +77,6 @@ class Person:
                 self.app.processEvents()
             self.tray.window.grab().save(str(PICTURES / f"tray-{name}-{scheme.name.lower()}.png"))
         hints.unsetColorScheme()
-
-
-@pytest.fixture(scope="module")
-def app(bare: Desktop) -> Iterator[QApplication]:
-    """Qt on a screen that nobody sees."""
-    before = dict(os.environ)
-    os.environ.update(bare.environment)
-    os.environ.pop("WAYLAND_DISPLAY", None)
-    app = QApplication([])
-    app.setStyle("Fusion")
-    app.setQuitOnLastWindowClosed(False)
-    yield app
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @pytest.fixture
