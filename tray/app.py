@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 from contracts.errors import StrawberryError
 from tray.autostart import Autostart
 from tray.background import Background
+from tray.chat.window import ChatWindow
 from tray.icon import icon
 from tray.instance import only_tray, show_running
 from tray.menu import TrayMenu
@@ -23,7 +24,6 @@ from tray.shortcut import listen
 from tray.spoke import Find, Seen, SpokeWatch
 from tray.states import state_line
 from tray.texts import Text
-from tray.window import ChatWindow
 
 _WATCHER: Final = "org.kde.StatusNotifierWatcher"
 _TRIES: Final = 12

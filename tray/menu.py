@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QMenu
 from contracts.errors import StrawberryError
 from tray.autostart import Autostart
 from tray.background import Background
-from tray.exchange import one_line
+from tray.chat.exchange import one_line
 from tray.spoke import Find, Seen, SpokeWatch
 from tray.states import state_line
 from tray.texts import Text

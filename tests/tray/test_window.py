@@ -17,7 +17,7 @@ from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.model_server import Hangs, Says, Script, ScriptedModel, calls
 from tests.tray.conftest import PICTURES
 from tray.app import Tray, TraySettings
-from tray.exchange import ExchangeView, QuestionCard
+from tray.chat.exchange import ExchangeView, QuestionCard
 
 ANSWER = """Two rooms are **warm**, one is *cold*:
 

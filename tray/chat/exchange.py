@@ -17,9 +17,9 @@ from contracts.chat import (
     TurnFinal,
 )
 from contracts.wire import Json
-from tray.answer import Answer
+from tray.chat.answer import Answer
+from tray.chat.theme import named
 from tray.texts import Text
-from tray.theme import named
 
 _MOST_STEPS: Final = 40
 _LINE: Final = 260

@@ -23,13 +23,13 @@ from PySide6.QtWidgets import (
 from contracts.chat import MAX_MESSAGE, ConfirmationWanted, TurnEvent
 from contracts.errors import StrawberryError
 from tray.background import Background
-from tray.exchange import ExchangeView, ProblemCard, call_of, plain
+from tray.chat.exchange import ExchangeView, ProblemCard, call_of, plain
+from tray.chat.theme import named, palette, style_sheet, theme
+from tray.chat.turn import Turn
 from tray.icon import icon
 from tray.spoke import Find, Seen
 from tray.states import state_line
 from tray.texts import Text
-from tray.theme import named, palette, style_sheet, theme
-from tray.turn import Turn
 
 _WIDTH: Final = 460
 _HEIGHT: Final = 560
