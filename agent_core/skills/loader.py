@@ -253,6 +253,8 @@ def _add(
         found.problems.append(LoadProblem(path, message, "give one of them another name"))
         return
     try:
+        if issubclass(owner, Skill) and not owner.can_run():
+            return
         skill, problems = expose(_instance(owner, make_context), source=path)
     except ConfigError as error:
         found.problems.append(LoadProblem(path, error.message, error.hint))

@@ -213,6 +213,11 @@ class Skill:
     _context: SkillContext | None = None
     _stored_settings: "StoredSettings | None" = None
 
+    @classmethod
+    def can_run(cls) -> bool:
+        """Return whether what it needs is here; where not, it is left out, and that is no problem."""
+        return True
+
     async def setup(self) -> None:
         """Prepare; runs once before the first call. A skill whose set-up fails is not offered."""
 
@@ -305,7 +310,7 @@ class Skill:
         return self._context
 
 
-HOOKS: Final = frozenset({"setup", "close"})
+HOOKS: Final = frozenset({"can_run", "setup", "close"})
 """Methods that a skill may override and that are never exposed."""
 
 FRAMEWORK_NAMES: Final = frozenset(name for name in vars(Skill) if not name.startswith("_")) - HOOKS

@@ -39,6 +39,9 @@ SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "MediaSkill": ("4352dbc838cf7457b7ab87d0eaf84fa706bd692cdf837b15f162cab8ef62a838",),
     "NotesSkill": ("d64c48cb64e8e525984e960af544ca4e520c3cfbf3eac77670a5528aad7bbf77",),
     "SystemSkill": ("2da4f2019ea8cef882dd643d15a5e677e5d732b4de4132806bac530e58b1ad79",),
+    "GpioSkill": ("9997021014b2589fc07eec8b9ca3974aaa4b7d4cafb08e53651895e4064a8a85",),
+    "SerialSkill": ("3fb3999a060ab6066f17b4c3ac012be4ad5576dba10f2259e8adae4e697ae253",),
+    "CameraSkill": ("5e3bf2285f6f8b09b38e3f5e0e43f9c3acb3179fad26ab2daf4edcd30118aceb",),
 }
 """Digests of the samples that come with Strawberry, by skill, those of earlier releases included.
 

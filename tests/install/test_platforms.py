@@ -24,7 +24,11 @@ def test_a_spoke_stays_small_and_does_without_tensorzero() -> None:
 @pytest.mark.parametrize(
     ("platform", "python", "extras"),
     [
-        (PI, "3.11", ("hub", "voice", "mcp", "embeddings", "otel", "notifications", "plots")),
+        (
+            PI,
+            "3.11",
+            ("hub", "voice", "gpio", "serial", "mcp", "embeddings", "otel", "notifications", "plots"),
+        ),
         (TRIXIE, "3.13", ("hub", "voice", "esphome", "desktop")),
         (WINDOWS, "3.13", ("hub", "voice", "desktop")),
         ("aarch64-manylinux_2_28", "3.12", ("hub",)),
