@@ -206,7 +206,7 @@ async def open_live(
                 settings.notifications,
                 events,
                 home=settings.home,
-                home_assistant=home_assistant.client.call,
+                home_assistant=home_assistant.client.notify,
                 tasks=tasks,
             )
         )

@@ -78,21 +78,21 @@ class Notifier(Protocol):
         ...
 
 
-CallService = Callable[[str, str, Sequence[Any], Mapping[str, Json]], Awaitable[None]]
-"""Calls a service of Home Assistant: domain, name, entities, data."""
+Notify = Callable[[str, Mapping[str, Json]], Awaitable[None]]
+"""Sends a title and a message by a ``notify.NAME`` of Home Assistant."""
 
 
 @dataclass(frozen=True)
 class HomeAssistantNotifier:
-    """One of Home Assistant's services for notifications.
+    """One of Home Assistant's services or entities for notifications.
 
     Attributes:
-        name: Of the service: ``notify.mobile_app_phone``.
+        name: Of it: ``notify.mobile_app_phone``.
         is_for: Whether it is for a person.
     """
 
     name: str
-    call: CallService
+    notify: Notify
     is_for: Callable[[str], bool]
 
     def reaches(self, user: str) -> bool:
@@ -101,13 +101,12 @@ class HomeAssistantNotifier:
 
     async def send(self, notification: Notification) -> None:
         """See `Notifier.send`."""
-        domain, _, service = self.name.partition(".")
         # Home Assistant renders both as templates, which read all of its states: what a stranger's payload
         # brought into them stays text.
         title, text = (
             _TEMPLATE.sub(f"{{{_JOINER}", each) for each in (notification.title, notification.text)
         )
-        await self.call(domain, service, (), {"title": title, "message": text})
+        await self.notify(self.name, {"title": title, "message": text})
 
 
 @dataclass(frozen=True)
@@ -261,13 +260,13 @@ async def open_notifications(
     events: Events,
     *,
     home: Path,
-    home_assistant: CallService,
+    home_assistant: Notify,
     tasks: asyncio.TaskGroup,
 ) -> AsyncIterator[Notifications]:
     """Send notifications within the block.
 
     Args:
-        home_assistant: Calls a service of it.
+        home_assistant: Sends by it.
         home: The data directory, with the secrets of addresses in ``.env``.
         tasks: Owns what sends them.
     """

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from agent_core.prompt import Household
 from hub_agent.live.topics import Sample
-from hub_agent.settings import HomeAssistantAccess
+from hub_agent.settings import HomeAssistantAccess, NotificationSettings
 from tests.home_assistant.server import HomeAssistant
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.test_http_direct_calls import call, post
@@ -353,3 +353,17 @@ async def test_guests_read_and_change_nothing(assistant: HomeAssistant, tmp_path
                 client, call("hub", "HomeAssistantSkill.turn_on", name="Kitchen Light")
             )
             assert (status, error["code"]) == (403, "refused")
+
+
+async def test_notifications_arrive_in_home_assistant(home_assistant_directory: Path, tmp_path: Path) -> None:
+    settings = NotificationSettings(urls=("notify.persistent_notification",))
+    async with (
+        furnished(home_assistant_directory, f"{CONFIGURATION}\nnotify:\n") as assistant,
+        hub_beside(assistant, tmp_path / "home", notifications=settings) as home,
+        home.client() as client,
+    ):
+        await connected(home)
+        answer = await client.post("/api/notifications/test")
+        assert answer.json() == [{"name": "notify.persistent_notification", "sent": True, "problem": ""}]
+        shown = await assistant.command("persistent_notification/get")
+        assert [(each["title"], each["message"]) for each in shown] == [("Strawberry", "This is a test.")]

@@ -198,14 +198,53 @@ async def test_nothing_is_lost_by_restarts_and_nothing_is_left_behind(
             await eventually(lambda: look() == {"strawberry/main/availability"})
 
 
+async def test_what_happens_while_home_assistant_is_stopped_leaves_no_junk(
+    home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    directory = tmp_path / "home"
+    async with beside(directory, mosquitto) as home:
+        await home.expose("Kitchen")
+        await home_assistant.until(LAMP, "off")
+        # Both are stopped, and the hub comes back first, with something else.
+        await home_assistant.stop()
+        await eventually(lambda: _is_told_to_be(home, "offline"))
+        await home.hide("kitchen.PlayerSkill")
+        await home.change(name="Pantry", area="Cellar")
+        await home_assistant.start()
+        await eventually(lambda: _equals(lambda: placed(home_assistant), {"Pantry": "Cellar"}))
+        await home_assistant.until(LAMP, "off")
+        await eventually(lambda: _equals(lambda: players(home_assistant), []))
+        await home_assistant.stop()
+        await eventually(lambda: _is_told_to_be(home, "offline"))
+        await home.hide("Pantry")
+        await home_assistant.start()
+        await eventually(lambda: _is_empty(home_assistant))
+        assert not [each for each in await home_assistant.registry() if "kitchen" in each]
+        async with retained(mosquitto) as look:
+            await eventually(lambda: look() == {"strawberry/main/availability"})
+    assert_content(home_assistant)
+
+
+async def placed(home_assistant: HomeAssistant) -> dict[str, str | None]:
+    """The area of each device, by their names."""
+    areas = await home_assistant.command("config/area_registry/list")
+    names = {each["area_id"]: each["name"] for each in areas}
+    return {name: names.get(each["area_id"]) for name, each in (await home_assistant.devices()).items()}
+
+
+async def players(home_assistant: HomeAssistant) -> list[str]:
+    """What Home Assistant still knows of the player."""
+    return [each for each in await home_assistant.registry() if "player" in each or "music" in each]
+
+
+async def _is_told_to_be(home: Beside, status: str) -> bool:
+    async with home.home.client() as client:
+        return bool((await client.get("/api/home-assistant")).json()["home_assistant"] == status)
+
+
 async def test_names_areas_and_what_is_hidden_leave_no_junk(
     home_assistant: HomeAssistant, mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
-    async def placed() -> dict[str, str | None]:
-        areas = await home_assistant.command("config/area_registry/list")
-        names = {each["area_id"]: each["name"] for each in areas}
-        return {name: names.get(each["area_id"]) for name, each in (await home_assistant.devices()).items()}
-
     async with beside(tmp_path / "home", mosquitto) as home:
         await home.expose("kitchen.DeskLampSkill")
         await home_assistant.until(LAMP, "off")
@@ -213,10 +252,10 @@ async def test_names_areas_and_what_is_hidden_leave_no_junk(
         await home.expose("kitchen.PlayerSkill.erase")
         await home_assistant.until("button.kitchen_player_erase", "unknown")
         await home.change(name="Pantry")
-        await eventually(lambda: _equals(placed, {"Pantry": "Kitchen"}))
+        await eventually(lambda: _equals(lambda: placed(home_assistant), {"Pantry": "Kitchen"}))
         assert await home_assistant.state(LAMP) == "off"
         await home.change(area="Cellar")
-        await eventually(lambda: _equals(placed, {"Pantry": "Cellar"}))
+        await eventually(lambda: _equals(lambda: placed(home_assistant), {"Pantry": "Cellar"}))
         await home_assistant.until(LAMP, "off")
         await home_assistant.call("light.turn_on", entity_id=LAMP)
         await home_assistant.until(LAMP, "on")
@@ -280,7 +319,15 @@ async def test_chat_watchers_and_the_audit(
             return (await home_assistant.attributes("event.strawberry_watcher_warm")).get("event_type")
 
         await eventually(lambda: _equals(kind, "notify"))
-        for path in ("hub.chat", "hub.watchers", "kitchen"):
+        await home.expose("hub.notify")
+        await home_assistant.until("text.strawberry_notify", "unknown")
+        told: list[tuple[str, object]] = []
+        home.home.hub.live.events.on_published(lambda each: told.append((each.kind, each.data.get("text"))))
+        await home_assistant.call(
+            "text.set_value", entity_id="text.strawberry_notify", value="Rain is coming"
+        )
+        await eventually(lambda: ("notification", "Rain is coming") in told)
+        for path in ("hub.chat", "hub.notify", "hub.watchers", "kitchen"):
             await home.hide(path)
         await eventually(lambda: _is_empty(home_assistant))
     assert_content(home_assistant)

@@ -105,6 +105,18 @@ class HomeAssistant:
         connection = self._connected()
         await connection.call_service(domain, service, within_s=_SERVICE_S, service_data=dict(data), **target)
 
+    async def notify(self, name: str, data: Mapping[str, Json]) -> None:
+        """Send a notification by ``notify.NAME``: in newer versions that may be an entity.
+
+        Raises:
+            StrawberryError: If it is not there, or refuses.
+        """
+        if name in self._states:
+            await self.call("notify", "send_message", [Entity(name, name)], data)
+        else:
+            domain, _, service = name.partition(".")
+            await self.call(domain, service, (), data)
+
     async def services_of(self, script: str) -> frozenset[str]:
         """See `House`."""
         try:

@@ -122,9 +122,8 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> dict[str, 
             ]
             skills.append({**item(f"{entry.id}.{skill}", skill, "skill"), "entities": entities})
         devices.append({**item(entry.id, entry.display_name, "device"), "skills": skills})
-    own = [item(CHAT, "Chat", "text"), item(WATCHERS, "Watchers", "event")]
-    if outward.discovery == "device":
-        own.append(item(NOTIFY, "Notify", "notify"))
+    notifies = "notify" if outward.discovery == "device" else "text"
+    own = [item(CHAT, "Chat", "text"), item(WATCHERS, "Watchers", "event"), item(NOTIFY, "Notify", notifies)]
     own += [item(path, f"Watcher {name}", "event") for path, name in _watchers(outward)]
     return {
         "broker": {"url": home.broker, **home.health()} if home is not None else None,

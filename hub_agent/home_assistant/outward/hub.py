@@ -92,11 +92,14 @@ class HubParts:
             made.states[said] = self._said.encode()
             made.states[answer] = self._answer.get("answer", "")[:MAX_STATE].encode()
             made.states[details] = json.dumps(self._answer)[:_MOST_ATTRIBUTES].encode()
-        # Home Assistant has it since 2024.5, and announcements of a device since 2024.11.
-        if self._discovery == "device" and self._exposures.find(NOTIFY) is not None:
+        if self._exposures.find(NOTIFY) is not None:
             orders = made.place.topic("set", "notify")
             self.handlers[orders] = self._notify
-            made.add("notify", "notify", "Notify", command_topic=orders)
+            # Home Assistant has such entities since 2024.5, and announcements of a device since 2024.11.
+            if self._discovery == "device":
+                made.add("notify", "notify", "Notify", command_topic=orders)
+            else:
+                made.add("text", "notify", "Notify", icon="mdi:bell", max=MAX_STATE, command_topic=orders)
         for path, name in self.watchers():
             if self._exposures.find(path) is not None:
                 object_ = f"watcher-{path.rpartition('.')[2]}"

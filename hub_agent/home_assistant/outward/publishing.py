@@ -77,6 +77,7 @@ class Publishing:
         self._areas: dict[str, str | None] = {}
         self._changed: set[str] = set()
         self._all = True
+        self._is_away = False
         self._wake = asyncio.Event()
 
     @property
@@ -117,7 +118,11 @@ class Publishing:
         self.refresh()
 
     def hear_birth(self, message: Message) -> None:
-        """Publish everything again when Home Assistant has started; for `Link.subscribe`."""
+        """Publish everything again when Home Assistant has started; for `Link.subscribe`.
+
+        While it is stopped, nothing is taken back: it would miss that, and keep the entity for ever.
+        """
+        self._is_away = message.payload == topics.HOME_OFFLINE
         if message.payload == b"online" and not message.retain:
             self._sent.clear()
             self.refresh()
@@ -200,9 +205,9 @@ class Publishing:
         dropped = await self._drop(wanted)
         for node, made in wanted.items():
             area = made.device.get("suggested_area")
-            if self._areas.setdefault(node, area) != area:
+            if self._areas.setdefault(node, area) != area and not self._is_away:
                 await self._leave(made)
-            self._areas[node] = area
+                self._areas[node] = area
             for topic, payload in {**made.messages(self._discovery, dropped[node]), **made.states}.items():
                 if self._sent.get(topic) != payload:
                     await self._home.publish(topic, payload)
@@ -259,6 +264,8 @@ class Publishing:
             for topic in (*made.messages(self._discovery, set()), *made.states)
         }
         gone: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        if self._is_away:
+            return gone
         empty = []
         for topic in await self._home.recorded():
             parts = topic.split("/")

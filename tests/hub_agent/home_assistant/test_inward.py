@@ -142,6 +142,23 @@ async def test_a_connection_that_was_good_is_tried_again_at_once(
         await eventually(lambda: assistant.connected > 20)
 
 
+async def test_a_notification_goes_to_an_entity_where_there_is_one_else_to_a_service(tmp_path: Path) -> None:
+    async with recorded(entities={"notify.phone": ("unknown", {}, {})}) as assistant:
+        access = HomeAssistantAccess(url=assistant.url, token=SecretStr(TOKEN))
+        async with open_home(tmp_path / "home", home_assistant_access=access) as home:
+            client = home.hub.live.home_assistant.client
+            await eventually(lambda: home.hub.live.home_assistant.health()["connected"])
+            for name in ("notify.phone", "notify.mobile_app_phone"):
+                await client.notify(name, {"message": "Rain."})
+    entity, service = assistant.called
+    assert (entity["service"], entity["target"]) == ("send_message", {"entity_id": ["notify.phone"]})
+    assert (service["domain"], service["service"], "target" in service) == (
+        "notify",
+        "mobile_app_phone",
+        False,
+    )
+
+
 async def test_setup_tries_it_and_writes_nothing_that_does_not_work(
     assistant: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,7 +123,7 @@ async def test_a_service_that_hangs_delays_no_other() -> None:
     told: asyncio.Queue[Any] = asyncio.Queue()
 
     async def tell(*given: Any) -> None:
-        told.put_nowait(given[3]["message"])
+        told.put_nowait(given[1]["message"])
 
     quick = HomeAssistantNotifier("notify.quick", tell, lambda _: True)
     notifications = Notifications([slow, quick])
@@ -144,16 +144,16 @@ async def test_who_has_nothing_set_up_is_told_how(tmp_path: Path) -> None:
 async def test_a_service_of_home_assistant_is_called_and_one_that_is_away_is_told(tmp_path: Path) -> None:
     called: list[Any] = []
 
-    async def call(domain: str, service: str, entities: Any, data: Any) -> None:
-        called.append((domain, service, list(entities), data))
+    async def call(name: str, data: Any) -> None:
+        called.append((name, data))
 
     notifier = HomeAssistantNotifier("notify.phone", call, "anna".__eq__)
     assert (notifier.reaches("anna"), notifier.reaches("ben")) == (True, False)
     await notifier.send(Notification("anna", "tea", "Tea is ready."))
-    assert called == [("notify", "phone", [], {"title": "tea", "message": "Tea is ready."})]
+    assert called == [("notify.phone", {"title": "tea", "message": "Tea is ready."})]
     await notifier.send(Notification("anna", "{# a", "{{ states('x') }} {% for {{{ {a}"))
-    assert not re.search(r"\{[{%#]", "".join(called[-1][3].values()))
-    assert called[-1][3]["message"].replace("\u2060", "") == "{{ states('x') }} {% for {{{ {a}"
+    assert not re.search(r"\{[{%#]", "".join(called[-1][1].values()))
+    assert called[-1][1]["message"].replace("\u2060", "") == "{{ states('x') }} {% for {{{ {a}"
     settings = NotificationSettings(urls=("notify.phone",))
     async with open_home(tmp_path / "home", notifications=settings) as home, home.client() as http:
         (found,) = (await http.post("/api/notifications/test")).json()
