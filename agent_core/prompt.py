@@ -47,7 +47,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Presence:
+class PromptDevice:
     """One device in the block that changes.
 
     Attributes:
@@ -157,7 +157,7 @@ def context_sections(
     household: Household,
     now: datetime,
     *,
-    current: Presence | None = None,
+    current: PromptDevice | None = None,
     more: Iterable[Section] = (),
     notes: Text | Prompt | None = None,
 ) -> tuple[Section, ...]:
@@ -184,7 +184,7 @@ def context_block(sections: Iterable[Section]) -> Prompt:
     return Prompt("\n".join(("<context>", *(section.text for section in sections), "</context>")))
 
 
-def devices_section(devices: Sequence[Presence], *, most: int = 20) -> Section:
+def devices_section(devices: Sequence[PromptDevice], *, most: int = 20) -> Section:
     """List devices that the user may use.
 
     Args:
@@ -195,6 +195,6 @@ def devices_section(devices: Sequence[Presence], *, most: int = 20) -> Section:
     return Section("devices", Prompt(f"Devices: {shown}" + (f" and {more} more" if more > 0 else "")))
 
 
-def _line(device: Presence) -> str:
+def _line(device: PromptDevice) -> str:
     where = f", {render_name(device.area)}" if device.area else ""
     return f"{device.key} ({render_name(device.name)}{where}{'' if device.online else ', offline'})"

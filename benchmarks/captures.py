@@ -20,7 +20,7 @@ from benchmarks.table import Reach, Row, not_measured
 from bus.link import open_link
 from hub_agent.live.captures import CaptureSpec, open_captures
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.files.writer import Limits, Writer
+from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Sample, open_feed
 from hub_agent.live.topics.heard import LastHeard
@@ -67,7 +67,7 @@ def _alone(directory: Path, count: int) -> tuple[float, float]:
     samples = [
         Sample("bus", f"devices/bench/state/A/p{n % 10}", 1e9 + n / _PER_S, state(n)) for n in range(count)
     ]
-    writer = Writer(Series.within([directory], "alone.jsonl"), "jsonl", Limits(max_bytes=1 << 30))
+    writer = Writer(Series.within([directory], "alone.jsonl"), "jsonl", FileLimits(max_bytes=1 << 30))
     cpu = time.process_time()
     for start in range(0, count, _BATCH):
         writer.write(samples[start : start + _BATCH])

@@ -16,7 +16,7 @@ from hub_registry.access.joining import Approved, Joining
 from hub_registry.access.people import People
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.approvals import Approvals
-from hub_registry.devices.devices import Change, Device, Devices
+from hub_registry.devices.devices import Device, DeviceChange, Devices
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal, read_back
 from hub_registry.devices.review import digest_of
@@ -79,7 +79,7 @@ class Registry:
         self.directory.put(device)
         return device
 
-    async def change_device(self, device: str, change: Change) -> Device:
+    async def change_device(self, device: str, change: DeviceChange) -> Device:
         """Change what a device is called, where it stands and whose it is; see ``Devices.change``."""
         changed = await self.devices.change(device, change)
         self.directory.put(changed)

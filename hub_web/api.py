@@ -60,7 +60,7 @@ class ConfirmationNeeded(ApiError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiResponse:
     """A whole answer.
 
     Attributes:
@@ -137,7 +137,7 @@ class Api:
         *,
         query: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Make a request and return the whole answer.
 
         Args:
@@ -148,7 +148,7 @@ class Api:
         """
         async with self._open(method, path, body, query or {}, headers or {}) as answer:
             status, given, chunks = answer
-            return Answer(status, given, b"".join([chunk async for chunk in chunks]))
+            return ApiResponse(status, given, b"".join([chunk async for chunk in chunks]))
 
     @asynccontextmanager
     async def stream(

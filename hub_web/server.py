@@ -30,7 +30,7 @@ from hub_web import door
 from hub_web.api import Api
 from hub_web.assets import ASSETS, COMPRESSED, KEPT, CompressedFiles, asset_response
 from hub_web.feeds import Feeds
-from hub_web.session import Session, Sessions
+from hub_web.session import Sessions, WebSession
 from hub_web.shell import add_missing_page, set_up_controls
 from hub_web.sockets import SESSION, Sockets, is_page_of, make_room
 from hub_web.texts import Text, choose
@@ -189,7 +189,7 @@ class WebApp:
         )
         await self._nicegui(scope, receive, _hardened(send, path))
 
-    async def _door(self, connection: HTTPConnection, path: str, session: Session | None) -> Response:
+    async def _door(self, connection: HTTPConnection, path: str, session: WebSession | None) -> Response:
         if session is not None and path == "/login":
             return RedirectResponse(f"{connection.scope['root_path']}/", 303)
         text = Text(choose(connection.headers.get("accept-language"), self._household.language))
@@ -204,7 +204,7 @@ class WebApp:
         return RedirectResponse(f"{scope['root_path']}/login?next={quote(wanted, safe='/')}", 303)
 
 
-def _refusal(scope: Scope, headers: Headers, path: str, session: Session) -> Response | None:
+def _refusal(scope: Scope, headers: Headers, path: str, session: WebSession) -> Response | None:
     """Return the answer to a request that no page makes."""
     if path.startswith(_SOCKET):
         return error_response(path, 404, "not_found", "pages use WebSockets")

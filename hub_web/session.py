@@ -12,7 +12,7 @@ from hub_registry.access.tokens import TokenAuthority
 
 
 @dataclass(frozen=True)
-class Session:
+class WebSession:
     """A login.
 
     Attributes:
@@ -40,7 +40,7 @@ class Sessions:
         self._authority = authority
         self._accounts = accounts
 
-    async def of(self, connection: HTTPConnection) -> Session | None:
+    async def of(self, connection: HTTPConnection) -> WebSession | None:
         """Return the session; None where there is no valid one."""
         token = connection.cookies.get(SESSION_COOKIE)
         if not token:
@@ -52,8 +52,8 @@ class Sessions:
             user = await self._accounts.get(claims.own)
         except (Unauthorized, NotFound):
             return None
-        return Session(claims.jti, token, user, frozenset(claims.scopes), claims.exp)
+        return WebSession(claims.jti, token, user, frozenset(claims.scopes), claims.exp)
 
-    def is_good(self, session: Session) -> bool:
+    def is_good(self, session: WebSession) -> bool:
         """Return whether a session has neither expired nor ended."""
         return session.expires_at > time.time() and not self._authority.is_revoked(session.id)

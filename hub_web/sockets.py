@@ -16,12 +16,12 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from chat.http.server import MAX_SOCKET_MESSAGE
 from contracts.devices.presence import Revocation
-from hub_web.session import Session, Sessions
+from hub_web.session import Sessions, WebSession
 
 _log = logging.getLogger(__name__)
 
 SESSION: Final = "strawberry.session"
-"""Where the scope of a request or a socket has its `Session`."""
+"""Where the scope of a request or a socket has its `WebSession`."""
 
 _MOST_SOCKETS: Final = 24
 """Sockets of one session: tabs of one browser."""
@@ -39,7 +39,7 @@ _GUARDED: Final[WeakKeyDictionary[socketio.AsyncServer, Any]] = WeakKeyDictionar
 
 @dataclass(eq=False)
 class _Socket:
-    session: Session
+    session: WebSession
     scope: asyncio.Timeout
 
     def end(self) -> None:
@@ -69,7 +69,9 @@ class Sockets:
         handlers["connect"] = _checked_connect(handlers["connect"])
         _GUARDED[server] = handlers
 
-    async def serve(self, session: Session, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(
+        self, session: WebSession, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Serve one until its client leaves or its session ends."""
         own = [each.session.id for each in self._open if each.session.user.id == session.user.id]
         if own.count(session.id) >= _MOST_SOCKETS or len(own) >= _OF_PERSON * _MOST_SOCKETS:
@@ -96,7 +98,7 @@ class Sockets:
         """End all: the hub stops."""
         self._end(lambda _: True)
 
-    def _end(self, concerned: Callable[[Session], bool]) -> None:
+    def _end(self, concerned: Callable[[WebSession], bool]) -> None:
         for socket in tuple(self._open):
             if concerned(socket.session):
                 socket.end()
@@ -121,7 +123,7 @@ class Sockets:
                     await socket.check_ping_timeout()
 
 
-def make_room(session: Session) -> None:
+def make_room(session: WebSession) -> None:
     """Delete the oldest pages of a session or a person with too many, those without a browser first."""
     theirs = [client for client in Client.instances.values() if _is_of_person(client, session)]
     theirs.sort(key=lambda client: (client.has_socket_connection, client.created))
@@ -132,23 +134,23 @@ def make_room(session: Session) -> None:
         client.delete()
 
 
-def session_of(client: Client) -> Session | None:
+def session_of(client: Client) -> WebSession | None:
     """Return the session that a page was made for."""
     found = client.request.scope.get(SESSION)
-    return found if isinstance(found, Session) else None
+    return found if isinstance(found, WebSession) else None
 
 
-def _is_of(client: Client, session: Session) -> bool:
+def _is_of(client: Client, session: WebSession) -> bool:
     found = session_of(client)
     return found is not None and found.id == session.id
 
 
-def _is_of_person(client: Client, session: Session) -> bool:
+def _is_of_person(client: Client, session: WebSession) -> bool:
     found = session_of(client)
     return found is not None and found.user.id == session.user.id
 
 
-def is_page_of(client_id: object, session: Session) -> bool:
+def is_page_of(client_id: object, session: WebSession) -> bool:
     """Return whether there is a page with this id, and it is one of this session."""
     client = Client.instances.get(client_id) if isinstance(client_id, str) else None
     return client is not None and _is_of(client, session)

@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from agent_core.prompt import Household
 from hub_web.api import Api
 from hub_web.feeds import Feeds
-from hub_web.session import Session
+from hub_web.session import WebSession
 from hub_web.texts import Text, choose
 
 Theme = Literal["auto", "light", "dark"]
@@ -31,7 +31,7 @@ class Visit:
         feeds: The turns that pages have begun.
     """
 
-    session: Session
+    session: WebSession
     api: Api
     text: Text
     zone: ZoneInfo
@@ -44,7 +44,7 @@ class Visit:
     def of(
         cls,
         connection: HTTPConnection,
-        session: Session,
+        session: WebSession,
         api: Api,
         *,
         household: Household,

@@ -10,7 +10,7 @@ from contracts.errors import CallError, ErrorCode, InvalidMessage
 from contracts.rates import TokenBucket
 from contracts.wire import Json
 from sandbox_host.limits import RunLimits
-from sandbox_host.messages import Answer, Call, error_body
+from sandbox_host.messages import Call, CallAnswer, error_body
 
 CallHandler = Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]]
 """Makes one call: path, positional and named arguments in, JSON value out; raises ``CallError``."""
@@ -29,7 +29,7 @@ class Calls:
         *,
         limits: RunLimits,
         tasks: asyncio.TaskGroup,
-        answer: Callable[[Answer], None],
+        answer: Callable[[CallAnswer], None],
     ) -> None:
         self._handler = handler
         self._limits = limits
@@ -84,7 +84,7 @@ class Calls:
 
     def refuse(self, call: Call, code: ErrorCode, message: str, hint: str = "") -> None:
         """Answer a call without making it."""
-        self._answer(Answer(id=call.id, body=error_body(CallError(code, message, hint=hint))))
+        self._answer(CallAnswer(id=call.id, body=error_body(CallError(code, message, hint=hint))))
 
     def cancel(self) -> None:
         """Cancel every call that is open."""
@@ -104,7 +104,7 @@ class Calls:
             body = error_body(CallError(ErrorCode.SKILL_ERROR, f"{call.path} failed inside Strawberry"))
         finally:
             self._pending -= size
-        self._answer(Answer(id=call.id, body=body))
+        self._answer(CallAnswer(id=call.id, body=body))
 
     def _body(self, path: str, value: Json) -> str:
         try:

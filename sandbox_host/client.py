@@ -19,7 +19,7 @@ from sandbox_host import messages
 from sandbox_host.calls import CallHandler, Calls
 from sandbox_host.install import Installed, private_cache
 from sandbox_host.limits import Deadline, RunLimits
-from sandbox_host.messages import Answer, Call, Done, Output, Ready, Run
+from sandbox_host.messages import Call, CallAnswer, Done, Output, Ready, Run
 from sandbox_host.result import RunResult, RunStatus
 from sandbox_host.tasks import background
 
@@ -216,7 +216,7 @@ class Interpreter:
         while piece := await self._process.stderr.read(4096):
             self._stderr.extend(piece.decode(errors="replace").splitlines())
 
-    def _send(self, message: Run | Answer) -> None:
+    def _send(self, message: Run | CallAnswer) -> None:
         # The pipe's transport takes what the process does not read yet, so that nobody here ever waits
         # for it: a process that waits until we read, while we wait until it reads, would wait for ever.
         assert self._process.stdin is not None
@@ -248,7 +248,7 @@ class Interpreter:
         if isinstance(message, Call):
             refusal = CallError(ErrorCode.REFUSED, "the run of this call is over")
             _log.warning("refused %.100s: it belongs to no run", message.path)
-            self._send(Answer(id=message.id, body=messages.error_body(refusal)))
+            self._send(CallAnswer(id=message.id, body=messages.error_body(refusal)))
 
     def _finish(self, running: "_Running", done: Done, size: int) -> None:
         if size > running.limits.value_bytes + _MAX_REPORT:

@@ -119,7 +119,7 @@ class Run(_Line):
     arguments: int
 
 
-class Answer(_Line):
+class CallAnswer(_Line):
     """What a call gave; ``body`` is JSON of ``{"value": …}`` or ``{"error": {…}}``."""
 
     type: Literal["answer"] = "answer"
@@ -127,7 +127,7 @@ class Answer(_Line):
     body: str
 
 
-ToGuest = Run | Answer
+ToGuest = Run | CallAnswer
 
 
 def write(message: ToGuest) -> bytes:

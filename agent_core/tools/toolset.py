@@ -51,7 +51,7 @@ class Toolset(Protocol):
         ...
 
 
-class Session(Protocol):
+class SandboxSession(Protocol):
     """Where ``python_exec`` runs: a session of ``sandbox_host.pool``."""
 
     async def run(
@@ -147,7 +147,7 @@ class SkillToolset:
         catalogue: Catalogue,
         *,
         caller: SkillCaller,
-        session: Session,
+        session: SandboxSession,
         consent: Consent,
         limits: ToolLimits | None = None,
     ) -> None:

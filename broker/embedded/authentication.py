@@ -111,7 +111,7 @@ def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]], 
 _CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")
 
 _LOGIN: Final = "strawberry.login"
-"""Where a session keeps its :class:`Login`."""
+"""Where a session keeps its :class:`VerifiedLogin`."""
 
 
 class CompiledRights:
@@ -155,7 +155,7 @@ def _filter_pattern(filter_: str) -> str:
 
 
 @dataclass(frozen=True)
-class Login:
+class VerifiedLogin:
     """A principal that has logged in with a valid token."""
 
     principal: Principal
@@ -172,9 +172,9 @@ class Login:
         return f"{self.principal.kind} {self.principal.id}"
 
     @staticmethod
-    def of(session: Session) -> "Login":
+    def of(session: Session) -> "VerifiedLogin":
         """Return the login of a session that has logged in."""
-        login: Login = session.attributes[_LOGIN]
+        login: VerifiedLogin = session.attributes[_LOGIN]
         return login
 
 
@@ -187,7 +187,7 @@ class Gate:
     revocations: Revocations
     proofs: ProofCheck = field(default_factory=ProofCheck)
 
-    def admit(self, *, username: str | None, client_id: str | None, password: str | None) -> Login:
+    def admit(self, *, username: str | None, client_id: str | None, password: str | None) -> VerifiedLogin:
         """Check a login.
 
         The username is the principal's id. A device's client id is that id too, so that a device is there
@@ -215,7 +215,7 @@ class Gate:
             self.proofs.check_login(
                 proof, hub_id=self.hub_id, client_id=client_id or "", token=token, key_id=claims.cnf.jkt
             )
-        return Login(Principal.of(claims), claims)
+        return VerifiedLogin(Principal.of(claims), claims)
 
 
 def _fits(client_id: str, claims: Claims) -> bool:

@@ -9,7 +9,7 @@ from amqtt.mqtt.suback import SubackPacket
 from amqtt.plugins.manager import PluginManager
 from amqtt.session import Session
 
-from broker.embedded.authentication import Login
+from broker.embedded.authentication import VerifiedLogin
 from broker.embedded.frames import (
     Frame,
     FrameBuffer,
@@ -66,7 +66,7 @@ class Connection(BrokerProtocolHandler):
     ) -> None:
         super().__init__(plugins, session)
         self.client = session
-        self.login = Login.of(session)
+        self.login = VerifiedLogin.of(session)
         self.will = _will_of(session)
         self.peer = peer
         self.filters: dict[str, int] = {}

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from broker.embedded.authentication import Login
+from broker.embedded.authentication import VerifiedLogin
 from broker.embedded.peer import Peer
 from contracts.access import Principal
 from contracts.addresses import is_loopback
@@ -21,7 +21,7 @@ _REMEMBERED = 1_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class BrokerLimits:
     """Bounds of the embedded broker; beyond them a message or a connection is refused.
 
     Attributes:
@@ -124,7 +124,7 @@ class Allowance:
         outgoing_bytes: Bytes that may wait for each of them.
     """
 
-    def __init__(self, limits: Limits, principal: Principal) -> None:
+    def __init__(self, limits: BrokerLimits, principal: Principal) -> None:
         self.messages = _bucket(limits.messages_per_s, limits.burst_s)
         self.volume = _bucket(limits.bytes_per_s, limits.burst_s)
         is_hub = principal.kind == "hub"
@@ -144,13 +144,13 @@ class Allowance:
 class Admission:
     """Who is logged in, by number, and whether there is room for one more."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: BrokerLimits) -> None:
         self._limits = limits
         self._allowances: dict[str, Allowance] = {}
         self._devices = 0
         self._others: Counter[str] = Counter()
 
-    def refusal(self, login: Login, host: str) -> str | None:
+    def refusal(self, login: VerifiedLogin, host: str) -> str | None:
         """Return why there is no room for a client, if there is none; for the hub there always is."""
         limits, kind = self._limits, login.principal.kind
         others = self._others.total()
@@ -168,14 +168,14 @@ class Admission:
             return "it has too many connections"
         return None
 
-    def allowance(self, login: Login) -> Allowance:
+    def allowance(self, login: VerifiedLogin) -> Allowance:
         """Return the allowance of a principal; coming again does not renew it."""
         found = self._allowances.get(login.name)
         if found is None:
             found = self._allowances[login.name] = Allowance(self._limits, login.principal)
         return found
 
-    def count(self, login: Login, host: str, change: int) -> None:
+    def count(self, login: VerifiedLogin, host: str, change: int) -> None:
         """Note that a client logged in (1) or left (-1)."""
         self.allowance(login).count(change)
         if login.principal.kind == "device":

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from amqtt.plugins.manager import plugins_manager
 
 from broker.embedded.authentication import Gate, Revocations
-from broker.embedded.limits import Limits
+from broker.embedded.limits import BrokerLimits
 from broker.embedded.peer import CHUNK, Peer, StreamPeer
 from broker.embedded.retained import RetainedStore
 from broker.embedded.strict_broker import StrictBroker
@@ -24,7 +24,7 @@ from contracts.errors import ConfigError
 from identity.certificates import own_names
 from identity.keys import PublicKey
 
-__all__ = ["EmbeddedBroker", "EmbeddedSettings", "Limits", "Listener", "open_embedded"]
+__all__ = ["BrokerLimits", "EmbeddedBroker", "EmbeddedSettings", "Listener", "open_embedded"]
 
 _SCHEMES: Final = {"tcp": ("mqtt", "mqtts"), "websocket": ("ws", "wss")}
 _PURPOSES: Final = {"tcp": "MQTT", "websocket": "MQTT over WebSocket"}
@@ -147,7 +147,7 @@ class EmbeddedSettings:
     hub_id: str
     hub_key: PublicKey
     listeners: tuple[Listener, ...] = (Listener(),)
-    limits: Limits = field(default_factory=Limits)
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
 
 
 @dataclass(frozen=True)

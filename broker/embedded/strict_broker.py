@@ -18,7 +18,7 @@ from amqtt.contexts import BrokerConfig, ListenerConfig
 from amqtt.mqtt.connect import ConnectPacket
 from amqtt.session import Session
 
-from broker.embedded.authentication import Gate, Login, Revocations, TokenLogin
+from broker.embedded.authentication import Gate, Revocations, TokenLogin, VerifiedLogin
 from broker.embedded.connection import Connection
 from broker.embedded.frames import (
     MAX_LEVELS,
@@ -29,7 +29,7 @@ from broker.embedded.frames import (
     is_filter,
     read_connect,
 )
-from broker.embedded.limits import Admission, Limits, Refusals, Strangers
+from broker.embedded.limits import Admission, BrokerLimits, Refusals, Strangers
 from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
 from broker.embedded.retained import Retained, RetainedStore
 from broker.embedded.topic_tree import TopicTree
@@ -65,7 +65,7 @@ class StrictBroker(Broker):
     """The embedded broker without its sockets: log in, route, retain, revoke."""
 
     def __init__(
-        self, *, gate: Gate, limits: Limits, retained: RetainedStore, tasks: asyncio.TaskGroup
+        self, *, gate: Gate, limits: BrokerLimits, retained: RetainedStore, tasks: asyncio.TaskGroup
     ) -> None:
         nowhere = {"default": ListenerConfig(bind=None)}
         super().__init__(BrokerConfig(listeners=nowhere, plugins={_LOGIN_PLUGIN: {"gate": gate}}))
@@ -163,14 +163,14 @@ class StrictBroker(Broker):
         session.will_qos = connect.will_qos
         session.will_retain = connect.will_retain_flag
         await self.plugins_manager.map_plugin_auth(session=session)
-        login = Login.of(session)
+        login = VerifiedLogin.of(session)
         if session.will_flag and not (session.will_topic and login.rights.may_publish(session.will_topic)):
             raise Unauthorized(f"the will of {login.name} is on a topic that it may not publish on")
         return session
 
     def _enter(self, session: Session, peer: Peer, frames: FrameBuffer) -> Connection | None:
         """Put a client that has logged in into the table; an older connection of the same one leaves it."""
-        login = Login.of(session)
+        login = VerifiedLogin.of(session)
         # Names of different kinds of principals may be the same; their sessions never are.
         key = f"{login.principal.kind}/{login.principal.id}/{session.client_id}"
         session.client_id = key

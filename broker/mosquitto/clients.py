@@ -24,7 +24,7 @@ from broker.mosquitto.commands import (
     Role,
     RoleUse,
 )
-from broker.mosquitto.dynsec import DynamicSecurity, State
+from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
 from contracts import topics
 from contracts.access import Principal, Right, rights
 from contracts.errors import Conflict, LinkError
@@ -127,7 +127,7 @@ class WantedClient:
             roles=roles_used(self.principal),
         )
 
-    def changes(self, state: State) -> list[Command]:
+    def changes(self, state: DynsecState) -> list[Command]:
         """List the commands that make the broker agree; none if it does, so that no client is disconnected.
 
         Raises:
@@ -169,7 +169,7 @@ async def ensure(security: DynamicSecurity, entry: WantedClient) -> bool:
     return True
 
 
-def role_changes(role: Role, state: State) -> list[Command]:
+def role_changes(role: Role, state: DynsecState) -> list[Command]:
     """List what makes the broker hold this role with exactly these permissions."""
     held = state.roles.get(role.rolename)
     if held is None:

@@ -193,7 +193,7 @@ class Ask(Command):
     offset: int | None = None
 
 
-class Answer(_Json):
+class CommandResult(_Json):
     """What came of one command.
 
     Attributes:
@@ -211,7 +211,7 @@ class Answer(_Json):
         return self.error is not None and self.error.endswith("not found")
 
     @classmethod
-    def list_in(cls, payload: bytes) -> "list[Answer]":
+    def list_in(cls, payload: bytes) -> "list[CommandResult]":
         """Read all answers of one message.
 
         Raises:
@@ -221,4 +221,4 @@ class Answer(_Json):
 
 
 class _Answers(BaseModel):
-    responses: list[Answer]
+    responses: list[CommandResult]

@@ -10,12 +10,12 @@ from typing import Final, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from broker.mosquitto.commands import Answer, Ask, Client, Command, DefaultAccess, Group, Role
+from broker.mosquitto.commands import Ask, Client, Command, CommandResult, DefaultAccess, Group, Role
 from bus.link import Link, Message
 from contracts import topics
 from contracts.errors import Conflict, Disconnected, Forbidden, LinkError, NotFound, StrawberryError
 
-__all__ = ["DynamicSecurity", "State"]
+__all__ = ["DynamicSecurity", "DynsecState"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _NO_PLUGIN: Final = (
 
 
 @dataclass(frozen=True)
-class State:
+class DynsecState:
     """Clients and roles by name, as the broker holds them."""
 
     clients: dict[str, Client]
@@ -57,7 +57,7 @@ class DynamicSecurity:
         self._link = link
         self._timeout_s = timeout_s
         self._numbers = count(1)
-        self._pending: dict[str, asyncio.Future[Answer]] = {}
+        self._pending: dict[str, asyncio.Future[CommandResult]] = {}
         self._leave: list[Callable[[], Awaitable[None] | None]] = []
 
     async def __aenter__(self) -> Self:
@@ -88,25 +88,25 @@ class DynamicSecurity:
             if answer.error is not None:
                 raise _explained(answer)
 
-    async def ask(self, commands: Sequence[Command]) -> list[Answer]:
+    async def ask(self, commands: Sequence[Command]) -> list[CommandResult]:
         """Send commands and give the answer to each; an answer may be an error.
 
         Raises:
             LinkError: If the plugin does not answer, which it does not where there is none.
             Disconnected: If the connection is lost meanwhile.
         """
-        answers: list[Answer] = []
+        answers: list[CommandResult] = []
         for batch in _batches(commands):
             answers += await self._send(batch)
         return answers
 
-    async def look_up(self, usernames: Iterable[str], rolenames: Iterable[str]) -> State:
+    async def look_up(self, usernames: Iterable[str], rolenames: Iterable[str]) -> DynsecState:
         """Read these clients and roles; those that are not there are left out."""
         asked = [
             *(Ask(command="getClient", username=each) for each in usernames),
             *(Ask(command="getRole", rolename=each) for each in rolenames),
         ]
-        state = State({}, {})
+        state = DynsecState({}, {})
         for question, answer in zip(asked, await self.ask(asked), strict=True):
             if answer.is_missing:
                 continue
@@ -120,11 +120,11 @@ class DynamicSecurity:
                 state.roles[role.rolename] = role
         return state
 
-    async def read(self) -> State:
+    async def read(self) -> DynsecState:
         """Read all clients and roles."""
         clients = _CLIENTS.validate_python([each async for each in self._pages("listClients", "clients")])
         roles = _ROLES.validate_python([each async for each in self._pages("listRoles", "roles")])
-        return State({each.username: each for each in clients}, {each.rolename: each for each in roles})
+        return DynsecState({each.username: each for each in clients}, {each.rolename: each for each in roles})
 
     async def groups(self) -> list[Group]:
         """Read all groups with their roles."""
@@ -159,9 +159,9 @@ class DynamicSecurity:
             if not page or offset >= answer.data["totalCount"]:
                 return
 
-    async def _send(self, batch: Sequence[Command]) -> list[Answer]:
+    async def _send(self, batch: Sequence[Command]) -> list[CommandResult]:
         loop = asyncio.get_running_loop()
-        waiting: dict[str, asyncio.Future[Answer]] = {
+        waiting: dict[str, asyncio.Future[CommandResult]] = {
             f"strawberry-{next(self._numbers)}": loop.create_future() for _ in batch
         }
         body = {
@@ -190,7 +190,7 @@ class DynamicSecurity:
 
     def _arrived(self, message: Message) -> None:
         try:
-            answers = Answer.list_in(message.payload)
+            answers = CommandResult.list_in(message.payload)
         except ValidationError:
             _log.warning("dropped an answer of the dynamic security that is none")
             return
@@ -236,7 +236,7 @@ def _not_allowed() -> LinkError:
     )
 
 
-def _explained(answer: Answer) -> StrawberryError:
+def _explained(answer: CommandResult) -> StrawberryError:
     text = f"Mosquitto refuses {answer.command}: {answer.error}"
     if answer.is_missing:
         return NotFound(text)

@@ -8,7 +8,7 @@ from typing import Final
 from broker.logins import BusLogin
 from broker.mosquitto.clients import BASE, OURS, WantedClient, ensure, role_changes, role_name
 from broker.mosquitto.commands import Client, Command, DeleteClient, DeleteRole, DisableClient
-from broker.mosquitto.dynsec import DynamicSecurity, State
+from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, LinkError
@@ -99,7 +99,7 @@ def _entry(login: BusLogin) -> WantedClient:
     )
 
 
-def _settlement(entries: Iterable[WantedClient], state: State) -> tuple[list[Command], list[Conflict]]:
+def _settlement(entries: Iterable[WantedClient], state: DynsecState) -> tuple[list[Command], list[Conflict]]:
     """List what has to be done, and what cannot be."""
     wanted = {each.role.rolename: each for each in entries}
     commands: list[Command] = []
@@ -114,7 +114,7 @@ def _settlement(entries: Iterable[WantedClient], state: State) -> tuple[list[Com
         for rolename in state.roles
         if rolename.startswith(_MANAGED) and rolename not in wanted
     ]
-    kept = State({name: each for name, each in state.clients.items() if name not in gone}, state.roles)
+    kept = DynsecState({name: each for name, each in state.clients.items() if name not in gone}, state.roles)
     commands += role_changes(BASE, kept)
     taken: list[Conflict] = []
     names: set[str] = set()

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from broker.mosquitto.clients import OURS, WantedClient, ensure
 from broker.mosquitto.commands import Acl, Client
-from broker.mosquitto.dynsec import DynamicSecurity, State
+from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
 from broker.mosquitto.own_logins import ADMIN, HUB, hub_login
 from broker.probe import ProbeLogin, open_probe
 from bus.link import LinkSettings, open_link
@@ -143,7 +143,7 @@ def _hub_entry(hub_id: str, key: KeyPair, instance: str) -> WantedClient:
     )
 
 
-def _refuse_other_hub(state: State, entry: WantedClient) -> None:
+def _refuse_other_hub(state: DynsecState, entry: WantedClient) -> None:
     for client in state.clients.values():
         if client.username.startswith(HUB) and client.textname != entry.owner:
             whose = client.textname or "someone else"
@@ -174,7 +174,7 @@ async def _try_hub(url: str, login: Login, ca: str | None) -> None:
         raise LinkError(f"the hub's new login does not work: {error.message}") from None
 
 
-async def _others(security: DynamicSecurity, state: State, admins: set[str]) -> list[OtherClient]:
+async def _others(security: DynamicSecurity, state: DynsecState, admins: set[str]) -> list[OtherClient]:
     roles_of = {each.groupname: {use.rolename for use in each.roles} for each in await security.groups()}
 
     def reaches(rolenames: set[str]) -> bool:

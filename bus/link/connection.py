@@ -45,7 +45,7 @@ class Verdict(Enum):
     UNREACHABLE = auto()
 
 
-class Answer(NamedTuple):
+class ConnectResult(NamedTuple):
     """A verdict, with the broker's reason for people, and what to do where that is known."""
 
     verdict: Verdict
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     hint: str = ""
 
 
-class Login(NamedTuple):
+class ConnectRequest(NamedTuple):
     """Everything a CONNECT carries, and where it goes; without TLS where there is no context.
 
     Attributes:
@@ -88,7 +88,7 @@ class Connection:
 
     def __init__(
         self,
-        login: Login,
+        login: ConnectRequest,
         driver: Driver,
         *,
         protocol: Protocol,
@@ -104,28 +104,28 @@ class Connection:
         self._limit = limit
         self._on_message = on_message
         self._loop = loop
-        self._answer: asyncio.Future[Answer] = loop.create_future()
+        self._answer: asyncio.Future[ConnectResult] = loop.create_future()
         self._acknowledged: dict[int, asyncio.Future[list[ReasonCode]]] = {}
         self._confirmed: dict[int, asyncio.Future[None]] = {}
         self._in_flight = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._client = self._make_client()
 
-    async def open(self) -> Answer:
+    async def open(self) -> ConnectResult:
         """Connect and log in; whatever the answer, `close` must follow."""
         try:
             # Name look-up and the TCP handshake block, so they do it elsewhere.
             await asyncio.to_thread(self._client.reconnect)
         except ssl.SSLError as error:
-            return Answer(Verdict.UNREACHABLE, *tls_failure(error, self._login.host))
+            return ConnectResult(Verdict.UNREACHABLE, *tls_failure(error, self._login.host))
         except OSError as error:
-            return Answer(Verdict.UNREACHABLE, error.strerror or str(error) or type(error).__name__)
+            return ConnectResult(Verdict.UNREACHABLE, error.strerror or str(error) or type(error).__name__)
         self._driver.started()
         try:
             async with asyncio.timeout(self._login.timeout_s):
                 return await self._answer
         except TimeoutError:
-            return Answer(Verdict.UNREACHABLE, "the broker did not answer the login")
+            return ConnectResult(Verdict.UNREACHABLE, "the broker did not answer the login")
 
     async def drive(self) -> str:
         """Keep the connection alive until it ends; give the reason."""
@@ -325,11 +325,11 @@ class Connection:
                 verdict = Verdict.LOGIN_REFUSED
         if receive_maximum:
             self._limit = min(self._limit, receive_maximum)
-        self._answer.set_result(Answer(verdict, reason.getName()))
+        self._answer.set_result(ConnectResult(verdict, reason.getName()))
 
     def _end(self, reason: str) -> None:
         if not self._answer.done():
-            self._answer.set_result(Answer(Verdict.CLOSED, "the broker hung up"))
+            self._answer.set_result(ConnectResult(Verdict.CLOSED, "the broker hung up"))
         if not self.closed.done():
             self.closed.set_result(reason)
         gone = Disconnected("the connection to the broker was lost before it acknowledged")

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from bus.link.connection import Answer, Connection, Login, Protocol, Verdict
+from bus.link.connection import Connection, ConnectRequest, ConnectResult, Protocol, Verdict
 from bus.link.drivers import make_driver
 from bus.link.message import Message
 from bus.link.settings import Address, LinkSettings, parse_addresses
@@ -131,9 +131,9 @@ class Reconnection:
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()
 
-    async def _connect(self, settings: LinkSettings, address: Address) -> Answer:
+    async def _connect(self, settings: LinkSettings, address: Address) -> ConnectResult:
         """Connect, with the other MQTT version where one is not understood, and stay while it lasts."""
-        answer = Answer(Verdict.CLOSED, "")
+        answer = ConnectResult(Verdict.CLOSED, "")
         versions: tuple[Protocol, ...] = (5, 4) if self._protocols.get(address.url, 5) == 5 else (4, 5)
         for version in versions:
             answer = await self._attempt(settings, address, version)
@@ -142,11 +142,11 @@ class Reconnection:
                 break
         return answer
 
-    async def _attempt(self, settings: LinkSettings, address: Address, version: Protocol) -> Answer:
+    async def _attempt(self, settings: LinkSettings, address: Address, version: Protocol) -> ConnectResult:
         try:
             login = await self._login(settings, address)
         except StrawberryError as error:
-            return Answer(Verdict.UNREACHABLE, error.message, error.hint)
+            return ConnectResult(Verdict.UNREACHABLE, error.message, error.hint)
         connection = Connection(
             login,
             make_driver(settings.driver),
@@ -172,14 +172,14 @@ class Reconnection:
             self._left(connection)
             await connection.close(politely=False)
 
-    async def _login(self, settings: LinkSettings, address: Address) -> Login:
+    async def _login(self, settings: LinkSettings, address: Address) -> ConnectRequest:
         password = settings.password() if callable(settings.password) else settings.password
         context = None
         if address.scheme == "mqtts":
             ca = settings.ca() if callable(settings.ca) else settings.ca
             # The system's authorities are read from many files.
             context = await asyncio.to_thread(client_context, ca)
-        return Login(
+        return ConnectRequest(
             host=address.host,
             port=address.port,
             tls=context,
@@ -192,7 +192,7 @@ class Reconnection:
         )
 
 
-def _explained(address: Address, answer: Answer, username: str | None) -> LinkError:
+def _explained(address: Address, answer: ConnectResult, username: str | None) -> LinkError:
     if answer.verdict is Verdict.LOGIN_REFUSED:
         login = f"the login of {username}" if username else "a connection without a login"
         return LoginRefused(

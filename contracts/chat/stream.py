@@ -86,7 +86,7 @@ class Missed(Part):
     events: int
 
 
-class State(Part):
+class TurnStateFrame(Part):
     """Hub → client: the state of a turn that was to be stopped."""
 
     kind: Literal["state"] = "state"

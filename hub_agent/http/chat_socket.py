@@ -29,8 +29,8 @@ from contracts.chat.stream import (
     Missed,
     Refused,
     Resume,
-    State,
     TurnEventFrame,
+    TurnStateFrame,
 )
 from contracts.errors import InvalidMessage, NotFound, StrawberryError, TooManyRequests
 from contracts.rates import Slots
@@ -310,7 +310,7 @@ class _Client:
     async def _cancel(self, turn: str) -> None:
         try:
             state = await self._sockets.assistant.cancel(turn, self._bearer)
-            await self._send(_json(State(turn=turn, state=state)))
+            await self._send(_json(TurnStateFrame(turn=turn, state=state)))
         except StrawberryError as error:
             problem = json.loads(bytes(expected(_PATH, error).body))
             await self._send(_json(Refused(turn=turn, problem=problem)))

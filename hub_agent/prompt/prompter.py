@@ -7,7 +7,7 @@ from typing import TypeAlias
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import (
     Household,
-    Presence,
+    PromptDevice,
     Section,
     context_sections,
     devices_section,
@@ -131,6 +131,8 @@ class Prompter:
         return Context(sections, untrusted)
 
 
-def _presence(entry: Entry) -> Presence:
+def _presence(entry: Entry) -> PromptDevice:
     device = entry.device
-    return Presence(key=device.key, name=device.display_name, area=device.area or "", online=entry.connected)
+    return PromptDevice(
+        key=device.key, name=device.display_name, area=device.area or "", online=entry.connected
+    )

@@ -18,7 +18,7 @@ from contracts.rates import Clock, SourceLimit
 from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined
 from hub_registry.access.tokens import TokenAuthority
-from hub_registry.devices.devices import Change, Device, Devices
+from hub_registry.devices.devices import Device, DeviceChange, Devices
 from hub_registry.settings import JoiningBounds
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey
@@ -63,7 +63,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Answer:
+class JoinStatus:
     """The answer to a device that asks.
 
     Attributes:
@@ -155,7 +155,7 @@ class Joining:
             interval_s=self._bounds.interval_s,
         )
 
-    def poll(self, secret: str, *, source: str) -> Answer:
+    def poll(self, secret: str, *, source: str) -> JoinStatus:
         """Return whether a device was approved.
 
         Raises:
@@ -189,7 +189,7 @@ class Joining:
                 found.state, found.joined = "refused", None
             elif self._authority.was_used(found.joined.jti):
                 found.joined = None
-        return Answer("waiting" if found.state == "deciding" else found.state, found.joined)
+        return JoinStatus("waiting" if found.state == "deciding" else found.state, found.joined)
 
     def waiting(self) -> list[Waiting]:
         """List the devices that wait, the oldest first."""
@@ -239,7 +239,7 @@ class Joining:
         known = await self._bound_to(request.key)
         if known is not None:
             if name and name.strip() != known.display_name:
-                known = await self._devices.change(known.id, Change(display_name=name))
+                known = await self._devices.change(known.id, DeviceChange(display_name=name))
             return await self._enrolment.let_in(known, request.key)
         device = await self._devices.add(name or request.name, owner=owner)
         try:

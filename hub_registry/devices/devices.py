@@ -73,7 +73,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Change:
+class DeviceChange:
     """What to change about a device; None leaves it as it is, an empty text clears it."""
 
     display_name: str | None = None
@@ -137,7 +137,7 @@ class Devices:
 
         return await self._store.write(work)
 
-    async def change(self, device: str, change: Change) -> Device:
+    async def change(self, device: str, change: DeviceChange) -> Device:
         """Change what a device is called, where it stands and what it may; its id stays.
 
         Raises:

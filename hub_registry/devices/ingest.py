@@ -17,7 +17,7 @@ from contracts.errors import InvalidMessage, StrawberryError
 from contracts.rates import Clock, TokenBucket, complaint_limit
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
-from hub_registry.devices.presence import PresenceChange, State
+from hub_registry.devices.presence import PresenceChange, PresenceState
 from hub_registry.devices.registrations import parse_registration
 from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
@@ -165,7 +165,7 @@ class Ingest:
         """Call the listeners for a device that is offline because it was revoked or removed."""
         high = entry.presence.high
         self._senders.pop(entry.id, None)
-        change = PresenceChange(entry.id, State.OFFLINE, high.epoch, high.connection)
+        change = PresenceChange(entry.id, PresenceState.OFFLINE, high.epoch, high.connection)
         for listener in tuple(self._listeners):
             listener(change)
 

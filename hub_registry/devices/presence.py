@@ -6,7 +6,7 @@ from enum import StrEnum
 from contracts.devices.presence import CONFIRM_ONLINE_S, DeviceStatus
 
 
-class State(StrEnum):
+class PresenceState(StrEnum):
     """How the hub sees a device."""
 
     UNKNOWN = "unknown"
@@ -36,14 +36,14 @@ class PresenceChange:
     """A device came, went, or came back on another connection."""
 
     device: str
-    state: State
+    state: PresenceState
     epoch: int
     connection: int
 
     @property
     def connected(self) -> bool:
         """Whether calls may be sent to it."""
-        return self.state in (State.ONLINE, State.UNCONFIRMED)
+        return self.state in (PresenceState.ONLINE, PresenceState.UNCONFIRMED)
 
 
 class Presence:
@@ -51,13 +51,13 @@ class Presence:
 
     def __init__(self, high: HighWater) -> None:
         self.high = high
-        self.state = State.UNKNOWN
+        self.state = PresenceState.UNKNOWN
         self._confirm_by = 0.0
 
     @property
     def connected(self) -> bool:
         """Whether calls may be sent to it."""
-        return self.state in (State.ONLINE, State.UNCONFIRMED)
+        return self.state in (PresenceState.ONLINE, PresenceState.UNCONFIRMED)
 
     def hear(self, status: DeviceStatus, *, retained: bool, at: float) -> str | None:
         """Apply a status whose signature was checked.
@@ -75,27 +75,27 @@ class Presence:
             return "it is of an earlier connection"
         same = here == known
         if same and self.high.ended:
-            self.state = State.OFFLINE
+            self.state = PresenceState.OFFLINE
             return "that connection has ended already"
         if status.state == "offline":
             # The will was written when the connection began, so its seq says nothing.
             seq = max(status.seq, self.high.seq) if same else status.seq
             self.high = HighWater(*here, seq, ended=True)
-            self.state = State.OFFLINE
+            self.state = PresenceState.OFFLINE
             return None
         if same and status.seq <= self.high.seq and not self._first_of_this_hub(status):
             return "it was heard before"
         provisional = retained or self._first_of_this_hub(status)
         self.high = HighWater(*here, status.seq)
         if provisional:
-            self.state, self._confirm_by = State.UNCONFIRMED, at + CONFIRM_ONLINE_S
+            self.state, self._confirm_by = PresenceState.UNCONFIRMED, at + CONFIRM_ONLINE_S
         else:
-            self.state = State.ONLINE
+            self.state = PresenceState.ONLINE
         return None
 
     def _first_of_this_hub(self, status: DeviceStatus) -> bool:
         # After a restart of the hub, what the broker kept is what the database knows already.
-        return self.state is State.UNKNOWN and status.order == (
+        return self.state is PresenceState.UNKNOWN and status.order == (
             self.high.epoch,
             self.high.connection,
             self.high.seq,
@@ -106,17 +106,17 @@ class Presence:
         if not self.connected:
             return False
         self.high = replace(self.high, ended=True)
-        self.state = State.OFFLINE
+        self.state = PresenceState.OFFLINE
         return True
 
     def require_confirmation(self, *, at: float) -> None:
         """Require a confirmation: the hub was away from the broker and may have missed a will."""
-        if self.state is State.ONLINE:
-            self.state, self._confirm_by = State.UNCONFIRMED, at + CONFIRM_ONLINE_S
+        if self.state is PresenceState.ONLINE:
+            self.state, self._confirm_by = PresenceState.UNCONFIRMED, at + CONFIRM_ONLINE_S
 
     def expire(self, *, at: float) -> bool:
         """Count an ``online`` that was not confirmed in time as offline; returns whether it was."""
-        if self.state is not State.UNCONFIRMED or at < self._confirm_by:
+        if self.state is not PresenceState.UNCONFIRMED or at < self._confirm_by:
             return False
-        self.state = State.OFFLINE
+        self.state = PresenceState.OFFLINE
         return True

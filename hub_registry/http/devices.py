@@ -14,7 +14,7 @@ from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
 from contracts.wire import Timestamp, rfc3339
 from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.devices.devices import Change, Device
+from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry, Load
 from hub_registry.devices.review import Kind, digest_of
 from hub_registry.http.parts import Body, Lifetime, Remover
@@ -243,7 +243,7 @@ def routes(registry: Registry, gate: Gate, remover: Remover) -> list[BaseRoute]:
         owner = None if body.owner is None else (await registry.accounts.find(body.owner)).id
         await registry.change_device(
             entry.id,
-            Change(
+            DeviceChange(
                 display_name=body.name,
                 aliases=body.aliases,
                 area=body.area,

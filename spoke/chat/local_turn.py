@@ -16,7 +16,7 @@ from agent_core.gateway.opening import LiveGateway
 from agent_core.history import Beginning
 from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, Model, Models
-from agent_core.prompt import Presence, context_block, context_sections, devices_section, system_prompt
+from agent_core.prompt import PromptDevice, context_block, context_sections, devices_section, system_prompt
 from agent_core.provenance import Prompt
 from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import SkillToolset
@@ -105,7 +105,7 @@ class LocalAgent:
             consent=turn.consent,
         )
         known = self._skills.own
-        own = Presence(known.key, known.display_name, known.profile.area or "")
+        own = PromptDevice(known.key, known.display_name, known.profile.area or "")
         request = TurnRequest(
             turn=turn.id,
             message=turn.request.message,

@@ -18,8 +18,8 @@ from amqtt.plugins.base import BaseTopicPlugin
 from amqtt.session import Session
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from broker.embedded.authentication import Gate, Login, Revocations, TokenLogin
-from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
+from broker.embedded.authentication import Gate, Revocations, TokenLogin, VerifiedLogin
+from broker.embedded.opening import BrokerLimits, EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
 from bus.link.drivers import without_delay
 from contracts.claims import PrincipalKind, Scope
 from contracts.errors import Unauthorized
@@ -294,12 +294,16 @@ async def embedded_house(
     data_dir: Path,
     *,
     key: KeyPair | None = None,
-    limits: Limits | None = None,
+    limits: BrokerLimits | None = None,
     listeners: tuple[Listener, ...] = (Listener(port=0),),
 ) -> AsyncIterator[House]:
     key = key or KeyPair.generate()
     options = EmbeddedSettings(
-        data_dir=data_dir, hub_id=HUB, hub_key=key.public, listeners=listeners, limits=limits or Limits()
+        data_dir=data_dir,
+        hub_id=HUB,
+        hub_key=key.public,
+        listeners=listeners,
+        limits=limits or BrokerLimits(),
     )
     async with open_embedded(options) as broker:
         house = House(broker.port, key, broker)
@@ -348,7 +352,7 @@ class StockRights(BaseTopicPlugin):
     ) -> bool:
         assert session is not None
         assert topic is not None
-        rights = Login.of(session).rights
+        rights = VerifiedLogin.of(session).rights
         match action:
             case Action.PUBLISH:
                 return rights.may_publish(topic)

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from broker.embedded.opening import Limits, Listener
+from broker.embedded.opening import BrokerLimits, Listener
 from identity.certificates import Authority, client_context
 from tests.broker.embedded_world import QUICK_S, Client, House, Socket, connect_packet, embedded_house
 
@@ -127,7 +127,9 @@ class Place:
 
 
 @asynccontextmanager
-async def open_place(directory: Path, way: Way, *, limits: Limits | None = None) -> AsyncIterator[Place]:
+async def open_place(
+    directory: Path, way: Way, *, limits: BrokerLimits | None = None
+) -> AsyncIterator[Place]:
     authority = Authority.load_or_create(directory / "certs")
     secure = way in ("tls", "wss")
     context = None

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from amqtt.contexts import BrokerConfig
 
-from broker.embedded.opening import Limits
+from broker.embedded.opening import BrokerLimits
 from contracts.claims import PrincipalKind
 from tests.broker.embedded_world import (
     House,
@@ -154,7 +154,7 @@ async def waits_for_a_login_for_ever(house: House) -> bool:
 
 @pytest.mark.slow
 async def test_a_connection_without_a_login_ends(stock: House, tmp_path: Path) -> None:
-    async with embedded_house(tmp_path / "ours", limits=Limits(connect_timeout_s=0.5)) as ours:
+    async with embedded_house(tmp_path / "ours", limits=BrokerLimits(connect_timeout_s=0.5)) as ours:
         assert await asyncio.gather(waits_for_a_login_for_ever(stock), waits_for_a_login_for_ever(ours)) == [
             True,
             False,

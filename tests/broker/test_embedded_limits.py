@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.embedded.authentication import Login
-from broker.embedded.limits import Admission, Limits, Refusals, Strangers
+from broker.embedded.authentication import VerifiedLogin
+from broker.embedded.limits import Admission, BrokerLimits, Refusals, Strangers
 from broker.embedded.peer import StreamPeer
 from bus.ports import listen
 from contracts.access import Principal
@@ -68,7 +68,7 @@ async def test_a_thousand_signed_calls_at_once_all_arrive(house: House) -> None:
 async def test_a_device_that_sends_too_many_messages_is_refused_and_others_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with embedded_house(tmp_path, limits=Limits(messages_per_s=0.001, burst_s=10_000)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(messages_per_s=0.001, burst_s=10_000)) as house:
         hub = await house.client("main", "hub")
         await hub.subscribe("devices/#")
         busy, other = await house.client("pc"), await house.client("tv")
@@ -85,7 +85,7 @@ async def test_a_device_that_sends_too_many_messages_is_refused_and_others_go_on
 async def test_a_device_that_sends_too_many_bytes_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with embedded_house(tmp_path, limits=Limits(bytes_per_s=0.1, burst_s=10_000)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(bytes_per_s=0.1, burst_s=10_000)) as house:
         hub = await house.client("main", "hub")
         await hub.subscribe("devices/#")
         device = await house.client("pc")
@@ -96,7 +96,7 @@ async def test_a_device_that_sends_too_many_bytes_is_refused(
 
 
 async def test_the_will_of_a_device_that_sent_too_much_comes_all_the_same(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path, limits=Limits(messages_per_s=0.001, burst_s=1_000)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(messages_per_s=0.001, burst_s=1_000)) as house:
         hub = await house.client("main", "hub")
         await hub.subscribe("devices/#")
         busy = await house.socket("pc", will=("devices/pc/status", b"offline"))
@@ -112,7 +112,7 @@ async def test_the_will_of_a_device_that_sent_too_much_comes_all_the_same(tmp_pa
 async def test_a_device_retains_no_more_topics_and_bytes_than_it_may(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with embedded_house(tmp_path, limits=Limits(retained_topics=3, retained_bytes=1000)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(retained_topics=3, retained_bytes=1000)) as house:
         device, other, hub = (
             await house.client("pc"),
             await house.client("tv"),
@@ -140,7 +140,7 @@ async def test_a_client_that_does_not_read_is_disconnected_with_its_will_and_oth
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "broker.embedded")
-    async with embedded_house(tmp_path, limits=Limits(outgoing_bytes=256 * 1024)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(outgoing_bytes=256 * 1024)) as house:
         hub = await house.client("main", "hub")
         await hub.subscribe("devices/+/status")
         good = await house.client("good", "client")
@@ -159,7 +159,7 @@ async def test_a_client_that_does_not_read_is_disconnected_with_its_will_and_oth
 
 
 async def test_retained_messages_wait_for_a_slow_reader_instead_of_filling_the_memory(tmp_path: Path) -> None:
-    limits = Limits(outgoing_bytes=128 * 1024, retained_bytes=64 * 1024 * 1024)
+    limits = BrokerLimits(outgoing_bytes=128 * 1024, retained_bytes=64 * 1024 * 1024)
     async with embedded_house(tmp_path, limits=limits) as house:
         device = await house.client("pc")
         topics = [f"devices/pc/skills/S{number}" for number in range(200)]
@@ -171,7 +171,7 @@ async def test_retained_messages_wait_for_a_slow_reader_instead_of_filling_the_m
 
 
 async def test_there_are_just_as_many_connections_as_are_allowed_and_the_hub(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path, limits=Limits(connections=3)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(connections=3)) as house:
         clients = [await house.client(name) for name in ("a", "b", "c")]
         assert await house.open_and_log_in("d") == UNAVAILABLE
         assert await house.open_and_log_in("a") == 0, "it takes the place that it has"
@@ -184,7 +184,7 @@ async def test_there_are_just_as_many_connections_as_are_allowed_and_the_hub(tmp
 
 
 async def test_the_oldest_that_has_not_logged_in_makes_room(tmp_path: Path) -> None:
-    limits = Limits(strangers=2, connect_timeout_s=2 * QUICK_S)
+    limits = BrokerLimits(strangers=2, connect_timeout_s=2 * QUICK_S)
     async with embedded_house(tmp_path, limits=limits) as house:
         first, second, third = [await house.open() for _ in range(3)]
         assert await first.ended()
@@ -194,7 +194,7 @@ async def test_the_oldest_that_has_not_logged_in_makes_room(tmp_path: Path) -> N
 
 
 async def test_silent_sockets_keep_no_device_out_however_many_they_are(tmp_path: Path) -> None:
-    limits = Limits(strangers=100, connect_timeout_s=2 * QUICK_S)
+    limits = BrokerLimits(strangers=100, connect_timeout_s=2 * QUICK_S)
     async with embedded_house(tmp_path, limits=limits) as house:
         silent = [await house.open() for _ in range(150)]
         assert await house.open_and_log_in("pc") == 0
@@ -205,16 +205,16 @@ async def test_silent_sockets_keep_no_device_out_however_many_they_are(tmp_path:
 async def test_one_login_takes_no_more_connections_than_it_may(house: House) -> None:
     watcher = house.token("watcher", "client")
     codes: list[int] = []
-    while len(codes) < Limits().connections and 3 not in codes:
+    while len(codes) < BrokerLimits().connections and 3 not in codes:
         bare = await house.open()
         bare.send(connect_packet("watcher", watcher, client_id=f"watcher-{len(codes)}"))
         codes.append((await bare.receive(4))[3])
-    assert codes == [0] * Limits().principal_connections + [UNAVAILABLE]
+    assert codes == [0] * BrokerLimits().principal_connections + [UNAVAILABLE]
     await house.client("other", "client")
 
 
 async def test_logins_leave_room_for_devices(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path, limits=Limits(connections=3, reserved=1)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(connections=3, reserved=1)) as house:
         for name in ("a", "b"):
             await house.client(name, "client")
         assert await code_for(house, "c", house.token("c", "client")) == UNAVAILABLE
@@ -232,8 +232,10 @@ async def test_one_machine_crowds_out_only_itself() -> None:
 
 
 def test_logins_of_one_other_machine_share_a_bound_and_this_machine_has_none() -> None:
-    admission = Admission(Limits(address_connections=1))
-    watcher, other = (Login(Principal("client", name), cast("Claims", None)) for name in ("watcher", "other"))
+    admission = Admission(BrokerLimits(address_connections=1))
+    watcher, other = (
+        VerifiedLogin(Principal("client", name), cast("Claims", None)) for name in ("watcher", "other")
+    )
     for host in ("192.0.2.1", "127.0.0.1"):
         admission.count(watcher, host, 1)
     assert admission.refusal(other, "192.0.2.1") == "its address has too many connections"
@@ -245,7 +247,7 @@ async def test_connections_of_one_login_share_what_may_wait_for_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    limits = Limits(outgoing_bytes=400_000, packet_bytes=50_000)
+    limits = BrokerLimits(outgoing_bytes=400_000, packet_bytes=50_000)
     async with embedded_house(tmp_path, limits=limits) as house:
         hub = await house.client("main", "hub")
         lazy = [await house.socket("watcher", "client", client_id=f"watcher-{n}") for n in range(4)]
@@ -264,7 +266,7 @@ async def test_connections_of_one_login_share_what_may_wait_for_them(
 async def test_a_login_that_floods_the_broker_with_packets_is_read_slowly_and_others_go_on(
     tmp_path: Path,
 ) -> None:
-    async with embedded_house(tmp_path, limits=Limits(packets_per_s=100)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(packets_per_s=100)) as house:
         flood = [await house.socket("watcher", "client", client_id=f"watcher-{n}") for n in range(5)]
         for each in flood:
             each.send(10_000 * packet(12, b""))
@@ -279,7 +281,7 @@ async def test_a_login_that_floods_the_broker_with_packets_is_read_slowly_and_ot
 async def test_topics_count_to_what_a_device_retains_and_sends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = Limits(retained_bytes=100_000, bytes_per_s=0.1, burst_s=2_000_000)
+    limits = BrokerLimits(retained_bytes=100_000, bytes_per_s=0.1, burst_s=2_000_000)
     async with embedded_house(tmp_path, limits=limits) as house:
         hub, device = await house.client("main", "hub"), await house.client("pc")
         for number in range(4):
@@ -292,7 +294,7 @@ async def test_topics_count_to_what_a_device_retains_and_sends(
 
 
 async def test_one_that_does_not_log_in_makes_room_in_time(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path, limits=Limits(strangers=1, connect_timeout_s=0.2)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(strangers=1, connect_timeout_s=0.2)) as house:
         stranger = await house.open()
         assert await stranger.ended()
         # On a machine that stands still a login may be too late once.
@@ -319,7 +321,7 @@ async def test_strangers_fill_no_log_however_often_they_come(
 
 
 async def test_a_connection_has_only_so_many_subscriptions(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path, limits=Limits(subscriptions=2)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(subscriptions=2)) as house:
         client = await house.client("explorer", "client")
         assert [await client.subscribe(f"devices/{name}/status") for name in "abca"] == [1, 1, 0x80, 1]
         hub = await house.client("main", "hub")
@@ -327,7 +329,7 @@ async def test_a_connection_has_only_so_many_subscriptions(tmp_path: Path) -> No
 
 
 async def test_a_packet_of_just_the_limit_passes(tmp_path: Path) -> None:
-    async with embedded_house(tmp_path, limits=Limits(packet_bytes=100_000)) as house:
+    async with embedded_house(tmp_path, limits=BrokerLimits(packet_bytes=100_000)) as house:
         hub = await house.client("main", "hub")
         await hub.subscribe("devices/#")
         topic = "devices/pc/status"

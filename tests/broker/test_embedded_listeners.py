@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from broker.embedded.opening import EmbeddedBroker, EmbeddedSettings, Limits, Listener, open_embedded
+from broker.embedded.opening import BrokerLimits, EmbeddedBroker, EmbeddedSettings, Listener, open_embedded
 from contracts import topics
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
@@ -114,7 +114,7 @@ async def test_packets_may_come_in_pieces_and_together(place: Place) -> None:
 
 
 async def test_who_says_nothing_is_cut_off(tmp_path: Path, way: Way) -> None:
-    async with open_place(tmp_path, way, limits=Limits(connect_timeout_s=0.3)) as place:
+    async with open_place(tmp_path, way, limits=BrokerLimits(connect_timeout_s=0.3)) as place:
         # On a machine that stands still it is cut off in the handshake already.
         with contextlib.suppress(OSError, EOFError, WebSocketException):
             wire = await place.open()
@@ -130,7 +130,7 @@ async def test_who_begins_a_handshake_and_dawdles_is_cut_off(tmp_path: Path, way
         "ws": b"GET / HT",
         "wss": b"\x16\x03\x01",
     }
-    async with open_place(tmp_path, way, limits=Limits(connect_timeout_s=0.5)) as place:
+    async with open_place(tmp_path, way, limits=BrokerLimits(connect_timeout_s=0.5)) as place:
         raw = await place.raw()
 
         async def drip() -> None:
@@ -148,7 +148,7 @@ async def test_who_begins_a_handshake_and_dawdles_is_cut_off(tmp_path: Path, way
 async def test_those_in_the_middle_of_a_handshake_count_as_strangers(
     tmp_path: Path, way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_place(tmp_path, way, limits=Limits(strangers=3, connect_timeout_s=1)) as place:
+    async with open_place(tmp_path, way, limits=BrokerLimits(strangers=3, connect_timeout_s=1)) as place:
         waiting = [await place.raw() for _ in range(3)]
         for raw in waiting:
             raw.send(b"\x16\x03\x01" if place.trust else b"GET ")
@@ -184,7 +184,7 @@ async def test_a_packet_over_the_limit_ends_the_connection(place: Place) -> None
 
 
 async def test_a_stranger_may_not_send_much(tmp_path: Path, way: Way) -> None:
-    async with open_place(tmp_path, way, limits=Limits(connect_bytes=1000)) as place:
+    async with open_place(tmp_path, way, limits=BrokerLimits(connect_bytes=1000)) as place:
         wire = await place.open()
         await wire.send(packet(1, bytes(1001)))
         assert await wire.ended()
@@ -193,7 +193,7 @@ async def test_a_stranger_may_not_send_much(tmp_path: Path, way: Way) -> None:
 async def test_who_sends_too_much_is_not_heard(
     tmp_path: Path, way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_place(tmp_path, way, limits=Limits(messages_per_s=0.001, burst_s=5_000)) as place:
+    async with open_place(tmp_path, way, limits=BrokerLimits(messages_per_s=0.001, burst_s=5_000)) as place:
         client = await place.client("pc")
         await client.subscribe(STATUS)
         for _ in range(10):
@@ -202,7 +202,7 @@ async def test_who_sends_too_much_is_not_heard(
 
 
 async def test_who_does_not_read_is_disconnected(tmp_path: Path, way: Way) -> None:
-    async with open_place(tmp_path, way, limits=Limits(outgoing_bytes=300_000)) as place:
+    async with open_place(tmp_path, way, limits=BrokerLimits(outgoing_bytes=300_000)) as place:
         hub = await place.client("main", "hub")
         await hub.subscribe(STATUS)
         wire = await place.log_in("pc", will=(STATUS, b"gone"))
@@ -218,7 +218,7 @@ async def test_who_does_not_read_is_disconnected(tmp_path: Path, way: Way) -> No
 
 
 async def test_who_asks_without_end_and_reads_no_answer_is_disconnected(tmp_path: Path, way: Way) -> None:
-    limits = Limits(outgoing_bytes=20_000, packets_per_s=1_000_000_000, turn=100_000)
+    limits = BrokerLimits(outgoing_bytes=20_000, packets_per_s=1_000_000_000, turn=100_000)
     async with open_place(tmp_path, way, limits=limits) as place:
         hub = await place.client("main", "hub")
         await hub.subscribe(STATUS)
@@ -480,7 +480,7 @@ async def test_a_text_message_ends_the_connection(web: Place) -> None:
 
 
 async def test_a_frame_that_no_packet_needs_ends_the_connection(tmp_path: Path) -> None:
-    async with open_place(tmp_path, "ws", limits=Limits(packet_bytes=10_000)) as place:
+    async with open_place(tmp_path, "ws", limits=BrokerLimits(packet_bytes=10_000)) as place:
         wire = await place.log_in("pc")
         await wire.send(bytes(100_000))
         assert await wire.ended()
@@ -489,7 +489,7 @@ async def test_a_frame_that_no_packet_needs_ends_the_connection(tmp_path: Path) 
 
 
 async def test_a_stranger_may_not_fill_the_memory_with_one_frame(tmp_path: Path) -> None:
-    async with open_place(tmp_path, "ws", limits=Limits(connect_bytes=1000)) as place:
+    async with open_place(tmp_path, "ws", limits=BrokerLimits(connect_bytes=1000)) as place:
         wire = await place.open()
         await wire.send(bytes(500_000))
         assert await wire.ended()

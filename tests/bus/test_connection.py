@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from bus.link.connection import Connection, Login, Verdict
+from bus.link.connection import Connection, ConnectRequest, Verdict
 from bus.link.drivers import DriverName, make_driver
 from bus.link.message import Message
 from contracts.errors import Disconnected
@@ -76,7 +76,7 @@ async def test_a_connection_that_is_given_up_while_a_thread_opens_it_leaves_no_s
 
 
 def _connection(port: int, driver: DriverName, *, acknowledge_s: float = 10.0) -> Connection:
-    login = Login(
+    login = ConnectRequest(
         host="127.0.0.1",
         port=port,
         tls=None,

@@ -13,7 +13,7 @@ from bus.link import Message
 from chat.http.streams import STREAMS
 from contracts import topics
 from contracts.claims import Scope
-from hub_registry.devices.presence import State
+from hub_registry.devices.presence import PresenceState
 from tests.hub_agent.home import Home, open_home, within_patience
 from tests.hub_registry.spokes import eventually
 
@@ -115,7 +115,7 @@ async def test_devices_that_come_and_go_are_events_and_a_restart_of_the_hub_is_n
         await told(home, came, went)
     async with open_home(tmp_path / "home") as home:
         entry = home.hub.registry.directory.get(device.id)
-        await eventually(lambda: entry.presence.state is State.OFFLINE)
+        await eventually(lambda: entry.presence.state is PresenceState.OFFLINE)
         await home.device("Kitchen Pi")
         await told(home, came, went, ("Kitchen Pi", True))
 

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.claims import SCOPES, Scope
 from hub_registry.access.accounts import User
-from hub_registry.devices.devices import Change
+from hub_registry.devices.devices import DeviceChange
 from hub_registry.storage.tables import Table
 from tests.hub_agent.home import Home, open_home, says
 from tests.hub_agent.skills import LampSkill
@@ -64,7 +64,7 @@ async def seen(home: Home, path: str, token: str) -> set[str]:
 async def family(home: Home) -> dict[str, User]:
     """An admin and a member who have something, and a guest who has nothing."""
     registry, device = home.hub.registry, await home.device("Bedroom PC", LampSkill())
-    await registry.change_device(device.id, Change(shared=True))
+    await registry.change_device(device.id, DeviceChange(shared=True))
     ada = await registry.accounts.add("Ada", role="member")
     bob = await registry.accounts.add("Bob", role="guest")
     for user in (registry.admin, ada):

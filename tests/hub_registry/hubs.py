@@ -15,7 +15,7 @@ from contracts import topics
 from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.purging import Purger
 from hub_registry.bus.service import RegistryService
-from hub_registry.devices.presence import PresenceChange, State
+from hub_registry.devices.presence import PresenceChange, PresenceState
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from identity import tokens
@@ -37,7 +37,7 @@ class Hub:
     url: str = ""
     with_proofs: bool = True
 
-    def state(self, spoke: FakeSpoke) -> State:
+    def state(self, spoke: FakeSpoke) -> PresenceState:
         entry = self.registry.directory.get(spoke.device)
         assert entry is not None
         return entry.presence.state
@@ -59,7 +59,7 @@ class Hub:
         """Wait until all that was sent before has been heard: a new device that comes last is there."""
         last = await self.joined(f"Last {len(self.registry.directory.entries())}")
         await last.online()
-        await eventually(lambda: self.state(last) is State.ONLINE)
+        await eventually(lambda: self.state(last) is PresenceState.ONLINE)
 
 
 def hub_login(registry: Registry, url: str, client_id: str) -> LinkSettings:

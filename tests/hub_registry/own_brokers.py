@@ -17,7 +17,7 @@ from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.devices.presence import DeviceStatus
 from hub_registry.bus.purging import Purger
-from hub_registry.devices.presence import State
+from hub_registry.devices.presence import PresenceState
 from hub_registry.registry import Registry
 from identity import tokens
 from identity.envelope import Seal
@@ -131,7 +131,7 @@ async def logged_in(hub: Hub, name: str) -> AsyncIterator[Device]:
     there = Device(spoke, link, token)
     async with link:
         await spoke.status()
-        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.ONLINE)
         yield there
 
 

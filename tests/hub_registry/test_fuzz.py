@@ -11,7 +11,7 @@ from bus.link import Message
 from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.ingest import Ingest
-from hub_registry.devices.presence import State
+from hub_registry.devices.presence import PresenceState
 from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
@@ -94,7 +94,7 @@ class Bus:
         self.send(radio.skill_topic("MediaSkill"), payload)
         self.send(radio.status_topic, radio.status_payload(skills={"MediaSkill": payload}))
         entry = self.directory.get("radio")
-        assert (entry.presence.state, set(entry.skills)) == (State.ONLINE, {"MediaSkill"})
+        assert (entry.presence.state, set(entry.skills)) == (PresenceState.ONLINE, {"MediaSkill"})
 
 
 quick = settings(
@@ -137,7 +137,7 @@ def test_any_signed_document_is_taken_in_or_refused_with_a_reason(caplog, topic,
     refused = "refused a message" in caplog.text
     assert refused == bool(entry.problems)
     if refused:
-        assert entry.presence.state is State.UNKNOWN
+        assert entry.presence.state is PresenceState.UNKNOWN
     bus.others_go_on()
 
 

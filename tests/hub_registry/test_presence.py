@@ -1,7 +1,7 @@
 import pytest
 
 from contracts.devices.presence import CONFIRM_ONLINE_S, DeviceStatus
-from hub_registry.devices.presence import HighWater, Presence, State
+from hub_registry.devices.presence import HighWater, Presence, PresenceState
 
 
 def status(state="online", *, epoch=1, connection=1, seq=0) -> DeviceStatus:
@@ -19,7 +19,7 @@ def presence() -> Presence:
 
 def test_a_live_online_counts_at_once(presence):
     assert hear(presence, status()) is None
-    assert presence.state is State.ONLINE
+    assert presence.state is PresenceState.ONLINE
 
 
 def test_a_retained_online_counts_until_ten_seconds_have_passed_without_confirmation(presence):
@@ -27,14 +27,14 @@ def test_a_retained_online_counts_until_ten_seconds_have_passed_without_confirma
     assert presence.connected
     assert not presence.expire(at=100.0 + CONFIRM_ONLINE_S - 0.1)
     assert presence.expire(at=100.0 + CONFIRM_ONLINE_S)
-    assert presence.state is State.OFFLINE
+    assert presence.state is PresenceState.OFFLINE
 
 
 def test_a_live_status_confirms_a_retained_one(presence):
     hear(presence, status(), retained=True)
     hear(presence, status(seq=1), at=5.0)
     assert not presence.expire(at=1_000.0)
-    assert presence.state is State.ONLINE
+    assert presence.state is PresenceState.ONLINE
 
 
 def test_a_retained_status_heard_again_confirms_nothing(presence):
@@ -47,13 +47,13 @@ def test_a_stale_online_does_not_come_back_once_it_has_expired(presence):
     hear(presence, status(), retained=True)
     presence.expire(at=CONFIRM_ONLINE_S)
     assert hear(presence, status(), retained=True, at=20.0) is not None
-    assert presence.state is State.OFFLINE
+    assert presence.state is PresenceState.OFFLINE
 
 
 def test_a_will_ends_its_connection_whatever_its_seq(presence):
     hear(presence, status(seq=7))
     assert hear(presence, status("offline", seq=0)) is None
-    assert presence.state is State.OFFLINE
+    assert presence.state is PresenceState.OFFLINE
     assert presence.high == HighWater(1, 1, 7, ended=True)
 
 
@@ -61,14 +61,14 @@ def test_offline_is_final_within_a_connection(presence):
     hear(presence, status())
     hear(presence, status("offline", seq=1))
     assert hear(presence, status(seq=2)) is not None
-    assert presence.state is State.OFFLINE
+    assert presence.state is PresenceState.OFFLINE
 
 
 def test_a_late_will_of_an_earlier_connection_is_ignored(presence):
     hear(presence, status(connection=1))
     hear(presence, status(connection=2))
     assert hear(presence, status("offline", connection=1, seq=9)) is not None
-    assert presence.state is State.ONLINE
+    assert presence.state is PresenceState.ONLINE
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_nothing_that_is_not_later_counts(presence, replayed):
 def test_after_a_restart_of_the_hub_the_retained_status_counts_although_it_is_known():
     presence = Presence(HighWater(5, 3, 4))
     assert hear(presence, status(epoch=5, connection=3, seq=4), retained=True) is None
-    assert presence.state is State.UNCONFIRMED
+    assert presence.state is PresenceState.UNCONFIRMED
 
 
 def test_after_a_restart_of_the_hub_an_older_retained_status_does_not_count():

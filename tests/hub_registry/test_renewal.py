@@ -9,7 +9,7 @@ from bus.rpc import Caller, CallRequest
 from contracts.claims import Claims
 from contracts.devices.rpc import Actor
 from contracts.errors import Unauthorized
-from hub_registry.devices.presence import PresenceChange, State
+from hub_registry.devices.presence import PresenceChange, PresenceState
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from identity import tokens
@@ -91,7 +91,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
         registry.authority.renew = renew_later  # type: ignore[method-assign]
         async with open_spoke(spoke), asyncio.TaskGroup() as tasks:
             entry = registry.directory.get(device.id)
-            await eventually(lambda: entry.presence.state is State.ONLINE and entry.skills)
+            await eventually(lambda: entry.presence.state is PresenceState.ONLINE and entry.skills)
             first = entry.presence.high.connection
             request = CallRequest(
                 device=device.id, skill="CoffeeSkill", method="brew", actor=Actor(user="admin", agent="test")
@@ -104,7 +104,7 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
             assert not calling.done()
             (tmp_path / "skills" / "done").touch()
             assert await calling == 1
-            await eventually(lambda: entry.presence.state is State.ONLINE)
+            await eventually(lambda: entry.presence.state is PresenceState.ONLINE)
             with pytest.raises(Unauthorized, match="revoked"):
                 registry.authority.check(tokens.issue(registry.key, old))
             assert registry.authority.on_bus("device", device.id).aud == "http"

@@ -12,8 +12,8 @@ from contracts import topics
 from contracts.errors import Disconnected
 from hub_registry.bus.published import PublishedTopics
 from hub_registry.bus.purging import Purged
-from hub_registry.devices.devices import Change
-from hub_registry.devices.presence import State
+from hub_registry.devices.devices import DeviceChange
+from hub_registry.devices.presence import PresenceState
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import DeviceBounds, RegistrySettings
 from tests.hub_registry.hubs import Hub, open_hub
@@ -104,7 +104,7 @@ async def test_nothing_is_swept_as_long_as_it_is_unknown_what_a_device_has(tmp_p
         await spoke.status("offline")
         before = await retained(hub.outside)
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
-        await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.OFFLINE)
         await hub.settled()
         assert before <= await retained(hub.outside)
 
@@ -142,7 +142,7 @@ async def test_a_rename_leaves_nothing_behind(own):
         await tv.spoke.heartbeat()
         await eventually(lambda: own.skills(tv.spoke) == {"MediaSkill"})
         before = await retained(own.outside)
-        await own.registry.change_device("tv", Change(display_name="Projector", aliases=["beamer"]))
+        await own.registry.change_device("tv", DeviceChange(display_name="Projector", aliases=["beamer"]))
         await tv.spoke.online(registration("MediaSkill"))
         assert await retained(own.outside) == before
 
@@ -176,7 +176,7 @@ async def test_what_a_device_left_while_the_broker_was_away_is_emptied_when_it_i
         await state(spoke, "MediaSkill")
         await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
         await spoke.status("offline")
-        await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.OFFLINE)
         stopped = mosquitto.pid
         os.kill(stopped, signal.SIGSTOP)
         try:

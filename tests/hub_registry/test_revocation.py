@@ -12,7 +12,7 @@ from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from bus.link import open_link
 from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
-from hub_registry.devices.presence import State
+from hub_registry.devices.presence import PresenceState
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from identity.keys import KeyPair
@@ -59,7 +59,7 @@ async def test_whoever_looks_on_sees_a_revoked_device_as_gone_and_not_as_online_
     async with logged_in(hub, "TV") as tv:
         assert tv.spoke.status_topic in await retained(hub.outside)
         await hub.service.revoke_device("tv")
-        await eventually(lambda: hub.state(tv.spoke) is State.OFFLINE)
+        await eventually(lambda: hub.state(tv.spoke) is PresenceState.OFFLINE)
 
         async def is_gone() -> bool:
             return tv.spoke.status_topic not in await retained(hub.outside)

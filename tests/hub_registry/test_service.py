@@ -8,7 +8,7 @@ from sqlmodel import select
 from contracts import topics
 from contracts.devices.registration import Appearance, Method, MethodFlags, Registration
 from contracts.errors import NotFound
-from hub_registry.devices.presence import State
+from hub_registry.devices.presence import PresenceState
 from hub_registry.registry import open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.tables import DeviceRow, RegistrationRow
@@ -60,7 +60,7 @@ async def test_a_spoke_that_comes_online_is_searchable_and_in_the_database(hub):
     spoke = await hub.joined("TV")
     await spoke.online(registration("MediaSkill", "set_volume", "play"))
     await eventually(lambda: hub.registry.search.search("volume").results)
-    assert hub.state(spoke) is State.ONLINE
+    assert hub.state(spoke) is PresenceState.ONLINE
     await stored(hub, {("tv", "MediaSkill", "set_volume"), ("tv", "MediaSkill", "play")})
 
 
@@ -111,7 +111,7 @@ async def test_a_replayed_status_does_not_bring_old_skills_or_an_old_presence_ba
     await spoke.send(spoke.status_topic, old)
     await spoke.send(spoke.skill_topic("MediaSkill"), payload)
     await hub.settled()
-    assert hub.state(spoke) is State.OFFLINE
+    assert hub.state(spoke) is PresenceState.OFFLINE
 
 
 async def test_a_late_will_of_an_earlier_connection_changes_nothing(hub):
@@ -122,7 +122,7 @@ async def test_a_late_will_of_an_earlier_connection_changes_nothing(hub):
     await spoke.online(registration())
     await spoke.send(spoke.status_topic, will)
     await hub.settled()
-    assert (hub.state(spoke), hub.skills(spoke)) == (State.ONLINE, {"MediaSkill"})
+    assert (hub.state(spoke), hub.skills(spoke)) == (PresenceState.ONLINE, {"MediaSkill"})
 
 
 async def test_the_listeners_hear_of_coming_going_and_reconnecting(hub):
@@ -145,7 +145,7 @@ async def test_an_offline_device_keeps_its_rows_and_its_place_in_the_search(hub)
     await spoke.online(registration())
     await stored(hub, {("tv", "MediaSkill", "set_volume")})
     await spoke.status("offline")
-    await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+    await eventually(lambda: hub.state(spoke) is PresenceState.OFFLINE)
     (found,) = hub.registry.search.search("volume").results
     assert (found.unavailable, found.offline) == ("tv: offline", {"tv": "offline"})
     assert await rows(hub) == {("tv", "MediaSkill", "set_volume")}
@@ -159,14 +159,14 @@ async def test_empty_payloads_clear_nothing_in_the_database(hub):
         await spoke.send(topic, b"")
     await hub.settled()
     assert hub.skills(spoke) == {"MediaSkill"}
-    assert hub.state(spoke) is State.ONLINE
+    assert hub.state(spoke) is PresenceState.ONLINE
     assert hub.problems(spoke) == ""
 
 
 async def test_a_heartbeat_is_a_sign_of_life_of_a_device_that_is_there(hub):
     spoke = await hub.joined("TV")
     await spoke.status()
-    await eventually(lambda: hub.state(spoke) is State.ONLINE)
+    await eventually(lambda: hub.state(spoke) is PresenceState.ONLINE)
     entry = hub.registry.directory.get("tv")
     before = entry.last_heartbeat
     await asyncio.sleep(0.005)
@@ -182,7 +182,7 @@ async def test_what_another_device_signed_is_dropped_and_shown_to_the_owner(hub)
     await forger.online(registration("LockSkill", "unlock"))
     await forger.status("offline")
     await hub.settled()
-    assert (hub.state(tv), hub.skills(tv)) == (State.ONLINE, {"MediaSkill"})
+    assert (hub.state(tv), hub.skills(tv)) == (PresenceState.ONLINE, {"MediaSkill"})
     assert "signature" in hub.problems(tv)
 
 
@@ -280,7 +280,7 @@ async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmati
         await spoke.online(registration())
         await stored(hub, {("tv", "MediaSkill", "set_volume")})
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
-        await eventually(lambda: hub.state(spoke) is State.UNCONFIRMED)
+        await eventually(lambda: hub.state(spoke) is PresenceState.UNCONFIRMED)
         assert hub.skills(spoke) == {"MediaSkill"}
         assert hub.registry.search.search("volume").results[0].unavailable == ""
         again = FakeSpoke(
@@ -288,20 +288,20 @@ async def test_after_a_restart_the_hub_knows_the_skills_and_waits_for_confirmati
         )
         again.connection = 2
         await again.online(registration())
-        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.ONLINE)
 
 
 async def test_after_a_broker_restart_every_device_must_confirm(tmp_path, mosquitto, hub_key):
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV")
         await spoke.online(registration())
-        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.ONLINE)
         mosquitto.kill()
         mosquitto.start()
-        await eventually(lambda: hub.state(spoke) is State.UNCONFIRMED)
+        await eventually(lambda: hub.state(spoke) is PresenceState.UNCONFIRMED)
         await eventually(lambda: hub.outside.connected)
         await spoke.status(skills={"MediaSkill": spoke.registration_payload(registration())})
-        await eventually(lambda: hub.state(spoke) is State.ONLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.ONLINE)
         assert hub.skills(spoke) == {"MediaSkill"}
 
 
@@ -313,7 +313,7 @@ async def test_removing_a_device_empties_every_topic_that_the_broker_retained_of
     await spoke.send(state, b'{"v":1,"value":3,"at":"2026-01-01T00:00:00Z"}')
     await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
     await spoke.status("offline")
-    await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+    await eventually(lambda: hub.state(spoke) is PresenceState.OFFLINE)
     assert state in await retained(hub, "devices/tv/#")
     await hub.service.remove_device("tv")
 
@@ -331,7 +331,7 @@ async def test_removing_a_device_empties_every_topic_that_the_broker_retained_of
 async def test_removing_a_connected_device_waits_for_its_will(hub):
     spoke = await hub.joined("TV")
     await spoke.status()
-    await eventually(lambda: hub.state(spoke) is State.ONLINE)
+    await eventually(lambda: hub.state(spoke) is PresenceState.ONLINE)
     async with asyncio.TaskGroup() as tasks:
         removing = tasks.create_task(hub.service.remove_device("tv"))
         await asyncio.sleep(0.1)
@@ -368,7 +368,7 @@ async def test_the_high_water_mark_survives_a_restart(tmp_path, mosquitto, hub_k
         old = await spoke.status()
         spoke.connection = 7
         await spoke.status("offline")
-        await eventually(lambda: hub.state(spoke) is State.OFFLINE)
+        await eventually(lambda: hub.state(spoke) is PresenceState.OFFLINE)
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
 
         def mark(session):
@@ -378,7 +378,7 @@ async def test_the_high_water_mark_survives_a_restart(tmp_path, mosquitto, hub_k
         assert await hub.registry.store.read(mark) == (1_000, 7, True)
         await hub.outside.publish(spoke.status_topic, old)
         await hub.settled()
-        assert hub.state(spoke) is not State.ONLINE
+        assert hub.state(spoke) is not PresenceState.ONLINE
 
 
 async def test_the_manifest_lists_the_hash_of_the_whole_payload_with_its_signature(hub):

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from bus.link import Link
 from contracts import topics
-from hub_registry.devices.presence import State
+from hub_registry.devices.presence import PresenceState
 from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
 from tests.hub_registry.http_client import over_http
@@ -65,7 +65,11 @@ ALL = {
 
 def is_whole(hub: Hub) -> bool:
     entry = hub.registry.directory.get("kitchen")
-    return entry is not None and entry.presence.state is State.ONLINE and set(entry.skills) == {"CoffeeSkill"}
+    return (
+        entry is not None
+        and entry.presence.state is PresenceState.ONLINE
+        and set(entry.skills) == {"CoffeeSkill"}
+    )
 
 
 async def whole(hub: Hub, link: Link) -> None:

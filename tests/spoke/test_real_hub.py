@@ -25,7 +25,7 @@ from chat.http.server import serve as serve_http
 from contracts.claims import Claims
 from contracts.errors import ConfigError
 from hub_registry.access.bearer import Gate
-from hub_registry.devices.devices import Change
+from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import make_routes
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import JoiningBounds, RegistrySettings
@@ -202,5 +202,5 @@ async def test_a_running_spoke_learns_its_new_name_and_keeps_it(house: House) ->
 
     assert key() == "garage_pc"
     async with open_spoke(house.settings.model_copy(update={"refresh_s": 0.05, "retry_max_s": 0.05})):
-        await house.registry.change_device(device, Change(display_name="Entrance hall"))
+        await house.registry.change_device(device, DeviceChange(display_name="Entrance hall"))
         await wait_for(lambda: key() == "entrance_hall", "the new name")

@@ -29,7 +29,7 @@ from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of, usages
 from hub_agent.live.captures.capture import Capture, followed, holds
 from hub_agent.live.captures.files.reading import merged, read_capture
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.files.writer import Limits, Writer
+from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.captures.recording import Change, Followed, Recording, Shared
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow, CaptureRows
@@ -381,7 +381,7 @@ class Captures:
     def _recording(self, capture: Capture) -> Recording:
         spec, root = capture.spec, capture.series.root
         budget = min(self._settings.total_mb, self._settings.folder_mb or self._settings.total_mb)
-        limits = Limits(
+        limits = FileLimits(
             min(spec.max_bytes, int(budget * MB / _SHARE)), spec.max_age_s, int(self._settings.free_mb * MB)
         )
         return Recording(

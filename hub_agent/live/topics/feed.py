@@ -24,8 +24,8 @@ from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.live.topics.decoding import Decoding, encode
 from hub_agent.live.topics.heard import LastHeard
-from hub_agent.live.topics.samples import Gap, LinkName, Memory, Sample
-from hub_agent.live.topics.source import Follower, Listener, Source, TopicLink
+from hub_agent.live.topics.samples import Gap, LinkName, Sample, SampleMemory
+from hub_agent.live.topics.source import Follower, LinkSource, Listener, TopicLink
 
 MEMORY_BYTES: Final = 16 * 1024 * 1024
 """What the recent samples of all topics may take together: small enough for a Raspberry Pi."""
@@ -47,7 +47,9 @@ _RETAINED_S: Final = 1.0
 class Feed:
     """What arrives on the bus and on the home broker, and what arrived last. Made by `open_feed`."""
 
-    def __init__(self, sources: Mapping[LinkName, Source], *, memory: Memory, home: HomeLink | None) -> None:
+    def __init__(
+        self, sources: Mapping[LinkName, LinkSource], *, memory: SampleMemory, home: HomeLink | None
+    ) -> None:
         self._sources = sources
         self._memory = memory
         self._home = home
@@ -225,7 +227,7 @@ class Feed:
         """
         self._source(link)
 
-    def _source(self, link: LinkName) -> Source:
+    def _source(self, link: LinkName) -> LinkSource:
         source = self._sources.get(link)
         if source is None and link == "home_assistant":
             raise NotFound("no Home Assistant is set up", hint="'strawberry setup home-assistant' does it.")
@@ -233,7 +235,7 @@ class Feed:
             raise NotFound("no home broker is configured", hint="Set [home_broker] url in strawberry.toml.")
         return source
 
-    def _ask(self, source: Source, filter_: str) -> None:
+    def _ask(self, source: LinkSource, filter_: str) -> None:
         """Follow a filter for a while."""
         key = (source.name, filter_)
         if key in self._asked:
@@ -277,12 +279,12 @@ async def open_feed(
         others: Links that are no brokers.
     """
     decode = decoding or Decoding()
-    memory = Memory(MEMORY_BYTES)
+    memory = SampleMemory(MEMORY_BYTES)
     links: dict[LinkName, TopicLink] = {"bus": bus, **(others or {})}
     if home is not None:
         links["home"] = home.link
     before = await heard.read()
-    sources = {name: Source(name, link, memory=memory, decode=decode) for name, link in links.items()}
+    sources = {name: LinkSource(name, link, memory=memory, decode=decode) for name, link in links.items()}
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())
         for name, source in sources.items():

@@ -88,7 +88,7 @@ _TOPIC_BYTES: Final = 1_024
 
 
 class Ring:
-    """The recent samples of one topic, oldest first; only `Memory` adds and removes."""
+    """The recent samples of one topic, oldest first; only `SampleMemory` adds and removes."""
 
     __slots__ = ("samples", "size")
 
@@ -97,7 +97,7 @@ class Ring:
         self.size = _TOPIC_BYTES
 
 
-class Memory:
+class SampleMemory:
     """The rings of all topics, with one bound for all.
 
     When it is full, the topic that takes the most loses the older half of its samples, so that a busy topic

@@ -16,7 +16,7 @@ from contracts.errors import Forbidden, StrawberryError
 from contracts.rates import complaint_limit
 from contracts.topics import is_exact
 from contracts.wire import Json
-from hub_agent.live.topics.samples import Gap, LinkName, Memory, Ring, Sample
+from hub_agent.live.topics.samples import Gap, LinkName, Ring, Sample, SampleMemory
 
 Listener = Callable[[Sample], None]
 
@@ -37,7 +37,7 @@ class Follower:
 
     Attributes:
         sees: Whether a topic may be shown to this follower; asked once for each topic, not for each message,
-            and again after `Source.forget_routes`.
+            and again after `LinkSource.forget_routes`.
     """
 
     filter: str
@@ -88,7 +88,7 @@ class TopicLink(Protocol):
         """Call a function after each loss of the connection; return its undoing."""
 
 
-class Source:
+class LinkSource:
     """The followers of one link.
 
     Subscriptions are made by `run`, so that followers come and go in plain functions.
@@ -108,7 +108,7 @@ class Source:
         name: LinkName,
         link: TopicLink,
         *,
-        memory: Memory,
+        memory: SampleMemory,
         decode: Callable[[str, bytes], Json],
     ) -> None:
         self.name: LinkName = name

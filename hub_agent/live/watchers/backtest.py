@@ -17,9 +17,9 @@ from hub_agent.live.captures.recording import Followed
 from hub_agent.live.topics import Feed, Gap, Sample, field
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import Source as Named
+from hub_agent.live.watchers.definition import WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, Predicate
-from hub_agent.live.watchers.predicates.firing import Firing, Source, replay
+from hub_agent.live.watchers.predicates.firing import Firing, ValueSource, replay
 from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
 from hub_registry.access.accounts import User
@@ -75,7 +75,7 @@ class Report(TypedDict):
 
 async def backtest(
     predicate: Predicate,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, ValueSource],
     recorded: Iterable[Sample | Gap],
     *,
     until: float | None = None,
@@ -95,7 +95,10 @@ async def backtest(
 
 
 def _run(
-    predicate: Predicate, sources: Mapping[str, Source], recorded: Iterable[Sample | Gap], until: float | None
+    predicate: Predicate,
+    sources: Mapping[str, ValueSource],
+    recorded: Iterable[Sample | Gap],
+    until: float | None,
 ) -> Report:
     gaps: list[Missing] = []
     links = {sources[name].link for name in predicate.names}
@@ -130,7 +133,11 @@ def _run(
 
 
 async def report_json(
-    report: Report, row: WatcherRow, sources: Mapping[str, Named], *, evaluations: Evaluations | None = None
+    report: Report,
+    row: WatcherRow,
+    sources: Mapping[str, WatchedValue],
+    *,
+    evaluations: Evaluations | None = None,
 ) -> dict[str, Json]:
     """Write a report as people and programs read it, with RFC 3339 times.
 
@@ -163,7 +170,7 @@ class Recordings:
         self._settings = settings
         self._kept: set[Followed] = set()
 
-    async def keep(self, sources: Iterable[Source]) -> None:
+    async def keep(self, sources: Iterable[ValueSource]) -> None:
         """Record these values from now on, and no others.
 
         Raises:
@@ -180,7 +187,7 @@ class Recordings:
             )
             self._kept = wanted
 
-    async def recall(self, since: float, sources: Iterable[Source]) -> None:
+    async def recall(self, since: float, sources: Iterable[ValueSource]) -> None:
         """Put what was recorded of these values back into memory, where that is a matter of seconds."""
         kept = {Followed(source.topic, source.link) for source in sources}
         try:
@@ -201,7 +208,7 @@ class Recordings:
         """
         return self._captures.read(user, capture, of_all=of_all)
 
-    def since(self, since: float, sources: Iterable[Source]) -> Iterable[Sample | Gap]:
+    def since(self, since: float, sources: Iterable[ValueSource]) -> Iterable[Sample | Gap]:
         """Return what all recordings and memory have of these values, in order; iterating it blocks."""
         kept = {Followed(source.topic, source.link) for source in sources}
         recent: list[Sample | Gap] = []

@@ -47,7 +47,7 @@ def _one_topic(topic: str) -> str:
     return topic
 
 
-class Source(_Part):
+class WatchedValue(_Part):
     """One value that a watcher sees.
 
     Attributes:
@@ -109,7 +109,7 @@ class WatcherRequest(_Part):
     """
 
     name: Annotated[Token, Field(description="letters, digits, '_', '-' and '.', at most 64")]
-    topics: Annotated[dict[str, Source], Field(max_length=32)] = {}
+    topics: Annotated[dict[str, WatchedValue], Field(max_length=32)] = {}
     instruction: Annotated[str, Field(min_length=1, max_length=4_000)]
     every_s: Annotated[float, Field(ge=LEAST_EVERY_S, le=30 * 86_400)] | None = None
     on_change: bool = False
@@ -137,7 +137,7 @@ class WatcherRequest(_Part):
 
     @field_validator("topics")
     @classmethod
-    def _names(cls, topics: dict[str, Source]) -> dict[str, Source]:
+    def _names(cls, topics: dict[str, WatchedValue]) -> dict[str, WatchedValue]:
         for name in topics:
             if not _NAME.match(name) or name.lower() in KEYWORDS:
                 raise ValueError(f"{name!r} cannot be a name: letters, digits and '_', and no 'and', 'for' …")

@@ -20,7 +20,7 @@ from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import LEAST_EVERY_S, Source
+from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
 from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.schedule import Schedule
@@ -63,7 +63,7 @@ class Watched:
     """
 
     row: WatcherRow
-    sources: Mapping[str, Source]
+    sources: Mapping[str, WatchedValue]
     evaluator: Evaluator | None
     schedule: Schedule | None
     firing: Firing = field(default_factory=Firing)
@@ -469,9 +469,9 @@ class Engine:
             _log.error("watcher %s: %s", row.name, error)
 
 
-def sources_of(row: WatcherRow) -> dict[str, Source]:
+def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
     """Return what a watcher sees, by name."""
-    return {name: Source.model_validate(each) for name, each in row.topics.items()}
+    return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
 
 
 def _unix(moment: datetime) -> float:

@@ -14,7 +14,7 @@ from hub_agent.live.topics import Feed
 from hub_agent.live.topics.values import visible_to
 from hub_agent.live.watchers.backtest import Recordings
 from hub_agent.live.watchers.decisions.approved import ApprovedCaller
-from hub_agent.live.watchers.decisions.evaluation import Announcer, Evaluations, Limits
+from hub_agent.live.watchers.decisions.evaluation import Announcer, EvaluationLimits, Evaluations
 from hub_agent.live.watchers.decisions.model import WatcherModel
 from hub_agent.live.watchers.engine import Engine
 from hub_agent.live.watchers.store import WatcherStore
@@ -45,7 +45,7 @@ async def open_watchers(
         announcer=announcer,
         accounts=registry.accounts,
         directory=registry.directory,
-        limits=Limits(settings.watchers),
+        limits=EvaluationLimits(settings.watchers),
     )
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks())

@@ -26,7 +26,7 @@ from hub_agent.live.watchers.definition import (
     By,
     Change,
     Edit,
-    Source,
+    WatchedValue,
     WatcherRequest,
     require_approved,
     topics_json,
@@ -413,7 +413,7 @@ class Watchers:
     async def _recall(self) -> None:
         """Read again what the windows of predicates held when the hub was stopped."""
         await self._record()
-        longest, seen = 0.0, list[Source]()
+        longest, seen = 0.0, list[WatchedValue]()
         for row in self._rows.values():
             if row.predicate and (row.state == "active" or row.snoozed_until is not None):
                 with suppress(StrawberryError):  # its start tells

@@ -17,7 +17,7 @@ from hub_agent.live.captures.files.formats import FormatName, Missing
 from hub_agent.live.captures.files.numbers import read_numbers
 from hub_agent.live.captures.files.reading import read_capture
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.files.writer import Limits, Writer
+from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.topics.samples import Gap, Sample
 from hub_agent.settings import CaptureSettings
 from identity.confined import Directory
@@ -34,7 +34,9 @@ def sample(
 
 def writer(folder: Path, path: str, name: FormatName = "jsonl", **limits) -> Writer:
     zstd = limits.pop("zstd", False)
-    return Writer(Series.within([folder], path, zstd=zstd), name, Limits(**{"max_bytes": 1 << 20, **limits}))
+    return Writer(
+        Series.within([folder], path, zstd=zstd), name, FileLimits(**{"max_bytes": 1 << 20, **limits})
+    )
 
 
 def write(folder: Path, path: str, batch: list, name: FormatName = "jsonl", **limits) -> None:

@@ -19,7 +19,7 @@ from contracts.wire import Json
 from hub_agent.live.captures import CaptureSpec, Followed, read_capture
 from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.files.writer import Limits, Writer
+from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.captures.recording import Recording, Shared
 from hub_agent.live.topics import Gap, Sample
 from hub_registry.access.accounts import UserChange
@@ -298,7 +298,7 @@ class FullDisk(Writer):
 async def test_a_full_disk_is_a_state_and_a_gap(home: Home, tmp_path: Path) -> None:
     changes: asyncio.Queue[str] = asyncio.Queue()
     feed = home.hub.live.feed
-    writer = FullDisk(Series.within((tmp_path / "full",), "disk.jsonl"), "jsonl", Limits(max_bytes=1_000))
+    writer = FullDisk(Series.within((tmp_path / "full",), "disk.jsonl"), "jsonl", FileLimits(max_bytes=1_000))
     with ThreadPoolExecutor(1) as thread:
         recording = Recording(
             writer,
@@ -329,7 +329,7 @@ async def test_a_full_disk_is_a_state_and_a_gap(home: Home, tmp_path: Path) -> N
 
 async def test_what_cannot_be_kept_up_with_is_counted(home: Home, tmp_path: Path) -> None:
     feed = home.hub.live.feed
-    writer = Writer(Series.within((tmp_path / "slow",), "disk.jsonl"), "jsonl", Limits(max_bytes=100_000))
+    writer = Writer(Series.within((tmp_path / "slow",), "disk.jsonl"), "jsonl", FileLimits(max_bytes=100_000))
     with ThreadPoolExecutor(1) as thread:
         shared = Shared(feed, thread, room=2_000)
         recording = Recording(writer, shared, is_over=lambda: False, on_change=nothing, on_roll=lambda: None)

@@ -14,7 +14,7 @@ from contracts.access import Principal
 from contracts.errors import InvalidTopic, NotFound
 from contracts.wire import Json
 from hub_agent.live.topics import Feed, Gap, LastHeard, Sample, field, open_feed
-from hub_agent.live.topics.samples import Memory
+from hub_agent.live.topics.samples import SampleMemory
 from hub_registry.storage.store import open_store
 from tests.brokers import Bus
 from tests.hub_agent.home import linked, wait_for
@@ -229,7 +229,7 @@ async def test_the_home_broker_is_a_link_of_its_own_and_may_be_missing(feed: Fee
 
 
 def test_full_memory_makes_room_for_many_messages_at_once() -> None:
-    memory = Memory(max_bytes=1_000_000)
+    memory = SampleMemory(max_bytes=1_000_000)
     rings = [memory.make("home", f"t/{number}") for number in range(500)]
     made = 0
     for number in range(10_000):
@@ -241,7 +241,7 @@ def test_full_memory_makes_room_for_many_messages_at_once() -> None:
 
 
 def test_memory_is_bounded_over_all_topics_and_a_quiet_one_keeps_its_last_value() -> None:
-    memory = Memory(max_bytes=100_000)
+    memory = SampleMemory(max_bytes=100_000)
     quiet = memory.make("bus", "quiet")
     memory.add(quiet, Sample("bus", "quiet", 0, b"1"))
     busy = memory.make("bus", "busy")

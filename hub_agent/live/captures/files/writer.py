@@ -24,7 +24,7 @@ _PATIENCE: Final = 2
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileLimits:
     """When a new file begins, and how much room is left to others.
 
     Attributes:
@@ -52,7 +52,7 @@ class Writer:
         done: How many items of the present or last batch are on the disk.
     """
 
-    def __init__(self, series: Series, name: FormatName, limits: Limits, *, begun_at: float = 0) -> None:
+    def __init__(self, series: Series, name: FormatName, limits: FileLimits, *, begun_at: float = 0) -> None:
         self.series = series
         self.begun_at = begun_at
         self.done = 0

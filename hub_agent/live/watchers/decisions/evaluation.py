@@ -34,7 +34,7 @@ _MOST_OUTCOME: Final = 500
 NOTIFY: Final = "notify"
 
 
-class Limits:
+class EvaluationLimits:
     """What the evaluations of all watchers may use, and what each may do."""
 
     def __init__(self, settings: WatcherSettings) -> None:
@@ -131,7 +131,7 @@ class Evaluations:
     announcer: Announcer
     accounts: Accounts
     directory: Directory
-    limits: Limits
+    limits: EvaluationLimits
 
     async def evaluate(
         self,

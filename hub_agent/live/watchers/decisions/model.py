@@ -20,7 +20,7 @@ from agent_core.tools.text_tools import printed_calls
 from contracts.errors import GatewayError
 from contracts.wire import Json
 from hub_agent.live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
-from hub_agent.live.watchers.definition import Source
+from hub_agent.live.watchers.definition import WatchedValue
 
 Kind = Literal["nothing", "notify", "act"]
 
@@ -99,7 +99,7 @@ class Seen:
         recent: Earlier ones with their ages, oldest first.
     """
 
-    source: Source
+    source: WatchedValue
     value: Json = None
     age_s: float | None = None
     recent: tuple[tuple[float, Json], ...] = ()

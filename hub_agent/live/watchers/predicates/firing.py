@@ -29,7 +29,7 @@ class Firing:
         return is_firing
 
 
-class Source(Protocol):
+class ValueSource(Protocol):
     """Where the values of a name come from."""
 
     @property
@@ -47,7 +47,7 @@ class Source(Protocol):
 
 def replay(
     evaluator: Evaluator,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, ValueSource],
     recorded: Iterable[Sample | Gap],
     *,
     until: float | None = None,
