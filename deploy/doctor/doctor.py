@@ -209,6 +209,11 @@ def _hub(
         other = " If the hub is another machine: 'strawberry spoke join'." if to_join else ""
         yield Check("hub", ok=False, detail=error.message, hint=f"{error.hint}{other}")
         return
+    if "version" not in state:
+        hint = "'strawberry tokens add' at the hub makes one; --token-file names it here."
+        detail = f"its state is {state['status']}; it says more to a valid token only"
+        yield Check("hub", ok=state["status"] == "ok", detail=detail, hint=hint)
+        return
     yield Check("hub", ok=True, detail=f"version {state['version']}")
     yield _link(
         "broker", state["broker"], hint="Is it running? 'strawberry broker check' tells what is wrong."

@@ -13,6 +13,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
+from deploy.doctor.doctor import _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
 from deploy.home.directory import Home
 from spoke.membership.joining import join
@@ -77,6 +78,14 @@ def test_a_token_is_sent_to_no_hub_but_its_own(hub: StandInHub, tmp_path: Path) 
         assert checks["hub"].hint
         assert BUS not in other.requests
         assert other.seen_tokens == []
+
+
+def test_a_hub_that_does_not_know_the_token_says_whether_it_is_up() -> None:
+    known = {"status": "ok", "broker": {"connected": True}}
+    (check,) = _hub(lambda: known, list, list, to_join=False)
+    assert check.ok
+    assert "valid token" in check.detail
+    assert "strawberry tokens add" in check.hint
 
 
 def test_a_machine_that_has_not_joined_has_no_enrolment(tmp_path: Path) -> None:
