@@ -1,5 +1,6 @@
 """A global shortcut for the quick chat: a grab of the key on X11, the portal of the desktop on Wayland."""
 
+import asyncio
 import ctypes
 import ctypes.util
 import logging
@@ -32,14 +33,26 @@ def listen(keys: str, pressed: Callable[[], None], *, background: Background) ->
     """
     if sys.platform != "linux":
         return
-    on_wayland = bool(os.environ.get("WAYLAND_DISPLAY"))
-    wait = None if on_wayland else _grab
+    wait = _ask_portal if os.environ.get("WAYLAND_DISPLAY") else _grab
 
     def run() -> None:
-        if wait is not None and not wait(keys, lambda: background.post(pressed)):
+        if not wait(keys, lambda: background.post(pressed)):
             _log.info("the shortcut %s cannot be had here", keys)
 
     Thread(target=run, name="shortcut", daemon=True).start()
+
+
+def _ask_portal(keys: str, pressed: Callable[[], None]) -> bool:
+    """Wait for the keys that the desktop assigns, for ever; return False where it assigns none."""
+    from dbus_fast import DBusError, InvalidAddressError
+
+    from tray.portal import wait_for_keys
+
+    try:
+        asyncio.run(wait_for_keys(keys, pressed))
+    except (OSError, DBusError, InvalidAddressError) as error:
+        _log.debug("no shortcut by the portal: %s", error)
+    return False
 
 
 def _grab(keys: str, pressed: Callable[[], None]) -> bool:

@@ -1,0 +1,108 @@
+"""A global shortcut from the portal of the desktop, ``org.freedesktop.portal.GlobalShortcuts``."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+from dbus_fast import Message, MessageType, Variant
+from dbus_fast.aio import MessageBus
+
+PORTAL: Final = "org.freedesktop.portal.Desktop"
+PATH: Final = "/org/freedesktop/portal/desktop"
+SHORTCUTS: Final = "org.freedesktop.portal.GlobalShortcuts"
+REQUEST: Final = "org.freedesktop.portal.Request"
+_NAMES: Final = {"ctrl": "CTRL", "alt": "ALT", "shift": "SHIFT", "super": "LOGO", "meta": "LOGO"}
+_ID: Final = "quick-chat"
+
+
+async def wait_for_keys(keys: str, pressed: Callable[[], None], *, address: str | None = None) -> None:
+    """Call a function whenever the keys are pressed, until cancelled. The person may choose others.
+
+    Args:
+        keys: The ones to begin with, for example ``Ctrl+Alt+Space``.
+        address: Of the bus; the session's if None.
+
+    Raises:
+        OSError: If there is no bus, no such portal, or the person does not want it.
+    """
+    bus = await MessageBus(bus_address=address).connect()
+    try:
+        portal = _Portal(bus, pressed)
+        await portal.bind(keys)
+        await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+    finally:
+        bus.disconnect()
+
+
+class _Portal:
+    def __init__(self, bus: MessageBus, pressed: Callable[[], None]) -> None:
+        self._bus = bus
+        self._pressed = pressed
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._session = ""
+
+    async def bind(self, keys: str) -> None:
+        """Have the keys assigned to us."""
+        self._bus.add_message_handler(self._take)
+        rule = f"type='signal',sender='{PORTAL}'"
+        await self._call("org.freedesktop.DBus", "/org/freedesktop/DBus", "AddMatch", "s", [rule])
+        token = Variant("s", f"strawberry{secrets.token_hex(8)}")
+        created = await self._request("CreateSession", "", [], {"session_handle_token": token})
+        self._session = str(created["session_handle"].value)
+        about = {
+            "description": Variant("s", "Strawberry: quick chat"),
+            "preferred_trigger": Variant("s", _trigger(keys)),
+        }
+        await self._request("BindShortcuts", "oa(sa{sv})s", [self._session, [[_ID, about]], ""], {})
+
+    async def _request(
+        self, member: str, signature: str, body: list[Any], options: dict[str, Variant]
+    ) -> dict[str, Any]:
+        """Call a method of the portal, which answers by a signal: it may ask the person first."""
+        token = f"strawberry{secrets.token_hex(8)}"
+        sender = str(self._bus.unique_name).removeprefix(":").replace(".", "_")
+        path = f"{PATH}/request/{sender}/{token}"
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[path] = answer
+        body = [*body, {**options, "handle_token": Variant("s", token)}]
+        await self._call(PORTAL, PATH, member, f"{signature}a{{sv}}", body, interface=SHORTCUTS)
+        return await answer
+
+    async def _call(
+        self, owner: str, path: str, member: str, signature: str, body: list[Any], *, interface: str = ""
+    ) -> None:
+        message = Message(
+            destination=owner,
+            path=path,
+            interface=interface or owner,
+            member=member,
+            signature=signature,
+            body=body,
+        )
+        reply = await self._bus.call(message)
+        if reply is None or reply.message_type == MessageType.ERROR:
+            raise OSError(f"{member}: {reply.body[0] if reply and reply.body else 'no answer'}")
+
+    def _take(self, message: Message) -> None:
+        if message.message_type != MessageType.SIGNAL:
+            return
+        if message.interface == REQUEST and message.member == "Response":
+            answer = self._answers.pop(str(message.path), None)
+            if answer is None:
+                return
+            if message.body[0] == 0:
+                answer.set_result(message.body[1])
+            else:
+                answer.set_exception(OSError("the shortcut was refused"))
+        elif (message.interface, message.member) == (SHORTCUTS, "Activated"):
+            self._activate(*message.body[:2])
+
+    def _activate(self, session: str, shortcut: str) -> None:
+        if (session, shortcut) == (self._session, _ID):
+            self._pressed()
+
+
+def _trigger(keys: str) -> str:
+    *modifiers, key = (each.strip().lower() for each in keys.split("+"))
+    return "+".join((*(_NAMES.get(each, each) for each in modifiers), key))
