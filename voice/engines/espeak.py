@@ -54,6 +54,7 @@ class Espeak:
             try:
                 header = await process.stdout.readexactly(_HEADER)
             except asyncio.IncompleteReadError:
+                await process.wait()
                 raise SpeechError(
                     f"espeak-ng cannot speak {voice!r}", hint="`espeak-ng --voices` lists what it can."
                 ) from None
@@ -64,7 +65,10 @@ class Espeak:
                 whole = len(piece) // 2 * 2
                 rest = piece[whole:]
                 yield Sound(piece[:whole], rate)
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
             await process.wait()
+        finally:
+            # Killed only where it still speaks: to look whether one that has ended is there takes its code.
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from contracts.errors import ConfigError
-from voice.engines.installed import installed
+from voice.installed import installed
 
 
 class MicroWakeWords:

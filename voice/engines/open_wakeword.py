@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from voice.engines.installed import installed
 from voice.engines.micro_wakeword import unknown_wake_word
+from voice.installed import installed
 
 _THRESHOLD: Final = 0.5
 """Probability from which a wake word counts; what the authors of the models recommend."""

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import SpeechError
-from contracts.vocabulary import Vocabulary
 from voice.audio import RATE
 from voice.engines import Transcript
-from voice.engines.installed import installed
 from voice.grammar import choices, grammar_of, with_digits
+from voice.installed import installed
 
 T = TypeVar("T")
 
@@ -26,10 +26,13 @@ _log = logging.getLogger(__name__)
 _NOISE: Final = 98
 """Loudest sample of the noise that is mixed in, 0.003 of full scale: on digital silence, words are lost."""
 
-_REJECTED_BELOW: Final = -2.8
+_REJECTED_BELOW: Final = -3.1
 """How much worse than bare sounds a sentence may explain a frame, in thousandths of a natural logarithm. Of
-seven voices with five sentences of a grammar the worst had -2.66; of 28 other sentences, one had more than
--2.94."""
+six sentences by eight voices at two levels of noise, one in twenty had less; of others that sound alike,
+such as "turn on the washing machine", one in ten had more."""
+
+_CHOICE_REJECTED_BELOW: Final = -2.1
+"""The same for yes and no: more other speech sounds like a short word."""
 
 _BLOCK: Final = 3_200
 """Bytes that are decoded at once: 100 ms, so that little is left to do when the speech ends."""
@@ -37,6 +40,8 @@ _BLOCK: Final = 3_200
 _WORDS: Final = {
     "ja": "Y AA",
     "nein": "N AY N",
+    "nein(2)": "N AA IH N",
+    "nein(3)": "D AY N",
     "bitte": "B IH T AH",
     "danke": "D AA NG K AH",
     "abbrechen": "AA P B R EH HH AH N",
@@ -82,9 +87,11 @@ class PocketSphinx:
         """Understand one of these texts."""
         name = " ".join(texts)
         await self._run(lambda: self._add(name, choices(texts)))
-        return await self._decode(name, frames)
+        return await self._decode(name, frames, rejected_below=_CHOICE_REJECTED_BELOW)
 
-    async def _decode(self, search: str, frames: AsyncIterator[bytes]) -> Transcript:
+    async def _decode(
+        self, search: str, frames: AsyncIterator[bytes], *, rejected_below: float = _REJECTED_BELOW
+    ) -> Transcript:
         if not await self._run(lambda: self._begin(search)):
             async for _ in frames:
                 pass
@@ -96,7 +103,7 @@ class PocketSphinx:
                 piece = bytes(block)
                 block.clear()
                 await self._run(lambda piece=piece: self._process(piece))  # type: ignore[misc]
-        return await self._run(lambda: self._end(bytes(block)))
+        return await self._run(lambda: self._end(bytes(block), rejected_below))
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -109,6 +116,7 @@ class PocketSphinx:
             self._sounds = self._library.Decoder(dict=None, **quiet)
             self._sounds.add_allphone_file("sounds", path("en-us/en-us-phone.lm.bin"))
             self._sounds.activate_search("sounds")
+            self._cmn = self._decoder.get_cmn()
         except (RuntimeError, ValueError) as error:
             raise SpeechError(
                 f"the model of pocketsphinx cannot be loaded: {error}", hint="Install pocketsphinx again."
@@ -149,6 +157,8 @@ class PocketSphinx:
                 decoder.end_utt()
         self._decoder.activate_search(search)
         for decoder in (self._decoder, self._sounds):
+            # It would carry the loudness of one voice over to the next.
+            decoder.set_cmn(self._cmn)
             decoder.start_utt()
         self._is_open = True
         return True
@@ -161,7 +171,7 @@ class PocketSphinx:
         for decoder in (self._decoder, self._sounds):
             decoder.process_raw(noisy, False, False)
 
-    def _end(self, rest: bytes) -> Transcript:
+    def _end(self, rest: bytes, rejected_below: float) -> Transcript:
         if rest:
             self._process(rest)
         for decoder in (self._decoder, self._sounds):
@@ -177,7 +187,7 @@ class PocketSphinx:
         heard = _explained(self._decoder.seg(), first, last) - _explained(self._sounds.seg(), first, last)
         fit = 1_000 * heard / (last - first + 1)
         _log.debug("the grammar heard %r (%.2f)", found.hypstr, fit)
-        return Transcript(with_digits(found.hypstr), certain=fit >= _REJECTED_BELOW)
+        return Transcript(with_digits(found.hypstr), certain=fit >= rejected_below)
 
 
 def _explained(segments: Iterable[Any], first: int, last: int) -> float:

@@ -1,4 +1,4 @@
-"""Libraries of engines, imported when an engine is made."""
+"""Libraries of the extra ``voice``, imported when they are first needed."""
 
 import importlib
 from typing import Any

@@ -1,0 +1,233 @@
+"""From the wake word to the spoken answer: sound goes into a pipe and comes out of another one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat.tasks import open_tasks
+from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
+from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
+from contracts.errors import SoundError, SpeechError
+from tests.hub_registry.spokes import eventually
+from tests.voice.room import SETTINGS, Notes, Room, ScriptedChat
+from voice.audio import Sound
+from voice.engines import Transcript
+from voice.engines.espeak import Espeak
+from voice.engines.micro_wakeword import MicroWakeWords
+from voice.engines.pocketsphinx import PocketSphinx
+from voice.opening import Engines
+from voice.pipeline import Pipeline
+from voice.settings import VoiceSettings
+from voice.sound_files import FileLoudspeaker, FileMicrophone
+
+pytestmark = pytest.mark.voice
+
+HOME = Vocabulary(
+    language="en",
+    sentences=(
+        SpokenSentence(
+            text="turn (on|off) [the] {name}", slots={"name": SpokenSlot(values=("Kitchen Light",))}
+        ),
+        SpokenSentence(text="what time is it"),
+        SpokenSentence(text="set [the] volume to {level}[%]", slots={"level": SpokenSlot(is_number=True)}),
+    ),
+    names=("Kitchen", "Living Room"),
+)
+ANSWER = (
+    TextDelta(text="It is nine. "),
+    TextDelta(text="Good night."),
+    TurnFinal(answer="", mode="sentence"),
+)
+QUESTION = ConfirmationWanted(
+    id="q", turn="t", device="d", device_name="Front Door", method="unlock", arguments={}, expires_s=60
+)
+CONFIRMED = (QUESTION, TextDelta(text="Done."), TurnFinal(answer="Done.", mode="online"))
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    with Room(tmp_path) as room:
+        yield room
+
+
+@pytest.fixture(scope="module")
+def grammar() -> PocketSphinx:
+    return PocketSphinx()
+
+
+@asynccontextmanager
+async def listening(
+    room: Room, events: Sequence[TurnEvent], grammar: PocketSphinx, **changed: Any
+) -> AsyncIterator[tuple[ScriptedChat, Notes, Pipeline]]:
+    await grammar.learn(HOME)
+    chat, notes = ScriptedChat(events), Notes()
+    engines = Engines(
+        MicroWakeWords(SETTINGS["wake_words"]),
+        {"pocketsphinx": grammar} | changed.pop("more_speech_to_text", {}),
+        changed.pop("text_to_speech", None) or {"espeak": Espeak()},
+    )
+    pipeline = Pipeline(
+        microphone=FileMicrophone(room.microphone),
+        loudspeaker=FileLoudspeaker(room.loudspeaker),
+        engines=engines,
+        chat=chat,
+        settings=VoiceSettings(**SETTINGS | changed),
+        language="en",
+        observer=notes,
+    )
+    async with open_tasks() as tasks:
+        tasks.create_task(pipeline.run())
+        await eventually(lambda: notes.now == "listening")
+        yield chat, notes, pipeline
+
+
+async def test_a_sentence_after_the_wake_word_is_answered_by_voice(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, notes, _):
+        await room.say("okay nabu", "set the volume to forty two")
+        await eventually(lambda: notes.activities[1:] and notes.now == "listening")
+        assert chat.asked == ["set the volume to 42"]
+        assert notes.activities == ["listening", "hearing", "thinking", "talking", "listening"]
+        await eventually(lambda: len(room.heard) > 32_000)
+
+
+async def test_without_the_wake_word_nothing_is_understood(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, _notes, _):
+        await room.say("turn on the kitchen light")
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: chat.asked)
+        assert chat.asked == ["what time is it"]
+
+
+async def test_a_button_listens_without_a_wake_word(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, _notes, pipeline):
+        pipeline.listen()
+        await room.say("turn on the kitchen light")
+        await eventually(lambda: chat.asked)
+        assert chat.asked == ["turn on the kitchen light"]
+
+
+async def test_the_first_sentence_is_spoken_while_the_answer_goes_on(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, notes, _):
+        chat.go.clear()
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: notes.now == "talking" and room.heard)
+        chat.go.set()
+        await eventually(lambda: notes.now == "listening")
+
+
+async def test_the_wake_word_cuts_an_answer_short(room, grammar):
+    async with listening(room, ANSWER, grammar) as (chat, notes, _):
+        room.block()
+        chat.go.clear()
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: notes.now == "talking")
+        await room.say("okay nabu", "turn on the kitchen light")
+        await eventually(lambda: len(chat.asked) == 2)
+        assert chat.cancelled == 1
+        chat.go.set()
+        room.unblock()
+        await eventually(lambda: notes.now == "listening")
+        assert chat.asked == ["what time is it", "turn on the kitchen light"]
+
+
+async def test_speech_cuts_an_answer_short_where_that_is_set(room, grammar):
+    async with listening(room, ANSWER, grammar, barge_in="speech") as (chat, notes, _):
+        room.block()
+        chat.go.clear()
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: notes.now == "talking")
+        await room.say("turn on the kitchen light now please")
+        await eventually(lambda: chat.cancelled)
+        room.unblock()
+
+
+@pytest.mark.parametrize(("answer", "approved"), [("yes", True), ("no", False), ("yes please", True)])
+async def test_a_question_is_answered_by_voice(room, grammar, answer, approved):
+    async with listening(room, CONFIRMED, grammar) as (chat, notes, _):
+        await room.say("okay nabu", "turn on the kitchen light")
+        await eventually(lambda: notes.activities.count("hearing") == 2)
+        await room.say(answer)
+        await eventually(lambda: chat.approved)
+        assert chat.approved == [approved]
+
+
+async def test_no_answer_to_a_question_is_a_no(room, grammar):
+    async with listening(room, CONFIRMED, grammar) as (chat, notes, _):
+        await room.say("okay nabu", "turn on the kitchen light")
+        for times in (2, 3):
+            await eventually(lambda times=times: notes.activities.count("hearing") == times)
+            await room.silence(6)
+        await eventually(lambda: chat.approved)
+        assert chat.approved == [False]
+
+
+class _Understands:
+    def __init__(self, text: str = "", error: SpeechError | None = None) -> None:
+        self._text, self._error = text, error
+        self.heard = 0
+
+    async def transcribe(self, frames: AsyncIterator[bytes], *, language: str) -> Transcript:
+        async for frame in frames:
+            self.heard += len(frame)
+        if self._error is not None:
+            raise self._error
+        return Transcript(self._text, certain=True)
+
+
+async def test_what_the_grammar_rejects_goes_to_the_next_engine(room, grammar):
+    other = _Understands("tell me a story about dragons")
+    async with listening(room, ANSWER, grammar, more_speech_to_text={"wyoming": other}) as (chat, _notes, _):
+        await room.say("okay nabu", "tell me a story about dragons")
+        await eventually(lambda: chat.asked)
+        assert chat.asked == ["tell me a story about dragons"]
+        await room.say("okay nabu", "what time is it")
+        before = other.heard
+        await eventually(lambda: len(chat.asked) == 2)
+        assert other.heard == before
+
+
+async def test_an_engine_that_fails_is_said_and_the_grammar_goes_on(room, grammar):
+    other = _Understands(error=SpeechError("the server is away"))
+    async with listening(room, ANSWER, grammar, more_speech_to_text={"wyoming": other}) as (chat, notes, _):
+        await room.say("okay nabu", "tell me a story about dragons")
+        await eventually(lambda: notes.problems.get("wyoming") == "the server is away")
+        await eventually(lambda: notes.activities[1:] and notes.now == "listening")
+        assert "talking" in notes.activities
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: chat.asked)
+        assert chat.asked == ["what time is it"]
+
+
+class _Mute:
+    async def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
+        raise SpeechError("no voice")
+        yield
+
+
+async def test_another_voice_speaks_where_one_cannot(room, grammar):
+    voices = {"wyoming": _Mute(), "espeak": Espeak()}
+    async with listening(room, ANSWER, grammar, text_to_speech=voices) as (_chat, notes, _):
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: notes.now == "talking")
+        assert notes.problems["wyoming"] == "no voice"
+
+
+async def test_an_error_is_spoken(room, grammar):
+    failed = (TurnError(code="model_failed", message="the model is tired"),)
+    async with listening(room, failed, grammar) as (_chat, notes, _):
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: notes.now == "talking")
+
+
+async def test_a_microphone_that_goes_ends_the_pipeline_with_its_name(room, grammar):
+    async def lose() -> None:
+        async with listening(room, ANSWER, grammar):
+            room.microphone.unlink()
+            await asyncio.Event().wait()
+
+    with pytest.raises(SoundError, match="microphone"):
+        await lose()

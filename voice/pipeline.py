@@ -1,0 +1,461 @@
+"""From the wake word to the spoken answer, and back to the wake word.
+
+One task hears: each frame of the microphone goes to the wake word, or to what is being said. Another one
+answers: speech to text, the chat, and the answer sentence by sentence while it still comes. A wake word while
+an answer is spoken cuts it, and the turn with it, short.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Final, Literal, Protocol, Self, TypeVar
+
+from chat.tasks import open_tasks
+from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
+from contracts.errors import SoundError, SpeechError, StrawberryError
+from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
+from voice.engines import SpeechToText, TextToSpeech, Transcript
+from voice.opening import Engines
+from voice.settings import VoiceSettings
+from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, tone
+from voice.vad import Endpointer, Pauses, Phase, load_vad
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+Activity = Literal["listening", "hearing", "thinking", "talking"]
+
+MayAnswer = Callable[[str, float], Awaitable[bool]]
+"""Says whether this device answers to a wake word, which it heard this loud; see `voice.audio.level`."""
+
+_BEFORE: Final = round(0.4 / FRAME_S)
+"""Frames before speech that belong to it: its first sound is soft."""
+_LOUDNESS: Final = round(1.0 / FRAME_S)
+"""Frames of which the loudest says how loud a wake word was."""
+_TRIES: Final = 2
+"""How often a question is asked."""
+
+
+class Chat(Protocol):
+    """Answers what was said."""
+
+    def ask(self, message: str) -> AsyncGenerator[TurnEvent, None]:
+        """Start a turn and yield its events to the last one; closing it cancels the turn.
+
+        Raises:
+            StrawberryError: If nothing can answer.
+        """
+        ...
+
+    async def answer(self, wanted: ConfirmationWanted, *, approve: bool) -> None:
+        """Answer a question of the turn.
+
+        Raises:
+            StrawberryError: If it cannot be answered any more.
+        """
+        ...
+
+
+class Observer(Protocol):
+    """Follows what a pipeline does."""
+
+    def activity(self, activity: Activity) -> None:
+        """Take what it does now."""
+        ...
+
+    def understood(self, transcript: Transcript, engine: str) -> None:
+        """Take what was said."""
+        ...
+
+    def problem(self, engine: str, problem: str) -> None:
+        """Take why an engine failed; empty where it works again."""
+        ...
+
+
+class Utterance:
+    """What is said, from the wake word to the end of speech; its frames can be read more than once.
+
+    Attributes:
+        wake_word: What began it; empty where a button or a question did.
+        loudness: Of the wake word; see `voice.audio.level`.
+    """
+
+    def __init__(self, endpointer: Endpointer, *, wake_word: str = "", loudness: float = 0.0) -> None:
+        self.wake_word = wake_word
+        self.loudness = loudness
+        self._endpointer = endpointer
+        self._frames: list[bytes] = []
+        self._more = asyncio.Condition()
+        self.ended = False
+
+    async def put(self, frame: bytes) -> None:
+        """Take the next frame."""
+        before = self._endpointer.phase
+        phase = self._endpointer.heard(frame)
+        self._frames.append(frame)
+        if phase is Phase.BEFORE:
+            del self._frames[:-_BEFORE]
+        if phase is not Phase.BEFORE:
+            self.ended = phase in (Phase.ENDED, Phase.NOTHING)
+            async with self._more:
+                self._more.notify_all()
+        if before is Phase.BEFORE and phase is Phase.SPEECH:
+            _log.debug("speech began")
+
+    async def close(self) -> None:
+        """End it here."""
+        async with self._more:
+            self.ended = True
+            self._more.notify_all()
+
+    async def began(self) -> bool:
+        """Wait for speech; return False where none comes."""
+        async with self._more:
+            await self._more.wait_for(lambda: self.ended or self._endpointer.phase is not Phase.BEFORE)
+        return self._endpointer.phase in (Phase.SPEECH, Phase.ENDED)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Yield the frames from the first one on, to the end of the speech."""
+        at = 0
+        while True:
+            async with self._more:
+                await self._more.wait_for(lambda at=at: self.ended or len(self._frames) > at)  # type: ignore[misc]
+            if at == len(self._frames):
+                return
+            yield self._frames[at]
+            at += 1
+
+
+class Pipeline:
+    """Listens and speaks until its microphone ends, or a sound card goes.
+
+    Args:
+        language: That is spoken.
+        may_answer: Asked after each wake word.
+    """
+
+    def __init__(
+        self,
+        *,
+        microphone: Microphone,
+        loudspeaker: Loudspeaker,
+        engines: Engines,
+        chat: Chat,
+        settings: VoiceSettings,
+        language: str,
+        observer: Observer,
+        may_answer: MayAnswer | None = None,
+    ) -> None:
+        self._microphone = microphone
+        self._loudspeaker = loudspeaker
+        self._engines = engines
+        self._chat = chat
+        self._settings = settings
+        self._language = language
+        self._observer = observer
+        self._may_answer = may_answer
+        self._pauses = Pauses(silence_s=settings.silence_s)
+        self._begun: asyncio.Queue[Utterance] = asyncio.Queue()
+        self._now: Utterance | None = None
+        self._levels: deque[float] = deque(maxlen=_LOUDNESS)
+        self._activity: Activity | None = None
+        self._over_speech: Endpointer | None = None
+        self._is_over = False
+        self._idle = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run until the microphone ends, and what was said then is answered.
+
+        Raises:
+            SoundError: If the microphone or the loudspeaker cannot be opened, or goes.
+            SpeechError: If speech cannot be detected, as its package is not installed.
+        """
+        self._vad = load_vad()
+        async with self._microphone, self._loudspeaker, open_tasks() as tasks:
+            self._tasks = tasks
+            serving = tasks.create_task(self._serve(), name="voice answers")
+            await tasks.create_task(self._hear(), name="voice hears")
+            self._is_over = True
+            if self._now is not None:
+                await self._now.close()
+            await self._idle.wait()
+            serving.cancel()
+
+    def listen(self) -> None:
+        """Listen now, without a wake word; what is being said is cut short."""
+        self._begin("")
+
+    async def _hear(self) -> None:
+        async for frame in self._microphone:
+            self._levels.append(level(frame))
+            now = self._now
+            if now is not None and not now.ended:
+                await now.put(frame)
+            elif not self._is_barge_in_off():
+                word = self._engines.wake.heard(frame) if self._engines.wake is not None else None
+                if word is not None or self._speaks_over(frame):
+                    self._begin(word or "")
+
+    def _is_barge_in_off(self) -> bool:
+        return self._settings.barge_in == "off" and self._activity in ("thinking", "talking")
+
+    def _speaks_over(self, frame: bytes) -> bool:
+        """Return whether a person speaks while an answer is spoken, where that interrupts it."""
+        if self._settings.barge_in != "speech" or self._activity != "talking":
+            self._over_speech = None
+            return False
+        if self._over_speech is None:
+            self._over_speech = Endpointer(self._vad, Pauses(wait_s=float("inf")))
+        return self._over_speech.heard(frame) is Phase.SPEECH
+
+    def _begin(self, word: str) -> None:
+        """Take what is said from now on as a new utterance."""
+        if self._engines.wake is not None:
+            self._engines.wake.reset()
+        self._idle.clear()
+        self._now = self._listen(word)
+        self._begun.put_nowait(self._now)
+
+    def _listen(self, word: str = "") -> Utterance:
+        loudness = max(self._levels, default=-96.0)
+        self._vad.reset()
+        utterance = Utterance(Endpointer(self._vad, self._pauses), wake_word=word, loudness=loudness)
+        utterance.ended = self._is_over
+        return utterance
+
+    async def _serve(self) -> None:
+        while True:
+            if not self._begun.qsize():
+                self._tell("listening")
+                self._idle.set()
+            utterance: Utterance | None = await self._begun.get()
+            while utterance is not None:
+                utterance = await self._converse(utterance)
+
+    async def _converse(self, utterance: Utterance) -> Utterance | None:
+        """Answer an utterance; return the one that interrupted it or that the answer asks for."""
+        word = utterance.wake_word
+        if word and self._may_answer is not None and not await self._may_answer(word, utterance.loudness):
+            _log.debug("another device answers to %s", word)
+            await utterance.close()
+            return None
+        self._tell("hearing")
+        working = self._tasks.create_task(self._answered(utterance), name="voice turn")
+        interrupting = self._tasks.create_task(self._begun.get(), name="voice barge-in")
+        try:
+            await asyncio.wait((working, interrupting), return_when=asyncio.FIRST_COMPLETED)
+            if interrupting.done():
+                await utterance.close()
+                return interrupting.result()
+            return working.result()
+        finally:
+            for task in (working, interrupting):
+                task.cancel()
+            # Speech has stopped, and the turn is cancelled, before anything else begins.
+            await asyncio.wait((working, interrupting))
+
+    async def _answered(self, utterance: Utterance) -> Utterance | None:
+        if not await self._heard_speech(utterance):
+            await self._chime("nothing")
+            return None
+        transcript = await self._understood(utterance, self._engines.speech_to_text)
+        if transcript is None:
+            return None
+        self._tell("thinking")
+        await self._chime("understood")
+        return await self._answer(transcript.text)
+
+    async def _heard_speech(self, utterance: Utterance) -> bool:
+        await self._chime("awake")
+        return await utterance.began()
+
+    async def _understood(
+        self, utterance: Utterance, engines: Mapping[str, SpeechToText]
+    ) -> Transcript | None:
+        """Return what was said; None where no engine understood it, which is said."""
+        failure: SpeechError | None = None
+        for name, engine in engines.items():
+            try:
+                transcript = await engine.transcribe(utterance.frames(), language=self._language)
+            except SoundError:
+                raise
+            except SpeechError as error:
+                failure = error
+                self._observer.problem(name, error.message)
+                continue
+            self._observer.problem(name, "")
+            self._observer.understood(transcript, name)
+            if transcript.text.strip() and transcript.certain:
+                return transcript
+        await self._say(
+            phrase("not understood", self._language)
+            if failure is None
+            else error_phrase(failure, self._language)
+        )
+        return None
+
+    async def _answer(self, text: str) -> Utterance | None:
+        """Ask, and speak the answer as it comes; return what follows it, where it is a question."""
+        sentences, last = Sentences(), ""
+        async with self._speech() as speech:
+            try:
+                async with aclosing(self._chat.ask(text)) as events:
+                    async for event in events:
+                        match event:
+                            case TextDelta():
+                                for last in sentences.add(event.text):
+                                    speech.say(last)
+                            case ConfirmationWanted():
+                                await speech.finish()
+                                await self._confirm(event)
+                            case TurnError():
+                                for last in sentences.rest():
+                                    speech.say(last)
+                                speech.say(error_phrase(event, self._language))
+                            case TurnFinal() if not speech.has_spoken:
+                                # A sentence without a model may answer at once.
+                                sentences = Sentences()
+                                for last in sentences.add(event.answer):
+                                    speech.say(last)
+            except StrawberryError as error:
+                speech.say(error_phrase(error, self._language))
+            for last in sentences.rest():
+                speech.say(last)
+            await speech.finish()
+        if not last.endswith("?"):
+            return None
+        self._now = self._listen()
+        return self._now
+
+    async def _confirm(self, wanted: ConfirmationWanted) -> None:
+        """Ask whether a call may be made; silence and anything unclear is a no."""
+        approve: bool | None = None
+        for _ in range(_TRIES):
+            await self._say(question(wanted, self._language))
+            self._now = utterance = self._listen()
+            self._tell("hearing")
+            if not await self._heard_speech(utterance):
+                continue
+            transcript = await self._understood(utterance, self._answers())
+            approve = is_yes(transcript.text, self._language) if transcript is not None else None
+            if approve is not None:
+                break
+        if approve is None:
+            await self._say(phrase("not answered", self._language))
+        self._tell("thinking")
+        with suppress(StrawberryError):
+            # It may be too late by now, or answered elsewhere.
+            await self._chat.answer(wanted, approve=bool(approve))
+
+    def _answers(self) -> dict[str, SpeechToText]:
+        """Return the engines, those with a grammar for nothing but yes and no."""
+        from voice.engines.pocketsphinx import PocketSphinx
+
+        return {
+            name: engine.of(answers(self._language)) if isinstance(engine, PocketSphinx) else engine
+            for name, engine in self._engines.speech_to_text.items()
+        }
+
+    async def _say(self, text: str) -> None:
+        async with self._speech() as speech:
+            speech.say(text)
+            await speech.finish()
+
+    async def _chime(self, kind: Tone) -> None:
+        if self._settings.tones:
+            await self._loudspeaker.play(_one(tone(kind)))
+
+    def _speech(self) -> "_Speech":
+        return _Speech(
+            self._engines.text_to_speech,
+            self._loudspeaker,
+            language=self._language,
+            tasks=self._tasks,
+            observer=self._observer,
+            talks=lambda: self._tell("talking"),
+        )
+
+    def _tell(self, activity: Activity) -> None:
+        if activity != self._activity:
+            self._activity = activity
+            self._observer.activity(activity)
+
+
+class _Speech:
+    """Speaks sentences as they are added, each while the next one is still being written."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, TextToSpeech],
+        loudspeaker: Loudspeaker,
+        *,
+        language: str,
+        tasks: asyncio.TaskGroup,
+        observer: Observer,
+        talks: Callable[[], None],
+    ) -> None:
+        self._engines = engines
+        self._loudspeaker = loudspeaker
+        self._language = language
+        self._tasks = tasks
+        self._observer = observer
+        self._talks = talks
+        self._sentences: asyncio.Queue[str | None] = asyncio.Queue()
+        self._playing: asyncio.Task[None] | None = None
+        self.has_spoken = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._playing is not None:
+            self._playing.cancel()
+            await asyncio.wait((self._playing,))
+
+    def say(self, sentence: str) -> None:
+        """Speak a sentence after those before it."""
+        self.has_spoken = True
+        self._sentences.put_nowait(sentence)
+        if self._playing is None:
+            self._playing = self._tasks.create_task(
+                self._loudspeaker.play(self._sounds()), name="voice speaks"
+            )
+
+    async def finish(self) -> None:
+        """Wait until all of it was heard."""
+        if self._playing is not None:
+            self._sentences.put_nowait(None)
+            await self._playing
+            self._playing = None
+
+    async def _sounds(self) -> AsyncIterator[Sound]:
+        while (sentence := await self._sentences.get()) is not None:
+            async for sound in self._spoken(sentence):
+                self._talks()
+                yield sound
+
+    async def _spoken(self, sentence: str) -> AsyncIterator[Sound]:
+        """Yield a sentence as the first engine that works speaks it."""
+        for name, engine in self._engines.items():
+            has_begun = False
+            try:
+                async for sound in engine.say(sentence, language=self._language):
+                    has_begun = True
+                    yield sound
+            except SpeechError as error:
+                self._observer.problem(name, error.message)
+                if has_begun:
+                    return
+            else:
+                self._observer.problem(name, "")
+                return
+
+
+async def _one(sound: Sound) -> AsyncIterator[Sound]:
+    yield sound

@@ -1,0 +1,48 @@
+"""Settings of speech: ``[voice]`` in ``strawberry.toml``."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.validation import Language
+
+Engine = Annotated[
+    str, Field(pattern=r"^(pocketsphinx|espeak|wyoming|wyoming://[A-Za-z0-9.:\[\]-]+:\d{1,5})$")
+]
+
+
+class VoiceSettings(BaseModel):
+    """How a device listens and speaks.
+
+    Attributes:
+        enabled: Whether it does.
+        wake_words: Names of models of the engine, or paths of such.
+        wake_engine: ``micro_wakeword`` takes next to nothing; ``open_wakeword`` knows more wake words.
+        speech_to_text: Engines in the order in which they are asked; the next one gets what the one before
+            rejects. ``wyoming`` takes a server that announces itself in this network.
+        text_to_speech: Engines in the order in which they are asked; the next one speaks where one cannot.
+        microphone: Part of the name of a device; empty for the default one. ``file:PATH`` for a WAV file or
+            a pipe of raw samples.
+        loudspeaker: See ``microphone``.
+        language: That is spoken; None for that of the household.
+        voice: Of espeak-ng; None for that of the language.
+        barge_in: What interrupts an answer: the wake word, or any speech, which wants a headset or a
+            microphone that does not hear the loudspeaker.
+        tones: Whether tones tell that it listens.
+        silence_s: Silence that ends what is said.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = False
+    wake_words: Annotated[tuple[str, ...], Field(max_length=8)] = ("okay_nabu",)
+    wake_engine: Literal["micro_wakeword", "open_wakeword"] = "micro_wakeword"
+    speech_to_text: tuple[Engine, ...] = ("pocketsphinx",)
+    text_to_speech: tuple[Engine, ...] = ("espeak",)
+    microphone: str = ""
+    loudspeaker: str = ""
+    language: Language | None = None
+    voice: Annotated[str, Field(pattern=r"^[A-Za-z0-9+-]+$")] | None = None
+    barge_in: Literal["wake_word", "speech", "off"] = "wake_word"
+    tones: bool = True
+    silence_s: Annotated[float, Field(ge=0.2, le=3)] = 0.6

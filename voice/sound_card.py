@@ -1,0 +1,208 @@
+"""Microphone and loudspeaker of this machine, through PortAudio."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from contracts.errors import SoundError
+from voice.audio import FRAME_BYTES, RATE, Sound, resampled
+from voice.installed import installed
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_SILENT_S: Final = 2.0
+"""A microphone that gives no frame for so long is gone: a card that is pulled out says nothing."""
+_MOST_WAITING: Final = 250
+"""Frames that wait to be read, five seconds; the oldest go first."""
+_PLAY_RATE: Final = 22_050
+"""What espeak-ng and Piper speak at."""
+_BLOCK_S: Final = 0.05
+"""How much is played at once: speech that is cut short is heard for that much longer at most."""
+
+
+class Device(NamedTuple):
+    """A device that PortAudio knows."""
+
+    name: str
+    inputs: int
+    outputs: int
+    is_default: bool
+
+
+def devices() -> list[Device]:
+    """Return the sound devices of this machine, looked for anew. No stream may be open.
+
+    Raises:
+        SpeechError: If PortAudio is not installed.
+    """
+    library = _looked_again()
+    default = [index for index in library.default.device if index >= 0]
+    return [
+        Device(each["name"], each["max_input_channels"], each["max_output_channels"], number in default)
+        for number, each in enumerate(library.query_devices())
+    ]
+
+
+def _looked_again() -> Any:
+    """Return the library, which knows only the devices that were there when it was initialized."""
+    library = installed("sounddevice")
+    library._terminate()
+    library._initialize()
+    return library
+
+
+class CardMicrophone:
+    """A microphone of this machine; see `voice.audio.Microphone`.
+
+    Args:
+        name: Part of the name of a device; empty for the default one.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
+        self._stream: Any = None
+        self._rate = RATE
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._stream, self._rate = await asyncio.to_thread(self._open)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stream, self._stream = self._stream, None
+        await asyncio.to_thread(stream.close)
+
+    def _open(self) -> tuple[Any, int]:
+        # Nothing else of this process is open now: the microphone is opened first.
+        library = _looked_again()
+        return _opened(
+            library.RawInputStream,
+            library,
+            "input",
+            self._name,
+            rate=RATE,
+            block_s=FRAME_BYTES / 2 / RATE,
+            callback=self._heard,
+            finished_callback=lambda: self._put(None),
+        )
+
+    def _heard(self, frame: Any, frames: int, time: Any, status: Any) -> None:
+        self._put(bytes(frame))
+
+    def _put(self, frame: bytes | None) -> None:
+        def put() -> None:
+            if self._frames.full():
+                self._frames.get_nowait()
+            self._frames.put_nowait(frame)
+
+        # The thread of PortAudio may outlive the loop by a moment.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(put)
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        waiting = bytearray()
+        while True:
+            try:
+                async with asyncio.timeout(_SILENT_S):
+                    block = await self._frames.get()
+            except TimeoutError:
+                block = None
+            if block is None:
+                raise SoundError("the microphone is gone", hint="Plug it in; it is tried again.")
+            waiting += resampled(Sound(block, self._rate), RATE).samples
+            while len(waiting) >= FRAME_BYTES:
+                yield bytes(waiting[:FRAME_BYTES])
+                del waiting[:FRAME_BYTES]
+
+
+class CardLoudspeaker:
+    """A loudspeaker of this machine; see `voice.audio.Loudspeaker`. Open the microphone before it.
+
+    Args:
+        name: Part of the name of a device; empty for the default one.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._stream: Any = None
+        self._rate = _PLAY_RATE
+
+    async def __aenter__(self) -> Self:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loudspeaker")
+        self._stream, self._rate = await self._run(self._open)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._run(self._stream.close)
+        self._thread.shutdown(wait=False)
+
+    async def play(self, sound: AsyncIterator[Sound]) -> None:
+        """See `voice.audio.Loudspeaker`."""
+        size = int(self._rate * _BLOCK_S) * 2
+        try:
+            async for piece in sound:
+                samples = resampled(piece, self._rate).samples
+                for at in range(0, len(samples), size):
+                    await self._run(lambda block=samples[at : at + size]: self._stream.write(block))  # type: ignore[misc]
+            await self._run(self._drained)
+        except asyncio.CancelledError:
+            # Behind the block that is being written.
+            self._thread.submit(self._cut)
+            raise
+        except installed("sounddevice").PortAudioError as error:
+            raise SoundError(
+                f"the loudspeaker is gone: {error}", hint="Plug it in; it is tried again."
+            ) from None
+
+    def _open(self) -> tuple[Any, int]:
+        library = installed("sounddevice")
+        return _opened(library.RawOutputStream, library, "output", self._name, rate=_PLAY_RATE, block_s=0)
+
+    def _drained(self) -> None:
+        self._stream.stop()
+        self._stream.start()
+
+    def _cut(self) -> None:
+        self._stream.abort()
+        self._stream.start()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _opened(
+    kind: Any, library: Any, direction: str, name: str, *, rate: int, block_s: float, **options: Any
+) -> tuple[Any, int]:
+    """Open and start a stream; return it with the rate that the device takes."""
+    what = "microphone" if direction == "input" else "loudspeaker"
+    try:
+        device = library.query_devices(name or None, direction)
+        reason: Exception | None = None
+        for each in (rate, int(device["default_samplerate"])):
+            try:
+                stream = kind(
+                    samplerate=each, blocksize=int(each * block_s), device=device["index"], channels=1,
+                    dtype="int16", latency="low", **options,
+                )  # fmt: skip
+                stream.start()
+            except library.PortAudioError as error:
+                reason = error
+            else:
+                return stream, each
+        assert reason is not None
+        raise reason
+    except (library.PortAudioError, ValueError) as error:
+        missing = f"there is no {what} {name!r}" if name else f"no {what} can be opened"
+        raise SoundError(
+            f"{missing}: {error}", hint="`strawberry voice devices` lists what there is; set it in [voice]."
+        ) from None

@@ -1,0 +1,172 @@
+"""What is spoken: answers sentence by sentence, errors and questions in words, and short tones."""
+
+import array
+import math
+import re
+import unicodedata
+from typing import Final, Literal
+
+from contracts.chat import ConfirmationWanted, TurnError
+from contracts.errors import StrawberryError
+from contracts.wire import Json
+from voice.audio import Sound
+
+_END: Final = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=\S)|\n+")
+"""Between two sentences; a dot within a number has no blank after it."""
+_ABBREVIATION: Final = re.compile(r"(?:^|\s)(?:\w|Mr|Mrs|Ms|Dr|St|e\.g|i\.e|z\.B|ca|bzw|Nr|No)\.$|\d\.$")
+_MOST: Final = 400
+"""Characters of one sentence; a list without a full stop is spoken in pieces."""
+
+_CODE: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_URL: Final = re.compile(r"https?://\S+")
+_MARK: Final = re.compile(r"[*_`#>|]+|^\s*(?:[-•]|\d+\.)\s+", re.MULTILINE)
+_MOST_ARGUMENTS: Final = 6
+
+_TEXTS: Final[dict[str, dict[str, str]]] = {
+    "en": {
+        "not understood": "Sorry, I did not understand that.",
+        "not answered": "I will not do that without a yes.",
+        "failed": "Sorry, that did not work: {reason}.",
+        "confirm": "Shall I run {method} on {device}{arguments}? Say yes or no.",
+        "with": " with ",
+        "cut": " and more",
+        "no_model": "No model can answer right now, and that is no sentence that works without one.",
+    },
+    "de": {
+        "not understood": "Das habe ich leider nicht verstanden.",
+        "not answered": "Ohne ein Ja mache ich das nicht.",
+        "failed": "Das hat leider nicht geklappt: {reason}.",
+        "confirm": "Soll ich {method} auf {device} ausführen{arguments}? Sag ja bitte oder nein.",
+        "with": " mit ",
+        "cut": " und mehr",
+        "no_model": "Gerade kann kein Modell antworten, und ohne eines geht dieser Satz nicht.",
+    },
+}
+
+# Short words that other speech sounds like, such as "sure" and "ja" alone, are no yes.
+_YES: Final = {"en": ("yes", "yes please"), "de": ("ja bitte", "ja gerne")}
+_NO: Final = {
+    "en": ("no", "no thanks", "no thank you", "stop", "cancel", "don't do it"),
+    "de": ("nein", "nein danke", "stopp", "abbrechen"),
+}
+
+Tone = Literal["awake", "understood", "nothing"]
+
+_TONES: Final[dict[Tone, tuple[int, ...]]] = {
+    "awake": (660, 880),
+    "understood": (880,),
+    "nothing": (440, 330),
+}
+_TONE_RATE: Final = 22_050
+_TONE_S: Final = 0.09
+
+
+class Sentences:
+    """Divides an answer that comes in pieces into sentences, and leaves out what cannot be spoken."""
+
+    def __init__(self) -> None:
+        self._waiting = ""
+
+    def add(self, text: str) -> list[str]:
+        """Return the sentences that a piece of the answer completes."""
+        self._waiting += text
+        if self._waiting.count("```") % 2:
+            return []
+        done: list[str] = []
+        at = 0
+        for end in _END.finditer(self._waiting):
+            if not _ABBREVIATION.search(self._waiting[at : end.start()]):
+                done.append(self._waiting[at : end.start()])
+                at = end.end()
+        self._waiting = self._waiting[at:]
+        if len(self._waiting) > _MOST:
+            done.append(self._waiting)
+            self._waiting = ""
+        return [said for each in done if (said := spoken(each))]
+
+    def rest(self) -> list[str]:
+        """Return what is left at the end of the answer."""
+        rest, self._waiting = self._waiting, ""
+        return [said] if (said := spoken(rest)) else []
+
+
+def spoken(text: str) -> str:
+    """Return a text without what is written and not said: Markdown, code, addresses, symbols."""
+    text = _URL.sub("", _LINK.sub(r"\1", _CODE.sub(" ", text)))
+    text = _MARK.sub(" ", text)
+    text = "".join(
+        char for char in text if unicodedata.category(char) not in ("So", "Cc", "Cf", "Co") or char == " "
+    )
+    text = " ".join(text.split())
+    return text if any(map(str.isalnum, text)) else ""
+
+
+def phrase(name: str, language: str, **values: str) -> str:
+    """Return a text of this module in a language; English where there is none."""
+    return _TEXTS.get(_primary(language), _TEXTS["en"])[name].format(**values)
+
+
+def error_phrase(error: StrawberryError | TurnError, language: str) -> str:
+    """Return an error in one sentence."""
+    if isinstance(error, TurnError) and error.code == "no_model":
+        return phrase("no_model", language)
+    return phrase("failed", language, reason=spoken(error.message)[:200].rstrip(". "))
+
+
+def question(wanted: ConfirmationWanted, language: str) -> str:
+    """Return the question whether a call may be made: with the device, the method and the arguments."""
+    arguments = [f"{_name(name)} {_value(value)}" for name, value in wanted.arguments.items()]
+    said = ", ".join(arguments[:_MOST_ARGUMENTS])
+    if wanted.cut or len(arguments) > _MOST_ARGUMENTS:
+        said += phrase("cut", language)
+    return phrase(
+        "confirm",
+        language,
+        method=_name(wanted.method),
+        device=spoken(wanted.device_name),
+        arguments=f"{phrase('with', language)}{said}" if said else "",
+    )
+
+
+def answers(language: str) -> tuple[str, ...]:
+    """Return what may be said to a question."""
+    primary = _primary(language)
+    return (*_YES.get(primary, _YES["en"]), *_NO.get(primary, _NO["en"]))
+
+
+def is_yes(text: str, language: str) -> bool | None:
+    """Return what an answer to a question means; None where it is neither.
+
+    Only the whole answer counts: "no, yes, well" is neither.
+    """
+    said = " ".join(re.findall(r"[\w']+", text.casefold()))
+    primary = _primary(language)
+    if said in _YES.get(primary, _YES["en"]):
+        return True
+    return False if said in _NO.get(primary, _NO["en"]) else None
+
+
+def tone(kind: Tone) -> Sound:
+    """Return a short tone, made here."""
+    samples = array.array("h")
+    for pitch in _TONES[kind]:
+        whole = int(_TONE_RATE * _TONE_S)
+        for n in range(whole):
+            # It swells and fades, so that it does not click.
+            loud = 6_000 * math.sin(math.pi * n / whole)
+            samples.append(int(loud * math.sin(2 * math.pi * pitch * n / _TONE_RATE)))
+    return Sound(samples.tobytes(), _TONE_RATE)
+
+
+def _primary(language: str) -> str:
+    return language.partition("-")[0].lower()
+
+
+def _name(name: str) -> str:
+    """Return a name of code as words: ``MediaSkill.set_volume`` is said ``set volume``."""
+    return spoken(name.rpartition(".")[2].replace("_", " "))
+
+
+def _value(value: Json) -> str:
+    return spoken(str(value))[:80]
