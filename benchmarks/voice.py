@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.measure import Effort
 from benchmarks.table import Row, not_measured
-from contracts.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
+from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, other_speech, spoken
 from voice.audio import RATE
 from voice.engines import SpeechToText, WakeWord

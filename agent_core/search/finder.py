@@ -16,6 +16,8 @@ from agent_core.search.embeddings import Embeddings
 from agent_core.search.index import MAX_ANSWER_BYTES, IndexedDevice, SkillIndex
 from agent_core.search.targets import AnyDirectory
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
+from agent_core.sentences.spoken import vocabulary
+from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
@@ -166,6 +168,18 @@ class SkillFinder:
         """Return some sentences that work."""
         self.sync()
         return self._sentences.examples(language, hears=self._hears(user))
+
+    def vocabulary(self, language: str, *, current: str | None, user: str | None = None) -> Vocabulary:
+        """Return what can be said on a device, for speech to text."""
+        self.sync()
+        names = [
+            name
+            for entry in self.seen_by(user).entries()
+            if not entry.revoked
+            for name in (*entry.names, *entry.places)
+        ]
+        said = self._sentences.sayable(language, current=current, hears=self._hears(user))
+        return vocabulary(language, said, names=names, lists=self._sentences.lists)
 
     def expire(self) -> None:
         """Remove devices that gave no sign of life for too long, and add those that did again."""

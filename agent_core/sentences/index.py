@@ -10,6 +10,7 @@ from agent_core.search.catalogue import Target
 from agent_core.sentences.matching import OutOfSteps, Steps, folded, normalized
 from agent_core.sentences.responses import primary
 from agent_core.sentences.templates import BadTemplate, Template, compile_template
+from contracts.devices.registration import Method
 from contracts.wire import Json
 
 _MAX_UTTERANCE: Final = 300
@@ -251,6 +252,18 @@ class SentenceIndex:
         # Those without slots first: they can be said as they stand.
         texts = sorted({entry.template.example for entry in entries}, key=lambda text: ("<" in text, text))
         return texts[:limit]
+
+    def sayable(
+        self, language: str, *, current: str | None, hears: Hears = lambda source, target: True
+    ) -> list[tuple[str, Method]]:
+        """Return every template that counts for who speaks on a device, with its method."""
+        known = self._languages.get(primary(language))
+        return [
+            (entry.template.text, entry.target.method)
+            for entries in (known.by_word.values() if known is not None else ())
+            for entry in entries
+            if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target)
+        ]
 
     def _compile(self, text: str, schema: str, target: Target) -> Template | BadTemplate:
         """Compile, or return what an equal method of another device compiled to."""

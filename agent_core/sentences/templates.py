@@ -184,6 +184,12 @@ def free_sentences(method: Method) -> list[tuple[str, str]]:
     ]
 
 
+def slot_schema(text: str, method: Method) -> list[tuple[str, Json]]:
+    """Return the slots of a template that was compiled, each with the schema of its parameter."""
+    properties = method.parameters.get("properties", {})
+    return [(slot, properties.get(slot)) for slot in sorted(_slots(text))]
+
+
 def _slots(text: str) -> set[str]:
     """Return the slots of a template without parsing it; `compile_template` refuses any other reading."""
     return {slot.partition(":")[2] or slot for slot in _SLOT.findall(text)}

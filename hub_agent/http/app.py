@@ -28,7 +28,7 @@ from hub_agent.http.chat_socket import ChatSockets
 from hub_agent.http.ollama import KeyInPath, OllamaRoutes
 from hub_agent.http.openapi import openapi_document
 from hub_agent.http.pages import Pages
-from hub_agent.http.sentences import sentence_route
+from hub_agent.http.sentences import sentence_route, vocabulary_route
 from hub_agent.http.skills import DirectCalls
 from hub_agent.http.turns import turn_routes
 from hub_agent.live.live import Live
@@ -127,6 +127,7 @@ def make_app(services: Services) -> Starlette:
             ).route(),
             *OllamaRoutes(assistant, services.gate, services.connections).routes(),
             sentence_route(assistant, services.gate),
+            vocabulary_route(assistant, services.gate),
             *turns,
             prompt_route(
                 assistant.prompter, assistant.agents, services.gate, problems=services.live.problems

@@ -1,4 +1,4 @@
-"""``GET /api/skills/sentence``: what a sentence would call; nothing is called."""
+"""Declared sentences over HTTP: what one would call, and which can be said; nothing is called."""
 
 from typing import Annotated
 
@@ -31,6 +31,12 @@ class _Query(BaseModel):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 
+class _VocabularyQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    language: Annotated[str | None, Field(max_length=35)] = None
+
+
 def sentence_route(assistant: Assistant, gate: Gate) -> Route:
     """Make the route."""
     may_look = gate.require("chat", "call")
@@ -58,6 +64,21 @@ def sentence_route(assistant: Assistant, gate: Gate) -> Route:
         )
 
     return Route("/api/skills/sentence", try_sentence)
+
+
+def vocabulary_route(assistant: Assistant, gate: Gate) -> Route:
+    """Make the route ``GET /api/vocabulary``: what can be said on the device that asks, see `Vocabulary`."""
+    may_look = gate.require("chat")
+    registry = assistant.registry
+
+    async def vocabulary(request: Request) -> Response:
+        bearer, query = await may_look(request), read_query(request, _VocabularyQuery)
+        language = query.language or assistant.prompter.household(bearer.user).language
+        await registry.search.catch_up()
+        device = bearer.device
+        return answer(registry.search.vocabulary(language, current=device, user=bearer.user.id))
+
+    return Route("/api/vocabulary", vocabulary)
 
 
 def _shown(call: SentenceCall, entry: Entry | None) -> dict[str, Json]:
