@@ -117,6 +117,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             manifest=manifest_of(registrations),
             version=settings.version,
         )
+        server: ChatServer | None = None
         link = open_link(membership.link_settings(), will=status.begin, wait_s=settings.broker_wait_s)
         hubs = HubPresence(enrolment.hub_id, enrolment.hub_key)
         presence = Presence(
@@ -127,6 +128,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             hubs=hubs,
             is_enrolled=membership.is_enrolled,
             settings=settings,
+            voice=lambda: server.speech.state if server is not None and server.speech is not None else None,
         )
         responder = Responder(
             link,
@@ -143,12 +145,12 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
         await stack.enter_async_context(responder)
         # It already looks on while the link waits for the broker: the first login may be refused.
         await stack.enter_async_context(_running({"membership": membership.run(link)}))
-        url, server = None, None
+        url = None
         if settings.chat is not None:
             # Before the broker is waited for: a spoke answers people with or without it.
-            from spoke.chat.server import ChatServer
+            from spoke.chat import server as chat_server
 
-            server = ChatServer(
+            server = chat_server.ChatServer(
                 settings=settings,
                 chat=settings.chat,
                 enrolment=lambda: membership.enrolment,
@@ -157,6 +159,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 host=host,
                 clock=clock,
                 connected=lambda: link.connected,
+                voice_changed=presence.beat,
                 hub_online=lambda: hubs.is_online,
             )
             url = await stack.enter_async_context(server.open())

@@ -10,6 +10,7 @@ from agent_core.models.entries import GatewayKind, Models
 from agent_core.prompt import Household
 from agent_core.skills.runner import RunnerSettings
 from contracts.devices.presence import HEARTBEAT_S
+from voice.settings import VoiceSettings
 
 
 class _Settings(BaseModel):
@@ -89,6 +90,7 @@ class SpokeSettings(_Settings):
         gateway: How the models are asked.
         limits: Limits of their turns.
         household: Language, time zone and units.
+        voice: How it listens and speaks.
     """
 
     home: Path
@@ -118,6 +120,7 @@ class SpokeSettings(_Settings):
     gateway: GatewayKind = "tensorzero"
     limits: TurnLimits = TurnLimits()
     household: Household = Household()
+    voice: VoiceSettings = VoiceSettings()
 
     @property
     def directory(self) -> Path:

@@ -21,7 +21,7 @@ from voice.engines import SpeechToText, TextToSpeech, Transcript
 from voice.opening import Engines
 from voice.settings import VoiceSettings
 from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, tone
-from voice.vad import Endpointer, Pauses, Phase, load_vad
+from voice.vad import Detector, Endpointer, Pauses, Phase, load_vad
 
 T = TypeVar("T")
 
@@ -165,6 +165,8 @@ class Pipeline:
         self._activity: Activity | None = None
         self._over_speech: Endpointer | None = None
         self._is_over = False
+        self._is_asked = False
+        self._vad: Detector | None = None
         self._idle = asyncio.Event()
 
     async def run(self) -> None:
@@ -175,6 +177,8 @@ class Pipeline:
             SpeechError: If speech cannot be detected, as its package is not installed.
         """
         self._vad = load_vad()
+        if self._is_asked:
+            self._begin("")
         async with self._microphone, self._loudspeaker, open_tasks() as tasks:
             self._tasks = tasks
             serving = tasks.create_task(self._serve(), name="voice answers")
@@ -186,8 +190,11 @@ class Pipeline:
             serving.cancel()
 
     def listen(self) -> None:
-        """Listen now, without a wake word; what is being said is cut short."""
-        self._begin("")
+        """Listen now, or as soon as it runs, without a wake word; what is being said is cut short."""
+        if self._vad is None:
+            self._is_asked = True
+        else:
+            self._begin("")
 
     async def _hear(self) -> None:
         async for frame in self._microphone:
@@ -209,6 +216,7 @@ class Pipeline:
             self._over_speech = None
             return False
         if self._over_speech is None:
+            assert self._vad is not None
             self._over_speech = Endpointer(self._vad, Pauses(wait_s=float("inf")))
         return self._over_speech.heard(frame) is Phase.SPEECH
 
@@ -222,6 +230,7 @@ class Pipeline:
 
     def _listen(self, word: str = "") -> Utterance:
         loudness = max(self._levels, default=-96.0)
+        assert self._vad is not None
         self._vad.reset()
         utterance = Utterance(Endpointer(self._vad, self._pauses), wake_word=word, loudness=loudness)
         utterance.ended = self._is_over

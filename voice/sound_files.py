@@ -43,6 +43,7 @@ class FileMicrophone:
     ) -> None:
         if self._pipe is not None:
             os.close(self._pipe)
+            self._pipe = None
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         if self._pipe is not None:

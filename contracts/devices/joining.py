@@ -52,6 +52,7 @@ class DeviceProfile(Part):
     Attributes:
         name: The display name.
         key: The name in generated code, made from the display name: ``devices.<key>.…``.
+        may_confirm: Whether the owner lets a person at it confirm calls.
     """
 
     name: str
@@ -59,6 +60,7 @@ class DeviceProfile(Part):
     aliases: tuple[str, ...] = ()
     area: str | None = None
     floor: str | None = None
+    may_confirm: bool = False
 
 
 class DeviceBus(Bus):

@@ -17,6 +17,11 @@ CONFIRM_ONLINE_S: float = 10.0
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+VoiceState = Literal["off", "listening", "hearing", "thinking", "talking", "muted", "broken"]
+"""``listening`` waits for the wake word, ``hearing`` for what is said after it; ``muted``: the microphone is
+closed; ``broken``: something is missing."""
+
+
 class DeviceStatus(Wire):
     """Spoke → all, retained and signed; the offline one is also the Last Will.
 
@@ -52,6 +57,7 @@ class Heartbeat(Wire):
         mode: ``hub`` while its agent is the hub's, ``alone`` otherwise.
         load: One-minute load average divided by the number of processors.
         memory_mb: Resident memory of the spoke in MiB.
+        voice: What its voice does; None for a spoke that has none.
     """
 
     kind: Literal["heartbeat"] = "heartbeat"
@@ -60,6 +66,7 @@ class Heartbeat(Wire):
     mode: Literal["hub", "alone"] = "hub"
     load: float | None = None
     memory_mb: float | None = None
+    voice: VoiceState | None = None
 
 
 class SpokeSummary(Wire):

@@ -223,7 +223,13 @@ async def _serve_child(settings: "SpokeSettings", token: SecretStr | None, repor
 
 
 def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
-    from deploy.settings.settings import read_gateway, read_household, read_limits, read_models
+    from deploy.settings.settings import (
+        read_gateway,
+        read_household,
+        read_limits,
+        read_models,
+        read_voice,
+    )
     from spoke.settings import SpokeSettings
 
     folders = tuple(Path(folder).absolute() for folder in options.skills or [home.skills])
@@ -246,6 +252,7 @@ def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
         gateway=read_gateway(home),
         limits=read_limits(home),
         household=read_household(home),
+        voice=read_voice(home),
     )
 
 

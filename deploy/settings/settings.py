@@ -25,6 +25,7 @@ from contracts.errors import ConfigError
 from contracts.topics import is_filter
 from contracts.validation import Language, TimeZone, did_you_mean, explain
 from deploy.home.directory import Home
+from voice.settings import VoiceSettings
 
 if TYPE_CHECKING:
     from hub_agent.settings import (
@@ -209,6 +210,7 @@ _TABLES: Final = (
     "log",
     "home_assistant",
     "wyoming",
+    "voice",
 )
 
 
@@ -256,6 +258,15 @@ def read_gateway(home: Home) -> GatewayKind:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
     return (_read(home, "gateway", _GatewayTable) or _GatewayTable()).kind
+
+
+def read_voice(home: Home) -> VoiceSettings:
+    """Read how this machine listens and speaks.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    return _read(home, "voice", VoiceSettings) or VoiceSettings()
 
 
 def read_embeddings(home: Home) -> Model | None:
@@ -381,6 +392,7 @@ def check_settings(home: Home, *, hub: bool = True) -> None:
         ConfigError: If one of them cannot be used.
     """
     readers: list[Callable[[Home], object]] = [read_models, read_household, read_limits, read_gateway]
+    readers.append(read_voice)
     for read in [*readers, *(_OF_A_HUB if hub else ())]:
         read(home)
 

@@ -63,7 +63,12 @@ class Device:
     def profile(self) -> DeviceProfile:
         """The names of the device, as the hub sends them to it."""
         return DeviceProfile(
-            name=self.display_name, key=self.key, aliases=self.aliases, area=self.area, floor=self.floor
+            name=self.display_name,
+            key=self.key,
+            aliases=self.aliases,
+            area=self.area,
+            floor=self.floor,
+            may_confirm=bool(self.may_confirm),
         )
 
     @property

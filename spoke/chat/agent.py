@@ -31,6 +31,7 @@ from contracts.chat import (
     TurnRecord,
     TurnState,
 )
+from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.rpc import Actor
 from contracts.errors import Forbidden, InvalidMessage, NotFound, NotServed, StrawberryError, Unsure
 from contracts.rates import Slots
@@ -146,6 +147,19 @@ class Agent:
             return await self._at_hub(self._sync.agent_names)
         except StrawberryError:
             return AGENTS
+
+    async def vocabulary(self, language: str) -> Vocabulary:
+        """Return what can be said in this home, as the hub knows it.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        return await self._at_hub(partial(self._sync.vocabulary, language))
+
+    def own_vocabulary(self, language: str) -> Vocabulary:
+        """Return what can be said of this device alone."""
+        self._skills.refresh()
+        return self._skills.finder.vocabulary(language, current=self._skills.own.id)
 
     async def conversations(self, caller: None, *, limit: int) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; without the hub, those of the cache."""

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,9 +39,11 @@ from spoke.membership.enrolment import Enrolment
 from spoke.presence.clock import HubClock
 from spoke.settings import ChatSettings, SpokeSettings
 from spoke.skill_host import SkillHost
+from spoke.speech.speech import Speech
 
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
+    from voice.pipeline import MayAnswer
 
 _HOST: Final = "127.0.0.1"
 _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
@@ -58,6 +60,9 @@ class ChatServer:
         epoch: Of this start.
         connected: Whether the spoke is on the bus.
         hub_online: Whether the hub was there when the bus last said so.
+        voice_changed: Called when the voice of this device does something else.
+        may_answer: Decides between the devices that heard a wake word; see `voice.pipeline.Pipeline`.
+        speech: The voice of this device, once the server was opened.
     """
 
     settings: SpokeSettings
@@ -69,6 +74,9 @@ class ChatServer:
     clock: HubClock
     connected: Callable[[], bool]
     hub_online: Callable[[], bool]
+    voice_changed: Callable[[], None] = lambda: None
+    may_answer: "MayAnswer | None" = None
+    speech: "Speech | None" = field(default=None, init=False)
     _agents: "list[Agent]" = field(default_factory=list, init=False)
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
@@ -115,6 +123,7 @@ class ChatServer:
                 await authenticate(request)
                 return JSONResponse(self._summary().model_dump(mode="json"))
 
+            speech = self.speech = self._speech(agent.get)
             chat = ChatRoutes(agent.get, authenticate=authenticate, connections=Connections(tasks))
             app = Starlette(
                 routes=[
@@ -122,6 +131,7 @@ class ChatServer:
                     Route("/api/models", models),
                     Route("/api/spoke", summary),
                     Route(challenges.PATH, prove),
+                    *speech.routes(authenticate),
                     *chat.routes(),
                 ],
                 exception_handlers=HANDLERS,
@@ -135,7 +145,23 @@ class ChatServer:
             if (directory / FILE_NAME).exists():
                 # The outbox may hold what was said before an abrupt end.
                 agent.start()
+            tasks.create_task(speech.run(), name="speech")
             yield url
+
+    def _speech(self, agent: "Callable[[], Awaitable[Agent]]") -> Speech:
+        def may_confirm() -> bool:
+            profile = self.enrolment().profile
+            return profile is not None and profile.may_confirm
+
+        return Speech(
+            self.settings.voice,
+            agent=agent,
+            may_confirm=may_confirm,
+            language=self.settings.household.language,
+            directory=self.settings.directory,
+            changed=self.voice_changed,
+            may_answer=self.may_answer,
+        )
 
     @asynccontextmanager
     async def _open_agent(self) -> AsyncIterator["Agent"]:

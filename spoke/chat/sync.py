@@ -11,6 +11,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
+from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import Backoff
 from contracts.wire import Json
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 _TURNS: Final = "/api/turns"
 _AGENTS: Final = "/v1/models"
 _CONVERSATIONS: Final = "/api/conversations"
+_VOCABULARY: Final = "/api/vocabulary"
 _TURNS_CACHED: Final = 100
 """Of each conversation; as many as an answer without the hub has as its context."""
 _NOT_TAKEN: Final = (413, 422)
@@ -35,6 +37,7 @@ _NOT_TAKEN: Final = (413, 422)
 _RECORDED: Final = TypeAdapter(dict[str, list[str]])
 _LISTED: Final = TypeAdapter(list[dict[str, Json]])
 _SUMMARIES: Final = TypeAdapter(list[ConversationSummary])
+_SAYABLE: Final = TypeAdapter(Vocabulary)
 _EXCHANGES: Final = TypeAdapter(list[TurnRecord])
 
 
@@ -131,6 +134,17 @@ class Sync:
             raise refusal_of(hub, answer)
         data = answer.body.get("data") if isinstance(answer.body, dict) else None
         return [each["id"] for each in _parsed(_LISTED, hub, data)]
+
+    async def vocabulary(self, language: str) -> Vocabulary:
+        """Return what can be said in this home.
+
+        Raises:
+            StrawberryError: If the hub cannot be asked.
+        """
+        hub, answer = await self._ask("GET", f"{_VOCABULARY}?language={quote(language, safe='')}")
+        if answer.status != 200:
+            raise refusal_of(hub, answer)
+        return _parsed(_SAYABLE, hub, answer.body)
 
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations that the hub has of this device.

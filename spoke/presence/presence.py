@@ -12,7 +12,7 @@ import psutil
 
 from bus.link import Link, Message
 from contracts import topics
-from contracts.devices.presence import Heartbeat
+from contracts.devices.presence import Heartbeat, VoiceState
 from contracts.errors import Disconnected, Forbidden
 from spoke.presence.hub_status import HubPresence
 from spoke.presence.status import OwnStatus
@@ -30,6 +30,7 @@ class Presence:
         registrations: Signed payload of each registration, by topic.
         is_enrolled: Asks whether the hub still accepts this device. Called before an emptied status is
             published again, because it may be the hub that emptied it.
+        voice: Returns what the voice of this device does.
 
     Attributes:
         announced: Set once status and registrations have been published for the first time.
@@ -45,6 +46,7 @@ class Presence:
         hubs: HubPresence,
         is_enrolled: Callable[[], Awaitable[bool]],
         settings: SpokeSettings,
+        voice: Callable[[], VoiceState | None] = lambda: None,
     ) -> None:
         self.announced = asyncio.Event()
         self._link = link
@@ -64,6 +66,8 @@ class Presence:
         self._stale: set[str] = set()
         self._has_stale = asyncio.Event()
         self._is_leaving = False
+        self._voice = voice
+        self._beat = asyncio.Event()
 
     async def listen(self) -> None:
         """Subscribe. Call it before the link connects for the first time."""
@@ -179,7 +183,14 @@ class Presence:
             payload = self._heartbeat(process).model_dump_json().encode()
             with _ignore_disconnect():
                 await self._publish(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
-            await asyncio.sleep(self._settings.heartbeat_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.heartbeat_s):
+                    await self._beat.wait()
+            self._beat.clear()
+
+    def beat(self) -> None:
+        """Publish a heartbeat soon, because what it says has changed."""
+        self._beat.set()
 
     async def _publish(self, message: Message, *, confirmed: bool = False) -> None:
         await self._link.publish(
@@ -194,6 +205,7 @@ class Presence:
             mode="hub" if self._hubs.is_online and self._link.connected else "alone",
             load=round(psutil.getloadavg()[0] / (psutil.cpu_count() or 1), 2),
             memory_mb=round(process.memory_info().rss / 2**20, 1),
+            voice=self._voice(),
         )
 
 

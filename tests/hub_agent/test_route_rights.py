@@ -77,6 +77,7 @@ GET    /api/skills/search                               AMGD
 GET    /api/skills/describe                             AMGD
 GET    /api/skills/methods                              AMGD
 GET    /api/skills/sentence                             AMGD
+GET    /api/vocabulary                                  AMGD
 GET    /api/skills/{skill}/providers                    A
 PUT    /api/skills/{skill}/providers                    A
 POST   /api/skills/call                                 AM

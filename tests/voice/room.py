@@ -57,6 +57,13 @@ class Room:
     def unblock(self) -> None:
         self._open.set()
 
+    def unplug(self) -> None:
+        """Take the microphone away."""
+        self.microphone.unlink()
+
+    def plug_in(self) -> None:
+        os.mkfifo(self.microphone)
+
     def _listen(self) -> None:
         pause = threading.Event()
         while not self._ended:

@@ -3,7 +3,7 @@
 import argparse
 from typing import NoReturn
 
-from deploy.cli.parser import broker, devices, home, live, models, servers, service, talk, users
+from deploy.cli.parser import broker, devices, home, live, models, servers, service, talk, users, voice
 from deploy.cli.parser.shared import Parents
 from deploy.cli.parser.usage import USAGE_ERROR, Parser
 
@@ -30,6 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     service.add(commands, parents)
     broker.add(commands, parents)
     talk.add(commands, parents)
+    voice.add(commands, parents)
     devices.add(commands, parents)
     users.add(commands, parents)
     live.add(commands, parents)

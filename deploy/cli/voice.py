@@ -1,0 +1,256 @@
+"""``strawberry voice``: the voice of this machine, through its spoke, and tries of its parts without one."""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
+from contracts.chat.vocabulary import Vocabulary
+from contracts.errors import ConfigError, SpeechError
+from deploy.cli.client import find_spoke
+from deploy.cli.terminal.output import Output
+from deploy.home.directory import Home
+from deploy.logs.terminal import visible
+from deploy.settings.settings import read_household, read_voice
+from voice.audio import FRAME_S, Loudspeaker, Sound, level
+from voice.engines import Transcript
+
+_LOOK_S: Final = 0.2
+_VOCABULARY: Final = "vocabulary.json"
+_METER: Final = 40
+_QUIETEST: Final = -60.0
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print what the voice of this machine does."""
+    _print(options, find_spoke(Home.find()).request("GET", "/api/voice"))
+
+
+def mute(options: argparse.Namespace) -> None:
+    """Close the microphone."""
+    _print(options, find_spoke(Home.find()).request("POST", "/api/voice/mute", {"muted": True}))
+
+
+def unmute(options: argparse.Namespace) -> None:
+    """Open the microphone again."""
+    _print(options, find_spoke(Home.find()).request("POST", "/api/voice/mute", {"muted": False}))
+
+
+def listen(options: argparse.Namespace) -> None:
+    """Listen now, and follow what becomes of it."""
+    spoke = find_spoke(Home.find())
+    spoke.request("POST", "/api/voice/listen", {})
+    seen: list[str] = []
+    # It may take a moment until it hears.
+    until = time.monotonic() + 2
+    while True:
+        shown = spoke.request("GET", "/api/voice")
+        state = shown["state"]
+        if not seen or seen[-1] != state:
+            seen.append(state)
+            if not options.json:
+                print(f"{state} …" if state in ("hearing", "thinking", "talking") else state, flush=True)
+        if state not in ("hearing", "thinking", "talking") and (len(seen) > 1 or time.monotonic() > until):
+            break
+        time.sleep(_LOOK_S)
+    if options.json:
+        Output(as_json=True).result({"states": seen, "reason": shown["reason"]})
+
+
+def say(options: argparse.Namespace) -> None:
+    """Speak a text."""
+    home = Home.find()
+    settings = read_voice(home)
+    language = settings.language or read_household(home).language
+    spoken_by = asyncio.run(_say(settings, options.text, language, options.output))
+    if options.json:
+        Output(as_json=True).result({"engine": spoken_by, "language": language, "output": options.output})
+
+
+def devices(options: argparse.Namespace) -> None:
+    """Print the microphones and loudspeakers."""
+    from voice.sound_card import devices as found
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": each.name,
+            "microphone": each.inputs > 0,
+            "loudspeaker": each.outputs > 0,
+            "default": each.is_default,
+        }
+        for each in found()
+    ]
+    columns = ["name", "microphone", "loudspeaker", "default"]
+    empty = "There is no sound device. Is one plugged in, and may this user use it (group audio)?"
+    Output(as_json=options.json).rows(rows, columns, empty=empty)
+
+
+def level_meter(options: argparse.Namespace) -> None:
+    """Show how loud the microphone is."""
+    loudest, woken = asyncio.run(_measure(options))
+    if options.json:
+        Output(as_json=True).result({"loudest_db": round(loudest, 1), "wake_words": woken})
+    else:
+        print(f"\nLoudest: {loudest:.0f} dB. Wake words: {', '.join(woken) or 'none'}.")
+        if loudest <= _QUIETEST:
+            print("Nothing was heard: is it the right microphone, and is it switched on?")
+
+
+def test(options: argparse.Namespace) -> None:
+    """Print what is understood of a sound file."""
+    notes = asyncio.run(_test(options))
+    if options.json:
+        Output(as_json=True).result(notes)
+        return
+    if not options.no_wake_word:
+        print("wake word   " + ("heard" if notes["woke"] else "not heard"))
+    for each in notes["transcripts"]:
+        certain = "" if each["certain"] else "   (rejected)"
+        print(visible(f"{each['engine']:<11} {each['text'] or '(nothing)'}{certain}"))
+    for engine, problem in notes["problems"].items():
+        print(visible(f"{engine:<11} {problem}"), file=sys.stderr)
+
+
+def _print(options: argparse.Namespace, shown: dict[str, Any]) -> None:
+    if options.json:
+        Output(as_json=True).result(shown)
+        return
+    print(shown["state"] + (f": {visible(shown['reason'])}" if shown["reason"] else ""))
+    if shown["wake_words"]:
+        print(f"wake words: {', '.join(shown['wake_words'])}")
+
+
+async def _say(settings: Any, text: str, language: str, output: str | None) -> str:
+    from voice.opening import open_engines, open_loudspeaker
+
+    quiet = settings.model_copy(update={"wake_words": (), "speech_to_text": ()})
+    engines = (await asyncio.to_thread(open_engines, quiet)).text_to_speech
+    where = settings.loudspeaker if output is None else f"file:{output}"
+    problem: SpeechError | None = None
+    async with open_loudspeaker(where) as loudspeaker:
+        for name, engine in engines.items():
+            try:
+                # Made before it is played, so that one engine speaks all of it.
+                sounds = [sound async for sound in engine.say(text, language=language)]
+            except SpeechError as error:
+                problem = error
+                continue
+            await loudspeaker.play(_each(sounds))
+            return name
+    raise problem or ConfigError("no engine speaks", hint="Set text_to_speech in [voice].")
+
+
+async def _each(sounds: list[Sound]) -> AsyncIterator[Sound]:
+    for sound in sounds:
+        yield sound
+
+
+async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
+    from voice.opening import open_engines, open_microphone
+
+    settings = read_voice(Home.find()).model_copy(update={"speech_to_text": (), "text_to_speech": ()})
+    wake = (await asyncio.to_thread(open_engines, settings)).wake
+    loudest, woken, heard_s, shown = -96.0, [], 0.0, 0.0
+    async with open_microphone(settings.microphone) as microphone:
+        async for frame in microphone:
+            now = level(frame)
+            loudest, heard_s = max(loudest, now), heard_s + FRAME_S
+            if wake is not None and (word := wake.heard(frame)) is not None:
+                wake.reset()
+                woken.append(word)
+            if not options.json and heard_s - shown >= 0.1:
+                shown = heard_s
+                bar = "█" * round(_METER * max(0.0, 1 - now / _QUIETEST))
+                print(
+                    f"\r{now:6.1f} dB  {bar:<{_METER}}  {woken[-1] if woken else '':<16}", end="", flush=True
+                )
+            if heard_s >= options.seconds:
+                break
+    return loudest, woken
+
+
+async def _test(options: argparse.Namespace) -> dict[str, Any]:
+    from voice.engines.pocketsphinx import PocketSphinx
+    from voice.opening import open_engines
+    from voice.pipeline import Pipeline
+    from voice.sound_files import FileMicrophone
+
+    home = Home.find()
+    settings = read_voice(home).model_copy(update={"tones": False, "text_to_speech": ()})
+    language = settings.language or read_household(home).language
+    engines = await asyncio.to_thread(open_engines, settings)
+    for each in engines.speech_to_text.values():
+        if isinstance(each, PocketSphinx):
+            await each.learn(_vocabulary(home, language))
+    notes = _Notes()
+    pipeline = Pipeline(
+        microphone=FileMicrophone(Path(options.file)),
+        loudspeaker=_Silent(),
+        engines=engines,
+        chat=_NoChat(),
+        settings=settings,
+        language=language,
+        observer=notes,
+    )
+    if options.no_wake_word:
+        pipeline.listen()
+    await pipeline.run()
+    return {"woke": notes.woke, "transcripts": notes.transcripts, "problems": notes.problems}
+
+
+def _vocabulary(home: Home, language: str) -> Vocabulary:
+    """Return what the spoke of this machine got to know last."""
+    try:
+        return Vocabulary.model_validate_json((home.spoke / _VOCABULARY).read_bytes())
+    except (OSError, ValidationError):
+        print("The sentences of this home are not known yet: start its spoke with a voice.", file=sys.stderr)
+        return Vocabulary(language=language)
+
+
+class _NoChat:
+    """Answers nothing."""
+
+    async def ask(self, message: str) -> AsyncGenerator[TurnEvent, None]:
+        yield TurnFinal(answer="", mode="sentence")
+
+    async def answer(self, wanted: ConfirmationWanted, *, approve: bool) -> None:
+        pass
+
+
+class _Silent(Loudspeaker):
+    """Plays nothing."""
+
+    async def __aenter__(self) -> "_Silent":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def play(self, sound: AsyncIterator[Sound]) -> None:
+        async for _ in sound:
+            pass
+
+
+class _Notes:
+    """Keeps what a pipeline heard."""
+
+    def __init__(self) -> None:
+        self.woke = False
+        self.transcripts: list[dict[str, Any]] = []
+        self.problems: dict[str, str] = {}
+
+    def activity(self, activity: str) -> None:
+        self.woke |= activity == "hearing"
+
+    def understood(self, transcript: Transcript, engine: str) -> None:
+        self.transcripts.append({"engine": engine, "text": transcript.text, "certain": transcript.certain})
+
+    def problem(self, engine: str, problem: str) -> None:
+        if problem:
+            self.problems[engine] = problem

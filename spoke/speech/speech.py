@@ -1,0 +1,178 @@
+"""Speech in a spoke: what is said goes the way of every message of this device."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from chat.http.requests import answer, read
+from contracts.chat import ChatRequest, ConfirmationWanted, TurnEvent
+from contracts.chat.vocabulary import Vocabulary
+from contracts.devices.presence import VoiceState
+from contracts.errors import NotFound, StrawberryError
+from identity.files import write_private
+from identity.ids import uuid7
+from voice.settings import VoiceSettings
+
+if TYPE_CHECKING:
+    from spoke.chat.agent import Agent
+    from voice.pipeline import MayAnswer
+    from voice.service import VoiceService
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 300.0
+"""Silence after which what is said begins a new conversation."""
+_VOCABULARY: Final = "vocabulary.json"
+_MUTED: Final = "voice.muted"
+
+
+class SpokenChat:
+    """The chat of this device, as one person at it speaks; see `voice.pipeline.Chat`.
+
+    Args:
+        agent: Opens the agent of this spoke.
+        may_confirm: Whether the owner lets a person at this device confirm calls.
+    """
+
+    def __init__(self, agent: "Callable[[], Awaitable[Agent]]", *, may_confirm: Callable[[], bool]) -> None:
+        self._agent = agent
+        self._may_confirm = may_confirm
+        self._conversation = ""
+        self._spoken_at = 0.0
+
+    async def ask(self, message: str) -> AsyncGenerator[TurnEvent, None]:
+        """See `voice.pipeline.Chat`."""
+        if not self._conversation or time.monotonic() - self._spoken_at > _PAUSE_S:
+            self._conversation = uuid7()
+        self._spoken_at = time.monotonic()
+        request = ChatRequest(
+            message=message, conversation=self._conversation, can_confirm=self._may_confirm()
+        )
+        turn = await (await self._agent()).ask(request, None)
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                yield event
+        self._spoken_at = time.monotonic()
+
+    async def answer(self, wanted: ConfirmationWanted, *, approve: bool) -> None:
+        """See `voice.pipeline.Chat`."""
+        await (await self._agent()).confirm(wanted.turn, wanted.id, None, approve=approve)
+
+
+class Speech:
+    """The voice of one spoke, or what there is in its place where it is off.
+
+    Args:
+        agent: Opens the agent of this spoke.
+        language: Of the household.
+        directory: Where the spoke keeps its own files.
+        changed: Called when the state has changed.
+    """
+
+    def __init__(
+        self,
+        settings: VoiceSettings,
+        *,
+        agent: "Callable[[], Awaitable[Agent]]",
+        may_confirm: Callable[[], bool],
+        language: str,
+        directory: Path,
+        changed: Callable[[], None],
+        may_answer: "MayAnswer | None" = None,
+    ) -> None:
+        self._settings = settings
+        self._agent = agent
+        self._language = settings.language or language
+        self._file = directory / _VOCABULARY
+        self._changed = changed
+        self._service: VoiceService | None = None
+        if settings.enabled:
+            from voice import service
+
+            self._service = service.VoiceService(
+                settings,
+                chat=SpokenChat(agent, may_confirm=may_confirm),
+                learn=self.vocabulary,
+                language=language,
+                muted_file=directory / _MUTED,
+                changed=changed,
+                may_answer=may_answer,
+            )
+
+    @property
+    def state(self) -> VoiceState | None:
+        """What it does; None where it is off."""
+        return self._service.state if self._service is not None else None
+
+    async def run(self) -> None:
+        """Listen until cancelled; a fault of speech ends nothing else."""
+        while self._service is not None:
+            try:
+                await self._service.run()
+            except Exception:  # noqa: BLE001  the skills and the chat of this device go on
+                _log.exception("speech failed")
+                await asyncio.sleep(_PAUSE_S / 10)
+
+    async def vocabulary(self) -> Vocabulary:
+        """Return what can be said here: as the hub knows it, or did last, else of this device alone."""
+        agent = await self._agent()
+        try:
+            vocabulary = await agent.vocabulary(self._language)
+        except StrawberryError as error:
+            _log.info("the hub does not say what can be said: %s", error)
+            try:
+                return Vocabulary.model_validate_json(await asyncio.to_thread(self._file.read_bytes))
+            except (OSError, ValidationError):
+                return agent.own_vocabulary(self._language)
+        write_private(self._file, json.dumps(vocabulary.model_dump(mode="json")).encode())
+        return vocabulary
+
+    def routes(self, authenticate: Callable[[Request], Awaitable[None]]) -> list[Route]:
+        """Return the routes, for the owner of this machine."""
+
+        async def show(request: Request) -> Response:
+            await authenticate(request)
+            return self._answer()
+
+        async def mute(request: Request) -> Response:
+            await authenticate(request)
+            body = await read(request, _Mute)
+            self._running().mute(muted=body.muted)
+            return self._answer()
+
+        async def listen(request: Request) -> Response:
+            await authenticate(request)
+            self._running().listen()
+            return self._answer()
+
+        return [
+            Route("/api/voice", show),
+            Route("/api/voice/mute", mute, methods=["POST"]),
+            Route("/api/voice/listen", listen, methods=["POST"]),
+        ]
+
+    def _answer(self) -> Response:
+        off = {"state": "off", "reason": "", "muted": False}
+        nothing = {"wake_words": [], "microphone": "", "loudspeaker": ""}
+        return answer(off | nothing if self._service is None else self._service.shown())
+
+    def _running(self) -> "VoiceService":
+        if self._service is None:
+            raise NotFound("this device has no voice", hint="Set enabled = true in [voice].")
+        return self._service
+
+
+class _Mute(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    muted: bool

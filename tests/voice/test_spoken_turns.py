@@ -1,0 +1,173 @@
+"""A spoke with a voice, beside a real hub: sound goes in and comes out, and parts go away and come back."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pydantic import SecretStr
+
+from spoke.app import open_spoke
+from spoke.settings import ChatSettings
+from tests.hub_agent.home import Home, open_home
+from tests.hub_registry.spokes import eventually
+from tests.model_server import Says, ScriptedModel
+from tests.ports import free_port
+from tests.spoke.home import JOURNAL, Place
+from tests.spoke.talk import Line, Talker, small_model
+from tests.voice.room import SETTINGS, Room
+from voice.settings import VoiceSettings
+
+pytestmark = pytest.mark.voice
+
+SKILL = JOURNAL.replace("destructive=True)", 'destructive=True, sentences={"en": ["burn the journal"]})')
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    (tmp_path / "room").mkdir()
+    with Room(tmp_path / "room") as room:
+        yield room
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    with ScriptedModel(lambda seen: Says(text="The hub answers.")) as server:
+        yield server
+
+
+@pytest.fixture
+async def home(tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Home]:
+    async with open_home(tmp_path / "home", models=small_model(model.base_url)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def speaking(
+    home: Home, place: Place, room: Room, *, confirm: bool = True, **voice: Any
+) -> AsyncIterator[Talker]:
+    """A spoke of this home that listens in a room."""
+    place.add_skill("journal.py", SKILL)
+    pipes = {"microphone": f"file:{room.microphone}", "loudspeaker": f"file:{room.loudspeaker}"}
+    settings = VoiceSettings(**{"enabled": True} | SETTINGS | pipes | voice)
+    async with Line(home.hub.url) as line:
+        async with home.client() as client:
+            device = {"name": "Garage PC", "confirm": confirm, "trusted": True, "area": "Garage"}
+            added = (await client.post("/api/devices", json=device)).json()
+        chat = ChatSettings(hub_s=60, check_s=60, retry_s=0.05)
+        set_up = place.settings_at(line.url, chat=chat, voice=settings)
+        async with open_spoke(set_up, token=SecretStr(added["token"])) as spoke:
+            entry = home.hub.registry.directory.get(spoke.device)
+            assert entry is not None
+            await eventually(lambda: entry.connected and "JournalSkill" in entry.skills)
+            yield Talker(spoke, place, line)
+
+
+async def voice_of(talker: Talker) -> dict[str, Any]:
+    async with talker.client() as client:
+        shown: dict[str, Any] = (await client.get("/api/voice")).json()
+    return shown
+
+
+async def is_in(talker: Talker, state: str) -> bool:
+    return bool((await voice_of(talker))["state"] == state)
+
+
+async def knows_the_home(talker: Talker) -> bool:
+    """Whether the grammar was made of what the hub says."""
+    pipeline = talker.spoke._server.speech._service._pipeline
+    engines: Any = pipeline._engines.speech_to_text.values() if pipeline is not None else [None]
+    return all(each is not None and each._vocabulary is not None for each in engines)
+
+
+async def test_a_spoken_sentence_runs_a_skill_and_a_spoken_yes_confirms_it(home, room, tmp_path):
+    place = Place(tmp_path / "spoke")
+    async with speaking(home, place, room) as talker:
+        await eventually(lambda: is_in(talker, "listening"))
+        await eventually(lambda: knows_the_home(talker))
+        await room.say("okay nabu", "burn the journal")
+        await eventually(lambda: len(room.heard) > 32_000)
+        await eventually(lambda: is_in(talker, "hearing"))
+        await room.say("yes")
+        await eventually(lambda: place.journal == ["burnt"])
+        async with home.client() as client:
+            turns = (await client.get("/api/turns")).json()
+        assert turns
+
+
+async def test_without_the_owners_mark_nothing_is_confirmed_by_voice(home, room, tmp_path):
+    place = Place(tmp_path / "spoke")
+    async with speaking(home, place, room, confirm=False) as talker:
+        await eventually(lambda: knows_the_home(talker))
+        await room.say("okay nabu", "burn the journal")
+        await eventually(lambda: len(room.heard) > 32_000)
+        await eventually(lambda: is_in(talker, "listening"))
+        await room.say("yes")
+        assert place.journal == []
+
+
+async def test_mute_closes_the_microphone(home, room, tmp_path):
+    place = Place(tmp_path / "spoke")
+    async with speaking(home, place, room) as talker:
+        await eventually(lambda: is_in(talker, "listening"))
+        service = talker.spoke._server.speech._service
+        microphone: Any = service._pipeline._microphone
+        async with talker.client() as client:
+            assert (await client.post("/api/voice/mute", json={"muted": True})).json()["muted"]
+        await eventually(lambda: is_in(talker, "muted"))
+        assert microphone._pipe is None
+        assert service._pipeline is None
+        async with talker.client() as client:
+            assert (await client.post("/api/voice/listen")).status_code == 409
+            assert (await client.post("/api/voice/mute", json={"muted": False})).status_code == 200
+        await eventually(lambda: is_in(talker, "listening"))
+
+
+async def test_a_lost_microphone_is_said_and_used_again_when_it_is_back(home, room, tmp_path):
+    place = Place(tmp_path / "spoke")
+    async with speaking(home, place, room) as talker:
+        await eventually(lambda: is_in(talker, "listening"))
+        room.unplug()
+        await eventually(lambda: is_in(talker, "broken"))
+        assert "microphone" in (await voice_of(talker))["reason"]
+        assert (await talker.say("hello")).status == 200
+        room.plug_in()
+        await eventually(lambda: is_in(talker, "listening"))
+        assert (await voice_of(talker))["reason"] == ""
+
+
+async def test_without_the_hub_what_this_device_can_do_is_still_spoken(home, room, tmp_path):
+    place = Place(tmp_path / "spoke")
+    async with speaking(home, place, room) as talker:
+        await eventually(lambda: knows_the_home(talker))
+        talker.line.drop()
+        talker.line.cut()
+        await room.say("okay nabu", "burn the journal")
+        await eventually(lambda: len(room.heard) > 32_000)
+        await eventually(lambda: is_in(talker, "hearing"))
+        await room.say("yes")
+        await eventually(lambda: place.journal == ["burnt"])
+
+
+async def test_a_speech_server_that_is_away_is_said_and_the_grammar_goes_on(home, room, tmp_path):
+    place = Place(tmp_path / "spoke")
+    away = f"wyoming://127.0.0.1:{free_port()}"
+    async with speaking(
+        home, place, room, speech_to_text=("pocketsphinx", away), text_to_speech=(away, "espeak")
+    ) as talker:
+        await eventually(lambda: is_in(talker, "listening"))
+        async with talker.client() as client:
+            assert (await client.post("/api/voice/listen")).status_code == 200
+        await eventually(lambda: is_in(talker, "hearing"))
+        await room.say("tell me a story about dragons")
+        await eventually(lambda: len(room.heard) > 16_000)
+        assert "Wyoming" in (await voice_of(talker))["reason"]
+        await eventually(lambda: is_in(talker, "listening"))
+
+
+async def test_what_it_does_is_in_its_heartbeat(home, room, tmp_path):
+    async with speaking(home, Place(tmp_path / "spoke"), room) as talker:
+        await eventually(lambda: is_in(talker, "listening"))
+        assert talker.spoke._presence._heartbeat(psutil.Process()).voice == "listening"

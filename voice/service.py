@@ -1,0 +1,208 @@
+"""Speech that is kept running: what is missing is said and looked for again; muted as long as is wanted."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from chat.tasks import open_tasks
+from contracts.chat.vocabulary import Vocabulary
+from contracts.devices.presence import VoiceState
+from contracts.errors import Conflict, StrawberryError
+from contracts.rates import Backoff
+from contracts.wire import Json
+from identity.files import write_private
+from voice.engines import Transcript
+from voice.engines.pocketsphinx import PocketSphinx
+from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
+from voice.pipeline import Activity, Chat, MayAnswer, Pipeline
+from voice.settings import VoiceSettings
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S: Final = (1.0, 30.0)
+"""First and longest wait until something that was missing is looked for again."""
+_LEARN_S: Final = 300.0
+"""How old the vocabulary may be; names and sentences seldom change."""
+_LEARN_AGAIN_S: Final = 15.0
+"""The same where it could not be had."""
+
+
+class VoiceService:
+    """Speech of one device.
+
+    Args:
+        chat: Answers what is said.
+        learn: Returns what can be said.
+        language: Of the household.
+        muted_file: There as long as it is muted, so that it stays so over a restart.
+        changed: Called when the state has changed.
+        may_answer: See `Pipeline`.
+
+    Attributes:
+        state: What it does now.
+        reason: What is missing; also where it works without that.
+    """
+
+    def __init__(
+        self,
+        settings: VoiceSettings,
+        *,
+        chat: Chat,
+        learn: Callable[[], Awaitable[Vocabulary]],
+        language: str,
+        muted_file: Path,
+        changed: Callable[[], None],
+        may_answer: MayAnswer | None = None,
+    ) -> None:
+        self._settings = settings
+        self._chat = chat
+        self._learn = learn
+        self._language = settings.language or language
+        self._muted_file = muted_file
+        self._changed = changed
+        self._may_answer = may_answer
+        self._problems: dict[str, str] = {}
+        self._pipeline: Pipeline | None = None
+        self._switched = asyncio.Event()
+        self.state: VoiceState = "off"
+
+    @property
+    def muted(self) -> bool:
+        """Whether the microphone is closed because a person wants it so."""
+        return self._muted_file.exists()
+
+    @property
+    def reason(self) -> str:
+        """What is missing, in one line; empty where nothing is."""
+        return "; ".join(filter(None, self._problems.values()))
+
+    def shown(self) -> dict[str, Json]:
+        """Return what the local HTTP shows."""
+        settings = self._settings
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "muted": self.muted,
+            "wake_words": list(settings.wake_words),
+            "microphone": settings.microphone,
+            "loudspeaker": settings.loudspeaker,
+        }
+
+    def mute(self, *, muted: bool) -> None:
+        """Close the microphone, or open it again."""
+        if muted:
+            write_private(self._muted_file, b"")
+        else:
+            self._muted_file.unlink(missing_ok=True)
+        self._switched.set()
+
+    def listen(self) -> None:
+        """Listen now, without a wake word.
+
+        Raises:
+            Conflict: If it is muted, or broken.
+        """
+        if self._pipeline is None:
+            hint = "'strawberry voice unmute' lets it." if self.muted else "It is tried again by itself."
+            raise Conflict(f"this device does not listen: {self.reason or self.state}", hint=hint)
+        self._pipeline.listen()
+
+    def activity(self, activity: Activity) -> None:
+        """See `voice.pipeline.Observer`."""
+        self._tell(activity)
+
+    def understood(self, transcript: Transcript, engine: str) -> None:
+        """See `voice.pipeline.Observer`."""
+
+    def problem(self, engine: str, problem: str) -> None:
+        """See `voice.pipeline.Observer`."""
+        if problem and self._problems.get(engine, "") != problem:
+            _log.warning("%s: %s", engine, problem)
+        if self._problems.get(engine, "") != problem:
+            self._problems[engine] = problem
+            self._changed()
+
+    async def run(self) -> None:
+        """Listen until cancelled; a sound card that comes back is used again."""
+        backoff = Backoff(*_RETRY_S)
+        while True:
+            self._switched.clear()
+            if self.muted:
+                self._tell("muted")
+                await self._switched.wait()
+                continue
+            try:
+                await self._until_switched(backoff)
+            except StrawberryError as error:
+                self.problem("sound", " ".join(filter(None, (f"{error.message}.", error.hint))))
+                self._tell("broken")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(backoff.next()):
+                        await self._switched.wait()
+
+    async def _until_switched(self, backoff: Backoff) -> None:
+        """Run the pipeline until it is to be muted, or its microphone ends."""
+        engines = await asyncio.to_thread(open_engines, self._settings)
+        pipeline = Pipeline(
+            microphone=open_microphone(self._settings.microphone),
+            loudspeaker=open_loudspeaker(self._settings.loudspeaker),
+            engines=engines,
+            chat=self._chat,
+            settings=self._settings,
+            language=self._language,
+            observer=_Opened(self, backoff),
+            may_answer=self._may_answer,
+        )
+        self._pipeline = pipeline
+        try:
+            async with open_tasks() as tasks:
+                tasks.create_task(self._keep_learning(engines), name="vocabulary")
+                running = tasks.create_task(pipeline.run(), name="voice pipeline")
+                switched = tasks.create_task(self._switched.wait(), name="voice switch")
+                await asyncio.wait((running, switched), return_when=asyncio.FIRST_COMPLETED)
+                if running.done():
+                    # A file that has been heard; anything else raises.
+                    await self._switched.wait()
+        finally:
+            self._pipeline = None
+
+    async def _keep_learning(self, engines: Engines) -> None:
+        """Keep the grammar as the home's sentences and names are."""
+        grammars = [each for each in engines.speech_to_text.values() if isinstance(each, PocketSphinx)]
+        while grammars:
+            wait_s = _LEARN_S
+            try:
+                vocabulary = await self._learn()
+                for grammar in grammars:
+                    await grammar.learn(vocabulary)
+            except StrawberryError as error:
+                _log.info("the vocabulary is not known yet: %s", error)
+                wait_s = _LEARN_AGAIN_S
+            await asyncio.sleep(wait_s)
+
+    def _tell(self, state: VoiceState) -> None:
+        if state != self.state:
+            self.state = state
+            self._changed()
+
+
+class _Opened:
+    """Notes with the first activity that the sound card works again."""
+
+    def __init__(self, service: VoiceService, backoff: Backoff) -> None:
+        self._service = service
+        self._backoff = backoff
+
+    def activity(self, activity: Activity) -> None:
+        self._backoff.reset()
+        self._service.problem("sound", "")
+        self._service.activity(activity)
+
+    def understood(self, transcript: Transcript, engine: str) -> None:
+        self._service.understood(transcript, engine)
+
+    def problem(self, engine: str, problem: str) -> None:
+        self._service.problem(engine, problem)
