@@ -43,8 +43,8 @@ _DETAILS: Final[dict[str, Json]] = {
 
 
 _TAG: Final = ":latest"
-_KEY: Final = re.compile(r"^(.*?)/+ollama/+k/+(?!api/)([^/]*)(.*)", re.DOTALL | re.IGNORECASE)
-"""What comes before, the token, and the rest; programs put slashes together as they like."""
+_KEY: Final = re.compile(r"^(.*?)/ollama/k/(?:(?!api/)([^/]*))?(.*)", re.DOTALL | re.IGNORECASE)
+"""What comes before, the token, and the rest, where slashes are single; programs double them."""
 _Tagged = Annotated[str, Field(max_length=64 + len(_TAG))]
 """Name of an agent, perhaps with the tag that Ollama puts to every model."""
 
@@ -291,10 +291,11 @@ class KeyInPath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        if scope["type"] in ("http", "websocket") and (found := _KEY.search(scope["path"])):
+        single = re.sub("//+", "/", scope["path"]) if scope["type"] in ("http", "websocket") else ""
+        if found := _KEY.search(single):
             kept = [pair for pair in scope["headers"] if pair[0] not in (b"authorization", b"cookie")]
-            before, token = re.sub("/+", "/", found[1]), found[2].encode()
-            path = f"{before}/ollama{found[3]}"
+            before, token = found[1], (found[2] or "").encode()
+            path = f"{before}/ollama/{found[3].removeprefix('/')}"
             if before not in ("", self._base_path):
                 # No path of ours: it is not found, and nobody reads what was in it.
                 path, token = "/ollama/k", b""
