@@ -185,7 +185,9 @@ async def open_live(
         timers = await stack.enter_async_context(
             open_timers(registry.store, events, instance=settings.instance, household=settings.household)
         )
-        world = await stack.enter_async_context(open_world(registry.directory, feed, home=home is not None))
+        # On the bus nobody else announces devices.
+        has_others = settings.home_link is not None and not settings.home_link.is_bus
+        world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
         home_assistant = await stack.enter_async_context(
             open_inward(
                 settings.home_assistant_access,

@@ -207,3 +207,22 @@ def test_only_names_of_hub_processes_stand_in_the_topic() -> None:
     for wrong in ("a/b", "#", "Main", ""):
         with pytest.raises(InvalidTopic):
             topics.home_availability(wrong)
+
+
+async def test_on_the_bus_home_assistant_sees_what_is_exposed_and_the_broker_refuses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    on_bus = HomeLinkSettings(url="", is_bus=True)
+    async with open_home(tmp_path / "home", home_link=on_bus) as home, home.client() as client:
+        asked = {"name": "home_assistant", "home_assistant": True}
+        made = (await client.post("/api/clients", json=asked)).json()
+        assert (await client.post("/api/home-assistant/expose", json={"path": "hub.chat"})).is_success
+        heard: list[str] = []
+        async with linked(home.login("home_assistant", made["password"])) as link:
+            for branch in topics.HOME_BRANCHES:
+                await link.subscribe(branch, lambda each: heard.append(each.topic))
+            await eventually(lambda: any(each.startswith("homeassistant/text/") for each in heard))
+            await eventually(lambda: TOPIC in heard)
+        refused = await client.post("/api/clients", json={**asked, "name": "both", "chat": True})
+        assert refused.status_code == 422
+    assert "refuse" not in caplog.text
