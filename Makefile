@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := contracts identity bus broker sandbox_host agent_core chat hub_registry hub_agent hub_web voice spoke tray deploy
 DENO   := DENO_DIR="$(CURDIR)/$(VENV)/deno" NO_COLOR=1 "$(CURDIR)/$(BIN)/deno"
 # Each worker would rewrite the asserts of all test files again where Python may not keep bytecode.
@@ -25,15 +26,21 @@ $(READY): pyproject.toml constraints.txt
 	    { echo "Strawberry needs Python 3.11 or newer. Name one: make run PYTHON=python3.12"; exit 1; }
 	@echo "Setting up $(VENV) (once; about a minute) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) -e '.[hub]'
 	@# A start that compiles all of it takes a quarter longer.
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@touch $@
 
-# What `make run` does without: speech and the desktop program, for their tests and for the types of them.
+# What `make run` does without: first what the tests need, then speech and the desktop program.
+DEV := $(VENV)/.dev
+$(DEV): $(READY)
+	@echo "Installing what the tests need (once; about a minute) …"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
 EXTRAS := $(VENV)/.extras
-$(EXTRAS): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,voice,esphome,desktop]'
+$(EXTRAS): $(DEV)
+	@$(PIP) -e '.[dev,voice,esphome,desktop]'
 	@touch $@
 
 setup: $(READY)  ## Make .venv and install into it
@@ -41,14 +48,14 @@ setup: $(READY)  ## Make .venv and install into it
 run: $(READY)  ## Broker, hub and a local spoke with the sample skills, on loopback
 	@exec $(BIN)/strawberry up
 
-test: $(READY)  ## The tests that are quick, in parallel (minutes)
+test: $(DEV)  ## The tests that are quick, in parallel (minutes)
 	@$(PYTEST) $(WORKERS) -m "not slow" $(OF_ITSELF)
 
-test-slow: $(READY)  ## The others: whole homes, kills, clocks, cut wires
+test-slow: $(DEV)  ## The others: whole homes, kills, clocks, cut wires
 	@$(PYTEST) $(WORKERS) -m slow $(OF_ITSELF)
 
 AXE := $(VENV)/deno/.axe-core
-$(AXE): $(READY)
+$(AXE): $(DEV)
 	@$(DENO) cache --quiet --no-config npm:axe-core@4.14.1
 	@touch $@
 
@@ -62,7 +69,7 @@ $(HOME_ASSISTANT)/.installed: tests/home_assistant/requirements.txt
 		--ignore-requires-python --dest $(HOME_ASSISTANT)/newer homeassistant==2024.4.4
 	@touch $@
 
-test-home-assistant: $(READY) $(HOME_ASSISTANT)/.installed  ## Beside a real Home Assistant, in a venv of its own
+test-home-assistant: $(DEV) $(HOME_ASSISTANT)/.installed  ## Beside a real Home Assistant, in a venv of its own
 	@$(PYTEST) 2 -m home_assistant tests/home_assistant
 
 test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to build/pictures
@@ -74,15 +81,15 @@ test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: espeak-ng flite sox 
 test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: see .ci/run)
 	@$(PYTEST) 2 -m tray tests/tray
 
-test-all: $(READY)  ## All tests
+test-all: $(DEV)  ## All tests
 	@$(PYTEST) $(WORKERS) $(OF_ITSELF)
 	@# Playwright keeps an event loop running, beside which asynchronous tests cannot run theirs.
 	@$(MAKE) --no-print-directory test-web test-voice test-tray test-home-assistant
 
-chaos: $(READY)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
+chaos: $(DEV)  ## Random kills for CHAOS_SECONDS=600 on each kind of broker
 	@STRAWBERRY_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -s tests/chaos
 
-fuzz: $(READY)  ## FUZZ_MESSAGES=20000 hostile messages, others in each run, and an adversary for a minute
+fuzz: $(DEV)  ## FUZZ_MESSAGES=20000 hostile messages, others in each run, and an adversary for a minute
 	@STRAWBERRY_FUZZ_MESSAGES=$(FUZZ_MESSAGES) STRAWBERRY_ADVERSARY_SECONDS=60 $(BIN)/python -m pytest -s tests/adversary
 
 lint: $(EXTRAS)  ## Format, lint, types, layers; the sandbox's TypeScript too
@@ -94,13 +101,13 @@ lint: $(EXTRAS)  ## Format, lint, types, layers; the sandbox's TypeScript too
 
 check: lint test test-slow test-web test-voice test-tray test-home-assistant  ## What the gate runs
 
-bench: $(READY)  ## The rows of docs/performance.md, measured here
+bench: $(DEV)  ## The rows of docs/performance.md, measured here
 	@$(BIN)/python -m benchmarks
 
-dist: $(READY)  ## Wheel and source archive, in dist/
+dist: $(DEV)  ## Wheel and source archive, in dist/
 	@$(BIN)/python .ci/dist.py dist
 
-format: $(READY)  ## Put the code into the one format
+format: $(DEV)  ## Put the code into the one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -38,7 +38,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 @pytest.mark.parametrize("file", [FOLDER / "Dockerfile", APP / "Dockerfile"], ids=["image", "app"])
 def test_the_image_is_built_as_the_linter_wants(file: Path) -> None:
     linter = Path(sys.executable).with_name("hadolint")
-    require(linter.exists(), "hadolint is not installed: make setup")
+    require(linter.exists(), "hadolint is not installed: make test")
     done = subprocess.run([str(linter), str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -99,7 +99,7 @@ def test_the_app_has_options_with_names_in_each_language() -> None:
         map(int, re.findall(r"\d{4}", run))
     )
     checker = Path(sys.executable).with_name("shellcheck")
-    require(checker.exists(), "shellcheck is not installed: make setup")
+    require(checker.exists(), "shellcheck is not installed: make test")
     assert subprocess.run([str(checker), str(APP / "run.sh")], check=False).returncode == 0
 
 

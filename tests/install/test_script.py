@@ -174,7 +174,7 @@ def test_a_service_starts_what_an_update_puts_in_its_place(machine: Machine) -> 
 
 def test_the_script_is_one_that_every_shell_reads() -> None:
     checker = Path(sys.executable).with_name("shellcheck")
-    require(checker.exists(), "shellcheck is not installed: make setup")
+    require(checker.exists(), "shellcheck is not installed: make test")
     done = subprocess.run([str(checker), str(SCRIPT)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
