@@ -4,21 +4,28 @@ All of it from sound that espeak-ng and flite make, with white noise at three le
 """
 
 import asyncio
+import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from benchmarks.measure import Effort
-from benchmarks.table import Row, not_measured
+from benchmarks.table import Reach, Row, not_measured
+from contracts.chat import ConfirmationWanted, TextDelta, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
-from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, other_speech, spoken
-from voice.audio import RATE
-from voice.engines import SpeechToText, WakeWord
+from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, noisy, other_speech, spoken
+from voice.audio import FRAME_S, RATE, Sound
+from voice.engines import SpeechToText, Transcript, WakeWord
+from voice.engines.espeak import Espeak
 from voice.engines.micro_wakeword import MicroWakeWords
 from voice.engines.open_wakeword import OpenWakeWords
 from voice.engines.pocketsphinx import PocketSphinx
+from voice.opening import Engines
+from voice.pipeline import Pipeline
+from voice.settings import VoiceSettings
+from voice.vad import Endpointer, Pauses, Phase, load_vad
 
 SENTENCES: Final = (
     "turn on the kitchen light",
@@ -59,6 +66,8 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         await _others(sphinx, voices),
         *_wakes(voices),
         *await asyncio.to_thread(_false_wakes, effort),
+        *await _latencies(sphinx, effort),
+        await _idle(sphinx),
     ]
 
 
@@ -148,3 +157,133 @@ def _heard(engine: WakeWord, sound: bytes) -> int:
 async def _frames(sound: bytes) -> AsyncIterator[bytes]:
     for frame in frames_of(sound):
         yield frame
+
+
+async def _latencies(engine: SpeechToText, effort: Effort) -> list[Row]:
+    """Say a wake word and a sentence in real time; see when the turn begins, and when its answer is heard."""
+    acted, heard = [], []
+    for text in SENTENCES[:: 3 if effort.quick else 1]:
+        sound = spoken("okay nabu", after_s=0.4) + spoken(text) + bytes(2 * RATE)
+        microphone, chat, loudspeaker = _Paced(frames_of(sound)), _Chat(), _Silent()
+        await _pipeline(engine, microphone, chat, loudspeaker).run()
+        if chat.asked is not None and loudspeaker.first is not None:
+            acted.append((chat.asked - microphone.began - _end_of(sound)) * 1000)
+            heard.append((loudspeaker.first - chat.said) * 1000)
+    if not acted:
+        return [not_measured("end of speech to the turn of a sentence", "failed: nothing was understood")]
+    silence = round(1000 * VoiceSettings().silence_s)
+    return [
+        Row(
+            f"end of speech ({silence} ms of silence) to its turn",
+            statistics.median(acted),
+            "ms",
+            Reach(most=300),
+        ),
+        Row(
+            "first sentence of an answer to its first sound", statistics.median(heard), "ms", Reach(most=700)
+        ),
+    ]
+
+
+async def _idle(engine: SpeechToText) -> Row:
+    """Wait for a wake word in a quiet room, in real time."""
+    room = _Paced(frames_of(noisy(bytes(2 * RATE * _IDLE_S), NOISES[0])))
+    await _pipeline(engine, room, _Chat(), _Silent()).run()
+    # A loop of Python that never waits takes the whole core, or what others leave of it.
+    return Row(
+        "waiting for a wake word, beside a python -c loop",
+        100 * (time.process_time() - room.busy) / _IDLE_S,
+        "% of a core",
+        Reach(ratio_most=0.06),
+        reference=100.0,
+    )
+
+
+def _pipeline(engine: SpeechToText, microphone: "_Paced", chat: "_Chat", loudspeaker: "_Silent") -> Pipeline:
+    return Pipeline(
+        microphone=microphone,
+        loudspeaker=loudspeaker,
+        engines=Engines(MicroWakeWords([_WORD]), {"pocketsphinx": engine}, {"espeak": Espeak()}),
+        chat=chat,
+        settings=VoiceSettings(tones=False),
+        language="en",
+        observer=_Observer(),
+    )
+
+
+def _end_of(sound: bytes) -> float:
+    """Return after how many seconds the end of what follows the wake word is detected."""
+    wake, listener = MicroWakeWords([_WORD]), None
+    for number, frame in enumerate(frames_of(sound), 1):
+        if listener is None:
+            if wake.heard(frame) is not None:
+                listener = Endpointer(load_vad(), Pauses(silence_s=VoiceSettings().silence_s))
+        elif listener.heard(frame) is Phase.ENDED:
+            return number * FRAME_S
+    raise ValueError("the end of the speech is not detected")
+
+
+class _Paced:
+    """A microphone that hears in real time."""
+
+    def __init__(self, frames: Sequence[bytes]) -> None:
+        self._frames = frames
+        self.began = self.busy = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        self.began, self.busy = time.monotonic(), time.process_time()
+        for number, frame in enumerate(self._frames, 1):
+            await asyncio.sleep(self.began + number * FRAME_S - time.monotonic())
+            yield frame
+
+
+class _Silent:
+    """A loudspeaker that notes when it is first given sound."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def play(self, sound: AsyncIterator[Sound]) -> None:
+        async for _ in sound:
+            self.first = self.first or time.monotonic()
+
+
+class _Chat:
+    """Answers in two sentences, and notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: float | None = None
+        self.said = 0.0
+
+    async def ask(self, message: str) -> AsyncGenerator[TurnEvent, None]:
+        self.asked = self.asked or time.monotonic()
+        answer = "The light in the kitchen is on. There are three more."
+        self.said = time.monotonic()
+        yield TextDelta(text=answer)
+        yield TurnFinal(answer=answer, mode="sentence")
+
+    async def answer(self, wanted: ConfirmationWanted, *, approve: bool) -> None:
+        pass
+
+
+class _Observer:
+    def activity(self, activity: str) -> None:
+        pass
+
+    def understood(self, transcript: Transcript, engine: str) -> None:
+        pass
+
+    def problem(self, engine: str, problem: str) -> None:
+        pass

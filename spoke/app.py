@@ -21,6 +21,7 @@ from spoke.presence.hub_status import HubPresence
 from spoke.presence.presence import Presence
 from spoke.presence.publishing import SkillOutlet
 from spoke.presence.status import OwnStatus, manifest_of, sealed_registrations
+from spoke.presence.wake_words import WakeWords
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
 
@@ -140,6 +141,17 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
             admission=host.admit,
             clock=clock,
         )
+        words = None
+        if settings.voice.enabled:
+            words = WakeWords(
+                link,
+                seal,
+                device=device,
+                hub_key=enrolment.hub_key,
+                clock=clock,
+                hub_is_online=lambda: hubs.is_online,
+            )
+            await words.listen()
         await presence.listen()
         # Before the link connects, so that one SUBSCRIBE carries everything.
         await stack.enter_async_context(responder)
@@ -160,6 +172,7 @@ async def open_spoke(settings: SpokeSettings, *, token: SecretStr | None = None)
                 clock=clock,
                 connected=lambda: link.connected,
                 voice_changed=presence.beat,
+                may_answer=words.may_answer if words is not None else None,
                 hub_online=lambda: hubs.is_online,
             )
             url = await stack.enter_async_context(server.open())

@@ -9,16 +9,14 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Final, Literal, NamedTuple, Protocol
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Final, NamedTuple, Protocol
 
 from chat.tasks import open_tasks
-from contracts.addresses import LOOPBACK
-from contracts.errors import InvalidMessage, SoundError
+from contracts.errors import ConfigError, InvalidMessage, SoundError
 from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.engines import WakeWord
 from voice.serving import Allowed, open_server
+from voice.settings import SatelliteSettings
 
 _log = logging.getLogger(__name__)
 
@@ -33,32 +31,8 @@ MayAnswer = Callable[[str, float], Awaitable[bool]]
 """Says whether this device answers to a wake word, which it heard this loud; see `voice.audio.level`."""
 
 
-Kind = Literal["wyoming", "esphome"]
-_PORTS: Final[dict[Kind, int]] = {"wyoming": 10_700, "esphome": 6_053}
-"""Those that Home Assistant offers."""
-
-
-class SatelliteSettings(BaseModel):
-    """``[voice.satellite]``: a server in place of this home's assistant answers on this device.
-
-    Attributes:
-        protocol: Of Home Assistant's integration.
-        host: An address of this machine; others than loopback need ``allow``.
-        port: None for the usual one of the protocol; 0 takes any free one.
-        allow: IP addresses or networks that may connect, besides this machine.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    protocol: Kind = "wyoming"
-    host: str = LOOPBACK
-    port: Annotated[int, Field(ge=0, le=65_535)] | None = None
-    allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-
-    @property
-    def port_or_usual(self) -> int:
-        """Where it listens."""
-        return _PORTS[self.protocol] if self.port is None else self.port
+_PORTS: Final = {"wyoming": 10_700, "esphome": 6_053}
+"""Those that Home Assistant expects."""
 
 
 class Names(NamedTuple):
@@ -107,18 +81,25 @@ class Satellite:
     Args:
         loudspeaker: Open for as long as the satellite serves.
         may_answer: Asked after each wake word.
+        changed: Called with whether a server runs it, when that changes.
 
     Attributes:
         wanted: Set while a server runs it: only then the microphone need be open.
     """
 
     def __init__(
-        self, *, wake: WakeWord, loudspeaker: Loudspeaker, may_answer: MayAnswer | None = None
+        self,
+        *,
+        wake: WakeWord,
+        loudspeaker: Loudspeaker,
+        may_answer: MayAnswer | None = None,
+        changed: Callable[[bool], None] = lambda is_run: None,
     ) -> None:
         self.wanted = asyncio.Event()
         self._wake = wake
         self._loudspeaker = loudspeaker
         self._may_answer = may_answer
+        self._changed = changed
         self._server: Server | None = None
         self._left = 0  # frames that may still go out for the present request
         self._levels = [-96.0] * _LOUDNESS
@@ -156,9 +137,12 @@ class Satellite:
             self.pause()
         self._server = server
         self.wanted.set()
+        self._changed(True)
 
     def pause(self) -> None:
         """Listen to nothing, and fall silent."""
+        if self._server is not None:
+            self._changed(False)
         self._server, self._left = None, 0
         self._levels = [-96.0] * _LOUDNESS
         self.wanted.clear()
@@ -213,16 +197,11 @@ class Satellite:
 
 
 @asynccontextmanager
-async def open_satellite(
-    settings: SatelliteSettings, device: Satellite, names: Names, listener: socket.socket
-) -> AsyncIterator[None]:
-    """Serve for as long as the context is open.
-
-    Args:
-        listener: Listens where the settings say.
+async def open_satellite(settings: SatelliteSettings, device: Satellite, names: Names) -> AsyncIterator[int]:
+    """Serve for as long as the context is open; it yields its port.
 
     Raises:
-        ConfigError: If others could use it whom nobody allowed.
+        ConfigError: If it cannot listen there, or others could use it whom nobody allowed.
         SpeechError: If a package is not installed.
     """
     allowed = Allowed(settings.allow)
@@ -235,8 +214,18 @@ async def open_satellite(
 
         serve, protocol = esphome_satellite(device, names), "ESPHome"
     allowed.check(settings.host, protocol=protocol)
-    async with open_server(listener, serve, allowed, protocol=protocol):
-        yield
+    port = _PORTS[settings.protocol] if settings.port is None else settings.port
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.create_server((settings.host, port), family=family)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen for {protocol} on {settings.host}:{port}: {error.strerror}",
+            hint="Set another port in [voice.satellite].",
+        ) from None
+    with listener:
+        async with open_server(listener, serve, allowed, protocol=protocol):
+            yield int(listener.getsockname()[1])
 
 
 async def listen(device: Satellite, microphone: Callable[[], Microphone]) -> None:

@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from chat.tasks import open_tasks
 from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.presence import VoiceState
-from contracts.errors import Conflict, StrawberryError
+from contracts.errors import ConfigError, Conflict, StrawberryError
 from contracts.rates import Backoff
 from contracts.wire import Json
 from identity.files import write_private
@@ -18,7 +19,8 @@ from voice.engines import Transcript
 from voice.engines.pocketsphinx import PocketSphinx
 from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
 from voice.pipeline import Activity, Chat, MayAnswer, Pipeline
-from voice.settings import VoiceSettings
+from voice.satellite import Names, Satellite, listen, open_satellite
+from voice.settings import SatelliteSettings, VoiceSettings
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class VoiceService:
         muted_file: There as long as it is muted, so that it stays so over a restart.
         changed: Called when the state has changed.
         may_answer: See `Pipeline`.
+        names: What this device is called as a satellite.
 
     Attributes:
         state: What it does now.
@@ -56,6 +59,7 @@ class VoiceService:
         muted_file: Path,
         changed: Callable[[], None],
         may_answer: MayAnswer | None = None,
+        names: Callable[[], Names] | None = None,
     ) -> None:
         self._settings = settings
         self._chat = chat
@@ -64,6 +68,7 @@ class VoiceService:
         self._muted_file = muted_file
         self._changed = changed
         self._may_answer = may_answer
+        self._names = names
         self._problems: dict[str, str] = {}
         self._pipeline: Pipeline | None = None
         self._switched = asyncio.Event()
@@ -145,6 +150,9 @@ class VoiceService:
 
     async def _until_switched(self, backoff: Backoff) -> None:
         """Run the pipeline until it is to be muted, or its microphone ends."""
+        if self._settings.satellite is not None and self._names is not None:
+            await self._be_satellite(self._settings.satellite, self._names())
+            return
         engines = await asyncio.to_thread(open_engines, self._settings)
         pipeline = Pipeline(
             microphone=open_microphone(self._settings.microphone),
@@ -168,6 +176,26 @@ class VoiceService:
                     await self._switched.wait()
         finally:
             self._pipeline = None
+
+    async def _be_satellite(self, settings: SatelliteSettings, names: Names) -> None:
+        """Lend microphone and loudspeaker to a server until it is to be muted."""
+        only_wake = self._settings.model_copy(update={"speech_to_text": (), "text_to_speech": ()})
+        wake = (await asyncio.to_thread(open_engines, only_wake)).wake
+        if wake is None:
+            raise ConfigError("a satellite needs a wake word", hint="Set wake_words in [voice].")
+
+        def changed(is_run: bool) -> None:
+            self.problem("sound", "")
+            self.problem("satellite", "" if is_run else "no Home Assistant runs this satellite")
+            self._tell("listening" if is_run else "broken")
+
+        loudspeaker = open_loudspeaker(self._settings.loudspeaker)
+        device = Satellite(wake=wake, loudspeaker=loudspeaker, may_answer=self._may_answer, changed=changed)
+        async with loudspeaker, open_satellite(settings, device, names), open_tasks() as tasks:
+            changed(False)
+            microphone = partial(open_microphone, self._settings.microphone)
+            tasks.create_task(listen(device, microphone), name="satellite microphone")
+            await self._switched.wait()
 
     async def _keep_learning(self, engines: Engines) -> None:
         """Keep the grammar as the home's sentences and names are."""

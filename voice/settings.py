@@ -1,14 +1,38 @@
 """Settings of speech: ``[voice]`` in ``strawberry.toml``."""
 
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from contracts.addresses import LOOPBACK
 from contracts.validation import Language
 
 Engine = Annotated[
     str, Field(pattern=r"^(pocketsphinx|espeak|wyoming|wyoming://[A-Za-z0-9.:\[\]-]+:\d{1,5})$")
 ]
+
+
+def _address(text: str) -> str:
+    return str(ip_address(text))
+
+
+class SatelliteSettings(BaseModel):
+    """``[voice.satellite]``: a server in place of this home's assistant answers on this device.
+
+    Attributes:
+        protocol: Of Home Assistant's integration.
+        host: An address of this machine; others than loopback need ``allow``.
+        port: None for the usual one of the protocol; 0 takes any free one.
+        allow: IP addresses or networks that may connect, besides this machine.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    protocol: Literal["wyoming", "esphome"] = "wyoming"
+    host: Annotated[str, AfterValidator(_address)] = LOOPBACK
+    port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
 
 
 class VoiceSettings(BaseModel):
@@ -30,6 +54,7 @@ class VoiceSettings(BaseModel):
             microphone that does not hear the loudspeaker.
         tones: Whether tones tell that it listens.
         silence_s: Silence that ends what is said.
+        satellite: A server that answers in place of this home's assistant.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,3 +71,4 @@ class VoiceSettings(BaseModel):
     barge_in: Literal["wake_word", "speech", "off"] = "wake_word"
     tones: bool = True
     silence_s: Annotated[float, Field(ge=0.2, le=3)] = 0.6
+    satellite: SatelliteSettings | None = None

@@ -44,6 +44,7 @@ from spoke.speech.speech import Speech
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
     from voice.pipeline import MayAnswer
+    from voice.satellite import Names
 
 _HOST: Final = "127.0.0.1"
 _TOKEN_FILE: Final = "http.token"  # noqa: S105  the name of a file
@@ -153,6 +154,14 @@ class ChatServer:
             profile = self.enrolment().profile
             return profile is not None and profile.may_confirm
 
+        def names() -> "Names":
+            from voice.satellite import Names
+
+            enrolment, settings = self.enrolment(), self.settings
+            profile = enrolment.profile
+            name, area = (profile.name, profile.area or "") if profile is not None else (enrolment.device, "")
+            return Names(enrolment.device, name, area, settings.voice.wake_words, settings.version)
+
         return Speech(
             self.settings.voice,
             agent=agent,
@@ -161,6 +170,7 @@ class ChatServer:
             directory=self.settings.directory,
             changed=self.voice_changed,
             may_answer=self.may_answer,
+            names=names,
         )
 
     @asynccontextmanager

@@ -26,6 +26,7 @@ from voice.settings import VoiceSettings
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
     from voice.pipeline import MayAnswer
+    from voice.satellite import Names
     from voice.service import VoiceService
 
 _log = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ class Speech:
         language: Of the household.
         directory: Where the spoke keeps its own files.
         changed: Called when the state has changed.
+        may_answer: Decides between the devices that heard a wake word; see `voice.pipeline.Pipeline`.
+        names: What this device is called as a satellite.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Speech:
         directory: Path,
         changed: Callable[[], None],
         may_answer: "MayAnswer | None" = None,
+        names: "Callable[[], Names] | None" = None,
     ) -> None:
         self._settings = settings
         self._agent = agent
@@ -107,6 +111,7 @@ class Speech:
                 muted_file=directory / _MUTED,
                 changed=changed,
                 may_answer=may_answer,
+                names=names,
             )
 
     @property

@@ -31,6 +31,7 @@ from deploy.settings.settings import (
     read_metrics,
     read_notifications,
     read_protobuf,
+    read_voice,
     read_wyoming,
 )
 from hub_agent.agents.agent import parse_agent
@@ -38,6 +39,7 @@ from spoke.nodes.manifest import read_manifest
 from tests.e2e.house import PATIENCE_S, House, wait_for
 from tests.requirements import require
 from tests.spoke.nodes.test_nodes import add_node
+from voice.settings import VoiceSettings
 
 ROOT = Path(__file__).parents[2]
 SKILLS_PAGE = ROOT / "spoke" / "samples" / "README.md"
@@ -158,7 +160,11 @@ def test_a_settings_snippet_of_the_documents_is_understood(document: str, block:
         read_wyoming,
     )
     found = [read_entries(tmp_path), *(read(home) for read in tables)]
-    others = read_http(home) != HttpTable() or read_log_format(home) != "text"
+    others = (
+        read_voice(home) != VoiceSettings()
+        or read_http(home) != HttpTable()
+        or read_log_format(home) != "text"
+    )
     assert any(found) or others or "[household]" in block, document
 
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from bus.ports import listen
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
 from tests.voice.test_satellite import NAMES, QUIET, SPEECH, WORD, OneWord, Recorder
-from voice.esphome import esphome_satellite
-from voice.satellite import Satellite
-from voice.serving import Allowed, open_server
+from voice.satellite import Satellite, open_satellite
+from voice.settings import SatelliteSettings
 
 pytestmark = pytest.mark.voice
 
@@ -74,11 +72,9 @@ class World:
 async def world() -> AsyncIterator[World]:
     loudspeaker = Recorder()
     satellite = Satellite(wake=OneWord(), loudspeaker=loudspeaker)
-    with listen("127.0.0.1", 0, purpose="ESPHome") as listener:
-        port = listener.getsockname()[1]
-        serve = esphome_satellite(satellite, NAMES)
-        async with open_server(listener, serve, Allowed(), protocol="ESPHome"):
-            yield World(satellite, loudspeaker, port)
+    settings = SatelliteSettings(protocol="esphome", port=0)
+    async with open_satellite(settings, satellite, NAMES) as port:
+        yield World(satellite, loudspeaker, port)
 
 
 async def test_it_is_a_voice_assistant_of_its_area(world: World) -> None:

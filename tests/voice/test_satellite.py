@@ -18,14 +18,13 @@ from wyoming.satellite import PauseSatellite, RunSatellite
 from wyoming.snd import Played
 from wyoming.wake import Detection
 
-from bus.ports import listen
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError, SoundError
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
 from voice.audio import Sound
-from voice.satellite import Names, Satellite, SatelliteSettings, open_satellite
-from voice.satellite import listen as hear
+from voice.satellite import Names, Satellite, listen, open_satellite
+from voice.settings import SatelliteSettings
 
 pytestmark = pytest.mark.voice
 
@@ -106,6 +105,12 @@ class Server:
                 seen.append(event)
         return seen
 
+    async def until_closed(self) -> None:
+        """Wait until the satellite hangs up."""
+        async with asyncio.timeout(60):
+            while await self.client.read_event() is not None:
+                pass
+
     async def handled(self) -> None:
         """Wait until the satellite has read all that was sent."""
         await self.send(Ping("read").event())
@@ -122,10 +127,8 @@ async def world() -> AsyncIterator[World]:
 async def opened(**more: object) -> AsyncIterator[World]:
     loudspeaker = Recorder()
     satellite = Satellite(wake=OneWord(), loudspeaker=loudspeaker, **more)  # type: ignore[arg-type]
-    with listen("127.0.0.1", 0, purpose="Wyoming") as listener:
-        port = listener.getsockname()[1]
-        async with open_satellite(SatelliteSettings(), satellite, NAMES, listener):
-            yield World(satellite, loudspeaker, port)
+    async with open_satellite(SatelliteSettings(port=0), satellite, NAMES) as port:
+        yield World(satellite, loudspeaker, port)
 
 
 def answer(*pieces: bytes) -> list[Event]:
@@ -257,7 +260,7 @@ class Queued:
 async def test_the_microphone_is_open_only_while_a_server_runs_the_satellite(world: World) -> None:
     microphone = Queued()
     async with open_tasks() as tasks:
-        tasks.create_task(hear(world.satellite, lambda: microphone), name="microphone")
+        tasks.create_task(listen(world.satellite, lambda: microphone), name="microphone")
         async with world.server() as server:
             await wait_for(microphone.opened)
             microphone.frames.put_nowait(WORD)
@@ -269,6 +272,10 @@ async def test_the_microphone_is_open_only_while_a_server_runs_the_satellite(wor
 
 async def test_other_machines_are_let_in_by_their_address_alone(world: World) -> None:
     settings = SatelliteSettings(host="0.0.0.0")
-    with listen("127.0.0.1", 0, purpose="Wyoming") as listener, pytest.raises(ConfigError, match="no login"):
-        async with open_satellite(settings, world.satellite, NAMES, listener):
+    with pytest.raises(ConfigError, match="no login"):
+        async with open_satellite(settings, world.satellite, NAMES):
+            pass
+    taken = SatelliteSettings(port=world.port)
+    with pytest.raises(ConfigError, match=f"cannot listen for Wyoming on 127.0.0.1:{world.port}"):
+        async with open_satellite(taken, world.satellite, NAMES):
             pass
