@@ -7,7 +7,7 @@ import pytest
 from dbus_fast import Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
-from tests.tray.conftest import Desktop
+from tests.tray.desktop import Desktop
 from tray.portal import PATH, PORTAL, REQUEST, SHORTCUTS, wait_for_keys
 
 _SESSION = f"{PATH}/session/one"

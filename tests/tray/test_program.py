@@ -1,81 +1,14 @@
 """``strawberry tray`` as a program: icon and menu in a real panel, one instance, a spoke that returns."""
 
-import re
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from deploy.cli.client import find_spoke
 from deploy.home.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
-from tests.tray.conftest import WATCHER, Desktop
-
-ITEM = "org.kde.StatusNotifierItem"
-MENU = "com.canonical.dbusmenu"
-
-
-@dataclass
-class Program:
-    """A running ``strawberry tray``."""
-
-    house: House
-    home: Path
-    desktop: Desktop
-    process: "subprocess.Popen[bytes]"
-
-    @property
-    def owner(self) -> str:
-        """Who has its icon on D-Bus; empty while there is none."""
-        items = self.desktop.ask(WATCHER, "/StatusNotifierWatcher", "RegisteredStatusNotifierItems")
-        found = re.search(r"'([^'/]+)/StatusNotifierItem'", items)
-        return found[1] if found else ""
-
-    def entries(self) -> dict[str, int]:
-        """The entries of its menu, as the panel gets them, with their ids."""
-        layout = self.desktop.call(self.owner, "/MenuBar", f"{MENU}.GetLayout", "0", "--", "-1", "[]")
-        found = re.finditer(r"\((?:int32 )?(\d+), \{([^}]*)\}", layout)
-        named = ((re.search(r"'label': <['\"](.*?)['\"]>", each[2]), int(each[1])) for each in found)
-        return {label[1].replace("_", ""): number for label, number in named if label}
-
-    def click(self, label: str) -> None:
-        """Click on an entry of the menu."""
-        number = wait_for(lambda: self.entries().get(label), what=f"the entry {label}")
-        event = (f"{MENU}.Event", str(number), "clicked", "<''>", "0")
-        self.desktop.call(self.owner, "/MenuBar", *event)
-
-    def tells(self, words: str) -> bool:
-        """Whether the first entry says this."""
-        return any(words in label for label in self.entries())
-
-    def start_again(self, *flags: str) -> int:
-        """Start the program once more, to its end."""
-        return start(self.house, self.home, self.desktop, *flags).wait(PATIENCE_S)
-
-
-def start(house: House, home: Path, desktop: Desktop, *flags: str) -> "subprocess.Popen[bytes]":
-    """Start the program."""
-    return subprocess.Popen(
-        [*house.program, "tray", *flags],
-        env={**house.environment(home), **desktop.environment},
-        stdin=subprocess.DEVNULL,
-        cwd=house.directory,
-    )
-
-
-@pytest.fixture
-def program(house: House, spoke: Spoke, desktop: Desktop) -> Iterator[Program]:
-    """The program with its icon in the panel."""
-    process = start(house, spoke.home, desktop)
-    try:
-        running = Program(house, spoke.home, desktop, process)
-        wait_for(lambda: running.owner and running.tells("Living room PC"), what="the icon")
-        yield running
-    finally:
-        process.kill()
-        process.wait(PATIENCE_S)
+from tests.tray.desktop import Desktop
+from tests.tray.program import ITEM, MENU, Program, start
 
 
 def test_the_icon_in_the_panel_opens_the_window(program: Program, spoke: Spoke, desktop: Desktop) -> None:
@@ -90,6 +23,14 @@ def test_the_icon_in_the_panel_opens_the_window(program: Program, spoke: Spoke, 
     )
     assert program.start_again("--chat") == 0
     wait_for(desktop.windows, what="the window of the one that runs")
+    spoke.ask("/api/chat", {"message": "Good morning."})
+    wait_for(
+        lambda: (
+            desktop.call(program.owner, "/MenuBar", f"{MENU}.AboutToShow", "0")
+            and "Good morning." in program.entries()
+        ),
+        what="the conversation in the menu",
+    )
     program.click("Quit")
     assert program.process.wait(PATIENCE_S) == 0
     # Closing it leaves the spoke serving.

@@ -15,7 +15,7 @@ from deploy.cli.client import find_spoke
 from deploy.home.directory import Home
 from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.model_server import Hangs, Says, Script, ScriptedModel, calls
-from tests.tray.conftest import PICTURES
+from tests.tray.desktop import PICTURES
 from tray.app import Tray, TraySettings
 from tray.chat.exchange import ExchangeView, QuestionCard
 

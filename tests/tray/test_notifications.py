@@ -1,0 +1,71 @@
+"""Questions as notifications of the desktop, against a server that notes them."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from dbus_fast import Message, MessageType
+from dbus_fast.aio import MessageBus
+
+from tests.e2e.house import PATIENCE_S, wait_for
+from tests.model_server import Reply, Says, Script, SeenRequest, calls
+from tests.tray.desktop import Desktop
+from tests.tray.program import Program
+
+NAME = "org.freedesktop.Notifications"
+PATH = "/org/freedesktop/Notifications"
+MESSAGE = "Let the dog out."
+
+
+async def test_a_question_is_a_notification_while_the_window_is_away(
+    program: Program,
+    desktop: Desktop,
+    script: Callable[[Script], None],
+) -> None:
+    is_hidden = threading.Event()
+
+    def answer(seen: SeenRequest) -> Reply:
+        if seen.results:
+            return Says(text="Refused.")
+        is_hidden.wait(PATIENCE_S)
+        return calls("python_exec", code="devices.living_room_pc.DoorSkill.open(minutes='3')")
+
+    script(answer)
+    bus = await MessageBus(bus_address=desktop.environment["DBUS_SESSION_BUS_ADDRESS"]).connect()
+    notified: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
+
+    def take(message: Message) -> bool:
+        if message.message_type != MessageType.METHOD_CALL or message.interface != NAME:
+            return False
+        if message.member == "Notify":
+            bus.send(Message.new_method_return(message, "u", [7]))
+            if not notified.done():
+                notified.set_result(message.body)
+        elif message.member == "GetCapabilities":
+            bus.send(Message.new_method_return(message, "as", [["actions", "body"]]))
+        else:
+            bus.send(Message.new_method_return(message, "ssss", ["test", "test", "1", "1.2"]))
+        return True
+
+    bus.add_message_handler(take)
+    await bus.request_name(NAME)
+    try:
+        await asyncio.to_thread(_ask_and_hide, program, desktop)
+        is_hidden.set()
+        async with asyncio.timeout(PATIENCE_S):
+            body = await notified
+        assert body[3:5] == ["Do this?", "Living room PC: DoorSkill.open"]
+        bus.send(Message.new_signal(PATH, NAME, "ActionInvoked", "us", [7, "default"]))
+        await asyncio.to_thread(wait_for, desktop.windows, what="the window, by a click on the notification")
+    finally:
+        is_hidden.set()
+        bus.disconnect()
+
+
+def _ask_and_hide(program: Program, desktop: Desktop) -> None:
+    program.click("Quick chat")
+    (window,) = wait_for(desktop.windows, what="the window")
+    wait_for(lambda: desktop.run("xdotool", "getwindowfocus").strip() == window, what="the focus")
+    desktop.run("xdotool", "type", MESSAGE)
+    desktop.run("xdotool", "key", "Return")
+    wait_for(lambda: desktop.run("xdotool", "key", "Escape") or not desktop.windows(), what="it to hide")
