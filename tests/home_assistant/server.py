@@ -106,7 +106,7 @@ class HomeAssistant:
         """End it as a service manager does, with all that it says before."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(self._process.wait, timeout=30)
+            await asyncio.to_thread(self._process.wait, timeout=120)
 
     def kill(self) -> None:
         """End it without a word."""
@@ -182,7 +182,7 @@ class HomeAssistant:
     async def _request(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}"}
         async with httpx.AsyncClient(base_url=self.url, headers=headers, verify=False) as client:
-            answer = await client.request(method, path, json=body, timeout=30)
+            answer = await client.request(method, path, json=body, timeout=120)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"

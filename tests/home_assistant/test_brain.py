@@ -51,7 +51,7 @@ async def flow(assistant: HomeAssistant, path: str, body: dict[str, Any]) -> Any
     """A step of setting up an integration, as its page does it."""
     headers = {"Authorization": f"Bearer {assistant.token}"}
     async with httpx.AsyncClient(base_url=assistant.url, headers=headers, verify=False) as client:
-        answer = await client.post(f"/api/config/config_entries/flow{path}", json=body, timeout=30)
+        answer = await client.post(f"/api/config/config_entries/flow{path}", json=body, timeout=120)
     assert answer.is_success, answer.text
     return answer.json()
 
