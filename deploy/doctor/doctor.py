@@ -16,6 +16,7 @@ from deploy.doctor.checks import (
     check_memory,
     check_python,
 )
+from deploy.doctor.voice_checks import check_voice
 from deploy.home.directory import Home
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
@@ -138,6 +139,7 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
         return
     detail = f"{household.language}, {household.time_zone}, {household.units}"
     yield Check("household", ok=True, detail=detail)
+    yield from check_voice(home)
     for problem in models.problems:
         yield Check("model", ok=False, detail=problem, hint=models.hint)
     names = ", ".join(model.entry.name for model in models.usable)

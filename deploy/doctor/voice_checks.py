@@ -1,0 +1,46 @@
+"""Looks at what speech needs: engines, models, sound card."""
+
+from collections.abc import Iterator
+
+from contracts.errors import StrawberryError
+from deploy.doctor.checks import Check
+from deploy.home.directory import Home
+from deploy.settings.settings import read_voice
+
+
+def check_voice(home: Home) -> Iterator[Check]:
+    """Look at it where speech is switched on. The sound card is not opened: a spoke may be using it."""
+    from voice.opening import open_engines
+
+    settings = read_voice(home)
+    if not settings.enabled:
+        return
+    try:
+        engines = open_engines(settings)
+    except StrawberryError as error:
+        yield Check("voice", ok=False, detail=error.message, hint=error.hint)
+        return
+    used = ", ".join(dict.fromkeys((settings.wake_engine, *engines.speech_to_text, *engines.text_to_speech)))
+    yield Check("voice", ok=True, detail=used)
+    names = (settings.microphone, settings.loudspeaker)
+    if all(name.startswith("file:") for name in names):
+        return
+    try:
+        from voice.sound_card import devices
+
+        found = devices()
+    except StrawberryError as error:
+        yield Check("sound", ok=False, detail=error.message, hint=error.hint)
+        return
+    for what, name, fitting in (
+        ("microphone", settings.microphone, [each.name for each in found if each.inputs]),
+        ("loudspeaker", settings.loudspeaker, [each.name for each in found if each.outputs]),
+    ):
+        if name.startswith("file:"):
+            continue
+        is_there = any(name.casefold() in each.casefold() for each in fitting)
+        missing = f"there is no {what} {name!r}" if name else f"there is no {what}"
+        hint = "Plug one in, let this user use it (group audio), or set it in [voice]."
+        yield Check(
+            what, ok=is_there, detail=name or ", ".join(fitting[:3]) if is_there else missing, hint=hint
+        )
