@@ -165,6 +165,8 @@ class Publishing:
 
     def assume(self, topic: str, command: Command, text: str) -> None:
         """Show what was set, where the skill itself does not publish it."""
+        # What commands is there; its birth message can be switched off.
+        self._is_away = False
         if command.verb != "press":
             self._assumed[topic.replace("/set/", "/state/", 1)] = text.encode()
             self.refresh(command.path.partition(".")[0])

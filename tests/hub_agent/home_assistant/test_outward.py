@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,9 @@ from hub_registry.access.accounts import User
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests.home_assistant.skills import DeskLampSkill, PlayerSkill
+from tests.home_assistant.test_outward import beside
+from tests.hub_agent.home import linked
+from tests.hub_registry.spokes import eventually
 
 PLACE = Place.of("hub-0123456789abcdef", "main", "kitchen")
 
@@ -315,3 +319,31 @@ async def test_what_is_asked_over_the_broker_is_text_of_strangers() -> None:
     consent = Consent(None)
     take_in(consent, (), reader=None, notes=asked[0].notes)
     assert consent.untrusted
+
+
+async def test_another_area_announces_a_device_again_once_and_touches_no_availability(tmp_path: Path) -> None:
+    heard: dict[str, list[bytes]] = defaultdict(list)
+
+    def announced_in(area: str) -> bool:
+        configs = [each for topic, each in heard.items() if topic.endswith("/config")]
+        return len(configs) == 4 and all(area.encode() in each[-1] for each in configs)
+
+    async with beside(tmp_path / "home", None) as home, home.home.client() as client:
+        asked = {"name": "home_assistant", "home_assistant": True}
+        made = (await client.post("/api/clients", json=asked)).json()
+        async with linked(home.home.login("home_assistant", made["password"])) as link:
+            for branch in topics.HOME_BRANCHES:
+                await link.subscribe(branch, lambda each: heard[each.topic].append(each.payload))
+            await home.expose("kitchen.DeskLampSkill")
+            await eventually(lambda: announced_in("Kitchen"))
+            await eventually(lambda: "strawberry/main/kitchen/availability" in heard)
+            heard.clear()
+            await home.change(area="Cellar")
+            await eventually(lambda: announced_in("Cellar"))
+            # All that it was told before this is heard by then.
+            await home.hide("kitchen.DeskLampSkill")
+            configs = {topic: each for topic, each in heard.items() if topic.endswith("/config")}
+            await eventually(lambda: all(each[-1] == b"" for each in configs.values()))
+    for sent in configs.values():
+        assert [b"Cellar" in each for each in sent] == [False, True, False]
+    assert not [topic for topic in heard if "availability" in topic and heard[topic][0] != b""]
