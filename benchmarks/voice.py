@@ -126,8 +126,8 @@ def _false_wakes(effort: Effort) -> list[Row]:
     made = []
     engines: tuple[tuple[str, WakeWord, int], ...] = (
         ("microWakeWord", MicroWakeWords([_WORD]), _HOUR_S),
-        # It takes 30 times as long.
-        ("openWakeWord", OpenWakeWords([_WORD]), _HOUR_S // 12),
+        # It takes thirty times as long.
+        ("openWakeWord", OpenWakeWords([_WORD]), _HOUR_S // 20),
     )
     for name, engine, wanted in engines:
         speech = list(other_speech(60 if effort.quick else wanted))
@@ -162,7 +162,7 @@ async def _frames(sound: bytes) -> AsyncIterator[bytes]:
 async def _latencies(engine: SpeechToText, effort: Effort) -> list[Row]:
     """Say a wake word and a sentence in real time; see when the turn begins, and when its answer is heard."""
     acted, heard = [], []
-    for text in SENTENCES[:: 3 if effort.quick else 1]:
+    for text in SENTENCES[:: 3 if effort.quick else 2]:
         sound = spoken("okay nabu", after_s=0.4) + spoken(text) + bytes(2 * RATE)
         microphone, chat, loudspeaker = _Paced(frames_of(sound)), _Chat(), _Silent()
         await _pipeline(engine, microphone, chat, loudspeaker).run()

@@ -11,6 +11,7 @@ from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts.errors import ConfigError, SoundError, SpeechError
+from tests.ports import free_port
 from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
 from voice.audio import Sound
@@ -88,7 +89,8 @@ async def test_a_barge_in_ends_the_connection(address: Address) -> None:
 
 
 async def test_a_server_that_died_is_named_once_and_left_alone_until_it_may_be_back() -> None:
-    with wyoming_server() as process:
+    # A port that no other connection is given while nothing listens there.
+    with wyoming_server(free_port()) as process:
         where = Address("127.0.0.1", process.port)
         engine = WyomingSpeechToText(where, deadlines=NEVER_AGAIN)
         assert (
@@ -157,6 +159,7 @@ async def test_a_server_is_found_in_the_network(
 ) -> None:
     service = f"_wyo{os.getpid()}._tcp.local."  # another test may announce a server at the same time
     monkeypatch.setattr(discovery, "DNS_SD_SERVICE", service)
+    monkeypatch.setattr(discovery, "_ANSWER_S", 60.0)
 
     def announced(name: str, host: str, port: int) -> ServiceInfo:
         return ServiceInfo(
