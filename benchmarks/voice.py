@@ -15,6 +15,8 @@ from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from contracts.chat import ConfirmationWanted, TextDelta, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
+from tests.hub_agent.home import open_home
+from tests.hub_agent.test_wake_words import listening
 from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, noisy, other_speech, spoken
 from voice.audio import FRAME_S, RATE, Sound
 from voice.engines import SpeechToText, Transcript, WakeWord
@@ -68,6 +70,7 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         *await asyncio.to_thread(_false_wakes, effort),
         *await _latencies(sphinx, effort),
         await _idle(sphinx),
+        await _verdicts(directory),
     ]
 
 
@@ -197,6 +200,19 @@ async def _idle(engine: SpeechToText) -> Row:
         Reach(ratio_most=0.06),
         reference=100.0,
     )
+
+
+async def _verdicts(directory: Path) -> Row:
+    """Have two devices hear wake words; see how long the hub takes to say which one answers."""
+    took = []
+    async with open_home(directory / "home") as home:
+        loud, soft = [await listening(home, await home.device(name)) for name in ("Kitchen", "Hall")]
+        for number in range(5):  # as often as a device may ask at once
+            begun, word = time.monotonic(), f"word {number}"
+            await asyncio.gather(loud.may_answer(word, -20), soft.may_answer(word, -30))
+            took.append((time.monotonic() - begun) * 1000)
+    work = "wake word heard by two devices, to the verdicts"
+    return Row(work, statistics.median(took), "ms", Reach(most=150))
 
 
 def _pipeline(engine: SpeechToText, microphone: "_Paced", chat: "_Chat", loudspeaker: "_Silent") -> Pipeline:
