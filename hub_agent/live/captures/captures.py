@@ -4,16 +4,14 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
-from chat.tasks import open_tasks
 from contracts import topics
 from contracts.devices.presence import CaptureState
 from contracts.errors import (
@@ -34,7 +32,7 @@ from hub_agent.live.captures.recording import Change, Followed, Recording, Share
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow, CaptureRows
 from hub_agent.live.events import Events
-from hub_agent.live.topics import Feed, Gap, LinkName, Sample
+from hub_agent.live.topics import Gap, LinkName, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.prompt import Asked, PromptPart
 from hub_agent.settings import HubSettings
@@ -50,8 +48,6 @@ _log = logging.getLogger(__name__)
 
 _MOST: Final = 64
 """Captures that run at the same time."""
-_WRITERS: Final = 4
-"""Threads: a disk that does not answer keeps three others going."""
 _SHARE: Final = 4
 """A file takes at most a quarter of a budget, so that there are older ones to remove."""
 _SAVE_S: Final = 10.0
@@ -479,30 +475,6 @@ class Captures:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._shared.thread, work)
-
-
-@asynccontextmanager
-async def open_captures(
-    settings: HubSettings, registry: Registry, *, feed: Feed, link: Link, events: Events
-) -> AsyncIterator[Captures]:
-    """Record what was started, for as long as the context is open.
-
-    Args:
-        link: Of the bus, where the states are retained.
-    """
-    async with AsyncExitStack() as stack:
-        thread = stack.enter_context(ThreadPoolExecutor(_WRITERS, thread_name_prefix="captures"))
-        tasks = await stack.enter_async_context(open_tasks())
-        captures = Captures(
-            settings, registry, shared=Shared(feed, thread), link=link, events=events, tasks=tasks
-        )
-        await captures.resume()
-        stack.push_async_callback(captures.close)
-        stack.callback(link.on_connected(captures.publish))
-        tidying = tasks.create_task(captures.tidy(), name="old captures")
-        stack.callback(tidying.cancel)
-        await captures.publish()
-        yield captures
 
 
 def _sees_all(_: LinkName) -> None:
