@@ -21,6 +21,8 @@ _MOST_WAITING: Final = 250
 """Frames that wait to be read, five seconds; the oldest go first."""
 _PLAY_RATE: Final = 22_050
 """What espeak-ng and Piper speak at."""
+_LATENCY_S: Final[dict[str, str | float]] = {"input": "low", "output": 0.1}
+"""Less would leave gaps in speech on a busy machine."""
 _BLOCK_S: Final = 0.05
 """How much is played at once: speech that is cut short is heard for that much longer at most."""
 
@@ -192,7 +194,7 @@ def _opened(
             try:
                 stream = kind(
                     samplerate=each, blocksize=int(each * block_s), device=device["index"], channels=1,
-                    dtype="int16", latency="low", **options,
+                    dtype="int16", latency=_LATENCY_S[direction], **options,
                 )  # fmt: skip
                 stream.start()
             except library.PortAudioError as error:
