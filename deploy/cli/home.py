@@ -1,8 +1,11 @@
-"""``strawberry doctor``, ``certs`` and ``purge``: the state of this home."""
+"""``strawberry doctor``, ``certs``, ``purge`` and ``update``: the state of this home and its program."""
 
 import argparse
+import os
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +18,8 @@ from deploy.doctor.doctor import examine
 from deploy.home.directory import Home
 from deploy.home.lan import provide_certificate
 from deploy.logs.terminal import visible
+from deploy.update.installation import PACKAGE, SCRIPT, Installation, find_installation
+from deploy.update.releases import is_newer, newest_release
 
 _HEALTH_S: Final = 10.0
 
@@ -119,3 +124,46 @@ def _report(answer: dict[str, Any]) -> Iterator[str]:
     if answer["connected"]:
         yield f"Still running, and publishing again: {', '.join(answer['connected'])}"
     yield "The hub publishes again after its next start."
+
+
+def update(options: argparse.Namespace) -> int:
+    """Update, go back, or say how that is done here."""
+    installed = find_installation()
+    if options.check:
+        _show_newest(options, installed)
+        return 0
+    if installed.root is None:
+        if options.rollback or options.wheel is not None:
+            raise ConfigError(
+                f"this Strawberry was installed {installed.about}, which keeps no earlier version",
+                hint="Use the program that installed it.",
+            )
+        Output(options.json).result(
+            {"installed": installed.kind, "command": installed.command},
+            text=f"Strawberry {version(PACKAGE)} was installed {installed.about}. Update it with:\n"
+            f"  {installed.command}",
+        )
+        return 0
+    words = ["--rollback"] if options.rollback else ["--update"]
+    if options.wheel is not None:
+        words += ["--from", str(Path(options.wheel).absolute())]
+    # The script says itself what is wrong, and which version is in use then.
+    return subprocess.run(
+        ["sh", str(SCRIPT), *words], env={**os.environ, "STRAWBERRY_ROOT": str(installed.root)}, check=False
+    ).returncode
+
+
+def _show_newest(options: argparse.Namespace, installed: Installation) -> None:
+    own = version(PACKAGE)
+    with waiting("asking for the newest version"):
+        newest = newest_release()
+    newer = newest is not None and is_newer(newest, own)
+    if newer:
+        text = f"Version {newest} is available, this is {own}. Update it with: {installed.command}"
+    elif newest is None:
+        text = f"No version is published yet; this is {own}."
+    else:
+        text = f"{own} is the newest version."
+    Output(options.json).result(
+        {"version": own, "newest": newest, "update": newer, "command": installed.command}, text=text
+    )

@@ -61,7 +61,7 @@ def add(commands: Commands, parents: Parents) -> None:
     choice.add_argument("--check", action="store_true", help="only ask whether there is a newer version")
     choice.add_argument("--rollback", action="store_true", help="use the version before again")
     choice.add_argument("--from", dest="wheel", metavar="WHEEL", help="use this file, not the newest release")
-    update.set_defaults(run="deploy.cli.update:update")
+    update.set_defaults(run="deploy.cli.home:update")
 
 
 def _add_backup(commands: Commands, parents: Parents) -> None:
