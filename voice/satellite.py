@@ -7,7 +7,7 @@ nothing is listened to.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from chat.tasks import open_tasks
 from contracts.errors import ConfigError, InvalidMessage, SoundError
 from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.engines import WakeWord
+from voice.pipeline import MayAnswer
 from voice.serving import Allowed, open_server
 from voice.settings import SatelliteSettings
 
@@ -26,10 +27,6 @@ _LOUDNESS: Final = round(1.0 / FRAME_S)
 """Frames of which the loudest says how loud a wake word was."""
 _MOST_UNPLAYED: Final = 64 * 1024 * 1024
 """Bytes of an answer that wait for the loudspeaker: half an hour, sent at once."""
-
-MayAnswer = Callable[[str, float], Awaitable[bool]]
-"""Says whether this device answers to a wake word, which it heard this loud; see `voice.audio.level`."""
-
 
 _PORTS: Final = {"wyoming": 10_700, "esphome": 6_053}
 """Those that Home Assistant expects."""
