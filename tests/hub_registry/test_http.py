@@ -47,6 +47,7 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
             "aliases": [],
             "area": "Bedroom",
             "floor": None,
+            "may_confirm": False,
         },
     }
     again = await client.http.post("/api/devices/enrol", json=body, auth=proof_of(key))
