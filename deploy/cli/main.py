@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contracts.errors import StrawberryError
 from deploy.cli.parser import USAGE_ERROR, make_parser
-from deploy.logs.terminal import visible
+from deploy.logs.terminal import discard_output, visible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,9 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader is gone (`strawberry skills list | head`). That is no error, but nothing more may be
-        # written, not even by the interpreter's own flush at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # `strawberry skills list | head`: that is no error.
+        discard_output()
         return 0
     except StrawberryError as error:
         if options.debug:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, NoReturn
 
-from deploy.logs.terminal import visible
+from deploy.logs.terminal import discard_output, visible
 from deploy.service.notify import ServiceManager
 
 _log = logging.getLogger(__name__)
@@ -60,8 +60,10 @@ class Reporter:
 
     def _print(self, text: str) -> None:
         # A server goes on where the reader of its output went away (`strawberry up | head -3`).
-        with contextlib.suppress(BrokenPipeError):
+        try:
             self._write(text)
+        except BrokenPipeError:
+            discard_output()
 
     def waiting(self, line: str, *, status: str, **fields: Any) -> None:
         """Report that it serves as far as it can, and what it waits for."""

@@ -1,5 +1,7 @@
 """What may be written to a terminal: text, and nothing that the terminal would obey."""
 
+import os
+import sys
 from typing import Final
 
 _KEPT: Final = "\n\t"
@@ -17,3 +19,13 @@ def visible(text: str) -> str:
     ends and tabs stay, and JSON stays the same JSON.
     """
     return text.replace("\r\n", "\n").translate(_SHOWN)
+
+
+def discard_output() -> None:
+    """Write standard output nowhere from now on, because its reader is gone.
+
+    What is left in its buffer would otherwise fail the interpreter's last flush, and make that the exit code.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
