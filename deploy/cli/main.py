@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int | None] = getattr(
             importlib.import_module(module), function
         )
-        return command(options) or 0
+        code = command(options) or 0
+        sys.stdout.flush()  # here, where a reader that is gone is no error
+        return code
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
