@@ -18,7 +18,7 @@ from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, 
 from contracts.errors import SoundError, SpeechError, StrawberryError
 from voice.audio import FRAME_S, Loudspeaker, Microphone, Sound, level
 from voice.engines import SpeechToText, TextToSpeech, Transcript
-from voice.opening import Engines
+from voice.opening import Engines, is_found
 from voice.settings import VoiceSettings
 from voice.speaking import Sentences, Tone, answers, error_phrase, is_yes, phrase, question, tone
 from voice.vad import Detector, Endpointer, Pauses, Phase, load_vad
@@ -361,12 +361,16 @@ class Pipeline:
             await self._chat.answer(wanted, approve=bool(approve))
 
     def _answers(self) -> dict[str, SpeechToText]:
-        """Return the engines, those with a grammar for nothing but yes and no."""
+        """Return the engines, those with a grammar for nothing but yes and no.
+
+        What is found in the network is left out: whoever answers there first could say yes.
+        """
         from voice.engines.pocketsphinx import PocketSphinx
 
         return {
             name: engine.of(answers(self._language)) if isinstance(engine, PocketSphinx) else engine
             for name, engine in self._engines.speech_to_text.items()
+            if not is_found(name)
         }
 
     async def _say(self, text: str) -> None:

@@ -66,18 +66,20 @@ class VoiceService:
         self._learn = learn
         self._language = settings.language or language
         self._muted_file = muted_file
+        self._muted = muted_file.exists()
         self._changed = changed
         self._may_answer = may_answer
         self._names = names
         self._problems: dict[str, str] = {}
         self._pipeline: Pipeline | None = None
+        self._engines: Engines | None = None  # kept over retries: models are large
         self._switched = asyncio.Event()
         self.state: VoiceState = "off"
 
     @property
     def muted(self) -> bool:
         """Whether the microphone is closed because a person wants it so."""
-        return self._muted_file.exists()
+        return self._muted
 
     @property
     def reason(self) -> str:
@@ -98,11 +100,16 @@ class VoiceService:
 
     def mute(self, *, muted: bool) -> None:
         """Close the microphone, or open it again."""
-        if muted:
-            write_private(self._muted_file, b"")
-        else:
-            self._muted_file.unlink(missing_ok=True)
+        self._muted = muted
         self._switched.set()
+        try:
+            if muted:
+                write_private(self._muted_file, b"")
+            else:
+                self._muted_file.unlink(missing_ok=True)
+        except OSError as error:
+            # The microphone is closed on a full disk too.
+            _log.warning("%s holds only until a restart: %s", "mute" if muted else "unmute", error)
 
     def listen(self) -> None:
         """Listen now, without a wake word.
@@ -150,10 +157,20 @@ class VoiceService:
 
     async def _until_switched(self, backoff: Backoff) -> None:
         """Run the pipeline until it is to be muted, or its microphone ends."""
-        if self._settings.satellite is not None and self._names is not None:
-            await self._be_satellite(self._settings.satellite, self._names())
+        satellite = self._settings.satellite if self._names is not None else None
+        settings = self._settings
+        if satellite is not None:
+            settings = settings.model_copy(update={"speech_to_text": (), "text_to_speech": ()})
+        if self._engines is None:
+            self._engines = await asyncio.to_thread(open_engines, settings)
+        engines = self._engines
+        if engines.wake is not None:
+            engines.wake.reset()
+        if self._switched.is_set():
+            return  # while they were loaded
+        if satellite is not None and self._names is not None:
+            await self._be_satellite(satellite, self._names(), engines)
             return
-        engines = await asyncio.to_thread(open_engines, self._settings)
         pipeline = Pipeline(
             microphone=open_microphone(self._settings.microphone),
             loudspeaker=open_loudspeaker(self._settings.loudspeaker),
@@ -177,11 +194,9 @@ class VoiceService:
         finally:
             self._pipeline = None
 
-    async def _be_satellite(self, settings: SatelliteSettings, names: Names) -> None:
+    async def _be_satellite(self, settings: SatelliteSettings, names: Names, engines: Engines) -> None:
         """Lend microphone and loudspeaker to a server until it is to be muted."""
-        only_wake = self._settings.model_copy(update={"speech_to_text": (), "text_to_speech": ()})
-        wake = (await asyncio.to_thread(open_engines, only_wake)).wake
-        if wake is None:
+        if engines.wake is None:
             raise ConfigError("a satellite needs a wake word", hint="Set wake_words in [voice].")
 
         def changed(is_run: bool) -> None:
@@ -190,7 +205,9 @@ class VoiceService:
             self._tell("listening" if is_run else "broken")
 
         loudspeaker = open_loudspeaker(self._settings.loudspeaker)
-        device = Satellite(wake=wake, loudspeaker=loudspeaker, may_answer=self._may_answer, changed=changed)
+        device = Satellite(
+            wake=engines.wake, loudspeaker=loudspeaker, may_answer=self._may_answer, changed=changed
+        )
         async with loudspeaker, open_satellite(settings, device, names), open_tasks() as tasks:
             changed(False)
             microphone = partial(open_microphone, self._settings.microphone)

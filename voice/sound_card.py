@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -26,6 +27,11 @@ _LATENCY_S: Final[dict[str, str | float]] = {"input": "low", "output": 0.1}
 _BLOCK_S: Final = 0.05
 """How much is played at once: speech that is cut short is heard for that much longer at most."""
 
+_lock: Final = threading.Lock()
+"""Held while devices are looked for, and while a stream is opened or closed."""
+_streams: Final[set[Any]] = set()
+"""Those that are open: to initialize the library anew would free them under their callers."""
+
 
 class Device(NamedTuple):
     """A device that PortAudio knows."""
@@ -37,12 +43,13 @@ class Device(NamedTuple):
 
 
 def devices() -> list[Device]:
-    """Return the sound devices of this machine, looked for anew. No stream may be open.
+    """Return the sound devices of this machine, looked for anew where no stream is open.
 
     Raises:
         SpeechError: If PortAudio is not installed.
     """
-    library = _looked_again()
+    with _lock:
+        library = _looked_again()
     default = [index for index in library.default.device if index >= 0]
     return [
         Device(each["name"], each["max_input_channels"], each["max_output_channels"], number in default)
@@ -53,8 +60,9 @@ def devices() -> list[Device]:
 def _looked_again() -> Any:
     """Return the library, which knows only the devices that were there when it was initialized."""
     library = installed("sounddevice")
-    library._terminate()
-    library._initialize()
+    if not _streams:
+        library._terminate()
+        library._initialize()
     return library
 
 
@@ -73,21 +81,20 @@ class CardMicrophone:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._stream, self._rate = await asyncio.to_thread(self._open)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="microphone")
+        self._stream, self._rate = await _or_closed(self._thread, self._open)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         stream, self._stream = self._stream, None
-        await asyncio.to_thread(stream.close)
+        await self._loop.run_in_executor(self._thread, _close, stream)
+        self._thread.shutdown(wait=False)
 
     def _open(self) -> tuple[Any, int]:
-        # Nothing else of this process is open now: the microphone is opened first.
-        library = _looked_again()
         return _opened(
-            library.RawInputStream,
-            library,
+            "RawInputStream",
             "input",
             self._name,
             rate=RATE,
@@ -126,7 +133,7 @@ class CardMicrophone:
 
 
 class CardLoudspeaker:
-    """A loudspeaker of this machine; see `voice.audio.Loudspeaker`. Open the microphone before it.
+    """A loudspeaker of this machine; see `voice.audio.Loudspeaker`.
 
     Args:
         name: Part of the name of a device; empty for the default one.
@@ -139,13 +146,13 @@ class CardLoudspeaker:
 
     async def __aenter__(self) -> Self:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loudspeaker")
-        self._stream, self._rate = await self._run(self._open)
+        self._stream, self._rate = await _or_closed(self._thread, self._open)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._run(self._stream.close)
+        await self._run(lambda: _close(self._stream))
         self._thread.shutdown(wait=False)
 
     async def play(self, sound: AsyncIterator[Sound]) -> None:
@@ -167,8 +174,7 @@ class CardLoudspeaker:
             ) from None
 
     def _open(self) -> tuple[Any, int]:
-        library = installed("sounddevice")
-        return _opened(library.RawOutputStream, library, "output", self._name, rate=_PLAY_RATE, block_s=0)
+        return _opened("RawOutputStream", "output", self._name, rate=_PLAY_RATE, block_s=0)
 
     def _drained(self) -> None:
         self._stream.stop()
@@ -182,29 +188,59 @@ class CardLoudspeaker:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
+async def _or_closed(thread: ThreadPoolExecutor, opening: Callable[[], tuple[Any, int]]) -> tuple[Any, int]:
+    """Open a stream in a thread; where that is cancelled, the thread closes it before this is raised."""
+    opened = thread.submit(opening)
+
+    def close() -> None:
+        if opened.exception() is None:
+            _close(opened.result()[0])
+
+    try:
+        return await asyncio.shield(asyncio.wrap_future(opened))
+    except asyncio.CancelledError:
+        await asyncio.shield(asyncio.wrap_future(thread.submit(close)))
+        raise
+
+
 def _opened(
-    kind: Any, library: Any, direction: str, name: str, *, rate: int, block_s: float, **options: Any
+    kind: str, direction: str, name: str, *, rate: int, block_s: float, **options: Any
 ) -> tuple[Any, int]:
     """Open and start a stream; return it with the rate that the device takes."""
     what = "microphone" if direction == "input" else "loudspeaker"
-    try:
-        device = library.query_devices(name or None, direction)
-        reason: Exception | None = None
-        for each in (rate, int(device["default_samplerate"])):
-            try:
-                stream = kind(
-                    samplerate=each, blocksize=int(each * block_s), device=device["index"], channels=1,
-                    dtype="int16", latency=_LATENCY_S[direction], **options,
-                )  # fmt: skip
-                stream.start()
-            except library.PortAudioError as error:
-                reason = error
-            else:
-                return stream, each
-        assert reason is not None
-        raise reason
-    except (library.PortAudioError, ValueError) as error:
-        missing = f"there is no {what} {name!r}" if name else f"no {what} can be opened"
-        raise SoundError(
-            f"{missing}: {error}", hint="`strawberry voice devices` lists what there is; set it in [voice]."
-        ) from None
+    with _lock:
+        library = _looked_again()
+        try:
+            device = library.query_devices(name or None, direction)
+            reason: Exception | None = None
+            for each in (rate, int(device["default_samplerate"])):
+                try:
+                    stream = getattr(library, kind)(
+                        samplerate=each, blocksize=int(each * block_s), device=device["index"], channels=1,
+                        dtype="int16", latency=_LATENCY_S[direction], **options,
+                    )  # fmt: skip
+                except library.PortAudioError as error:
+                    reason = error
+                    continue
+                try:
+                    stream.start()
+                except library.PortAudioError as error:
+                    reason = error
+                    stream.close()
+                else:
+                    _streams.add(stream)
+                    return stream, each
+            assert reason is not None
+            raise reason
+        except (library.PortAudioError, ValueError) as error:
+            missing = f"there is no {what} {name!r}" if name else f"no {what} can be opened"
+            raise SoundError(
+                f"{missing}: {error}",
+                hint="`strawberry voice devices` lists what there is; set it in [voice].",
+            ) from None
+
+
+def _close(stream: Any) -> None:
+    with _lock:
+        _streams.discard(stream)
+        stream.close()

@@ -202,6 +202,21 @@ async def test_an_engine_that_fails_is_said_and_the_grammar_goes_on(room, gramma
         assert chat.asked == ["what time is it"]
 
 
+async def test_a_server_that_is_found_in_the_network_answers_no_question(room, grammar):
+    other = _Understands("yes")
+    async with listening(room, CONFIRMED, grammar, more_speech_to_text={"wyoming": other}) as (
+        chat,
+        notes,
+        _,
+    ):
+        await room.say("okay nabu", "turn on the kitchen light")
+        for times in (2, 3):
+            await eventually(lambda times=times: notes.activities.count("hearing") == times)
+            await room.say("tell me a story about dragons")
+        await eventually(lambda: chat.approved)
+        assert (chat.approved, other.heard) == ([False], 0)
+
+
 class _Mute:
     async def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
         raise SpeechError("no voice")

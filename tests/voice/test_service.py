@@ -1,0 +1,104 @@
+"""Speech that is kept running: mute while it starts, on a full disk, and beside faults."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat.tasks import open_tasks
+from contracts.chat.vocabulary import Vocabulary
+from tests.hub_registry.spokes import eventually
+from tests.voice.portaudio import PortAudio, library
+from tests.voice.room import SETTINGS, ScriptedChat
+from voice.opening import open_engines
+from voice.service import VoiceService
+from voice.settings import VoiceSettings
+from voice.sound_card import CardLoudspeaker, CardMicrophone
+
+__all__ = ["library"]
+
+pytestmark = pytest.mark.voice
+
+
+def service_in(directory: Path, **changed: Any) -> VoiceService:
+    async def learn() -> Vocabulary:
+        return Vocabulary(language="en", sentences=(), names=())
+
+    return VoiceService(
+        VoiceSettings(**{"enabled": True} | SETTINGS | {"speech_to_text": ()} | changed),
+        chat=ScriptedChat(()),
+        learn=learn,
+        language="en",
+        muted_file=directory / "muted",
+        changed=lambda: None,
+    )
+
+
+async def test_mute_while_the_microphone_is_opened_closes_it_before_it_is_said(
+    tmp_path: Path, library: PortAudio
+) -> None:
+    library.go.clear()
+    service = service_in(tmp_path)
+    async with open_tasks() as tasks:
+        tasks.create_task(service.run())
+        await eventually(library.opening.is_set)
+        service.mute(muted=True)
+        library.go.set()
+        await eventually(lambda: service.state == "muted")
+        assert library.open == []
+
+
+async def test_mute_while_engines_are_loaded_opens_nothing(
+    tmp_path: Path, library: PortAudio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def loaded(settings: VoiceSettings) -> Any:
+        service.mute(muted=True)
+        return open_engines(settings)
+
+    monkeypatch.setattr("voice.service.open_engines", loaded)
+    service = service_in(tmp_path)
+    async with open_tasks() as tasks:
+        tasks.create_task(service.run())
+        await eventually(lambda: service.state == "muted")
+    assert not library.opening.is_set()
+
+
+async def test_mute_holds_where_nothing_can_be_written(
+    tmp_path: Path, library: PortAudio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("voice.service.write_private", full)
+    service = service_in(tmp_path)
+    async with open_tasks() as tasks:
+        tasks.create_task(service.run())
+        await eventually(lambda: library.open)
+        service.mute(muted=True)
+        await eventually(lambda: service.state == "muted")
+        assert library.open == []
+        assert service.muted
+
+
+async def test_a_microphone_beside_an_open_loudspeaker_does_not_free_it(library: PortAudio) -> None:
+    async with CardLoudspeaker(), CardMicrophone():
+        assert len(library.open) == 2
+        assert library.freed == 0
+    async with CardMicrophone():
+        assert library.looked == 2
+
+
+async def test_a_cancelled_microphone_is_closed_once_it_is_open(library: PortAudio) -> None:
+    async def listen() -> None:
+        async with CardMicrophone():
+            await asyncio.Event().wait()
+
+    library.go.clear()
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(listen())
+        await eventually(library.opening.is_set)
+        task.cancel()
+        library.go.set()
+    assert library.open == []
