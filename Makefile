@@ -75,7 +75,7 @@ test-home-assistant: $(DEV) $(HOME_ASSISTANT)/.installed  ## Beside a real Home 
 test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to build/pictures
 	@$(PYTEST) 2 -m web tests/web
 
-test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: espeak-ng flite sox libportaudio2)
+test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: see .ci/run)
 	@$(PYTEST) $(WORKERS) -m voice tests/voice
 
 test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: see .ci/run)

@@ -57,8 +57,6 @@ def doctor(options: argparse.Namespace) -> int:
         from deploy.doctor.support import write_bundle
 
         file = Path(options.support)
-        if file.exists():
-            raise ConfigError(f"there is already a file {file}", hint="Name another one.")
         names = write_bundle(file, home, checks)
         note(
             f"{file} is written, for you alone: {', '.join(names)}. Secrets are taken out; look at it all the"

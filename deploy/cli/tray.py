@@ -10,6 +10,7 @@ from contracts.errors import ConfigError
 from deploy.cli.client import find_spoke
 from deploy.home.directory import Home
 from deploy.logs.logs import set_up_logging
+from deploy.service.plan import own_program
 
 _MISSING: Final = ConfigError(
     "'strawberry tray' needs a package that is not installed",
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         TraySettings(
             directory=home.directory / "tray",
             find=lambda: find_spoke(home),
-            command=_command(options),
+            command=start_command(options),
             shortcut="" if options.shortcut == "none" else options.shortcut,
             has_tray=not options.no_tray,
             shows_chat=options.chat,
@@ -49,10 +50,10 @@ def run(options: argparse.Namespace) -> int:
     )
 
 
-def _command(options: argparse.Namespace) -> list[str]:
+def start_command(options: argparse.Namespace) -> list[str]:
     """Return how the same program is started at each login."""
     moved = os.environ.get("STRAWBERRY_HOME")
-    words = [sys.executable, "-m", "deploy.cli.main", "tray", "--shortcut", options.shortcut]
+    words = [*own_program(), "tray", "--shortcut", options.shortcut]
     if options.no_tray:
         words.append("--no-tray")
     # Windows has no program to set a variable for another one.

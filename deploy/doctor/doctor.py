@@ -27,14 +27,13 @@ _ROOM_MB: Final = 500
 _ROOM_SPOKE_MB: Final = 50
 _SANDBOX_S: Final = 60.0
 _NO_MODEL: Final = "none configured: only declared sentences act"
-_NO_HUB_YET: Final = "'strawberry up' fetches it; a machine that only joins a hub needs none"
+_FETCHES: Final = "fetches it where Deno is installed (pip install 'strawberry-home[sandbox]')"
+_NO_HUB_YET: Final = f"'strawberry up' {_FETCHES}; a machine that only joins a hub needs none"
 _WITHOUT_HUB_DB: Final = (
     "the hub then starts without devices, tokens and conversations, and every device joins again."
 )
 _WITHOUT_SPOKE_DB: Final = "messages from this device that the hub does not have yet are then lost."
-_SPOKE_WITHOUT: Final = (
-    "models get skills as tools of their own; 'strawberry spoke run' fetches it for those that write programs"
-)
+_SPOKE_WITHOUT: Final = f"models get skills as tools of their own; 'strawberry spoke run' {_FETCHES}"
 
 
 def examine(

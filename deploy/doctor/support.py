@@ -13,17 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys
-from contracts.errors import StrawberryError
+from contracts.errors import ConfigError, StrawberryError
 from deploy.doctor.checks import Check
 from deploy.home.directory import Home
 from deploy.logs.logs import redact
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
 from deploy.update.installation import PACKAGE, find_installation
-from identity.files import write_private
 
 _SHOWN: Final = frozenset(
     {"format", "kind", "language", "model", "name", "password_env", "provider", "time_zone", "token_env"}
@@ -32,6 +31,9 @@ _SHOWN: Final = frozenset(
 """Settings whose texts are shown; of all others only numbers, switches and where an address leads."""
 _REMOVED: Final = "[removed]"
 _SECRET_NAME: Final = re.compile(r"key|token|secret|password|passwd|code|credential", re.IGNORECASE)
+_FREE_NAMES: Final = frozenset({"args", "env", "headers"})
+"""What a program or server of others gets may be named as it likes."""
+_QUERY_VALUE: Final = re.compile(r"[?&][^=&#\s]*=([^&#\s]+)")
 _SECRET_FILES: Final = ("*.token", "*.pem", "*.key", "*.json")
 _SHORTEST: Final = 6
 """Shorter values would take ordinary words out of the logs."""
@@ -45,6 +47,9 @@ def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
 
     Returns:
         The names of the files in it.
+
+    Raises:
+        ConfigError: If there is such a file.
     """
     texts = {
         "versions.json": _document(_versions()),
@@ -58,7 +63,12 @@ def write_bundle(file: Path, home: Home, checks: Sequence[Check]) -> list[str]:
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name, text in texts.items():
             bundle.writestr(name, _without(text, secrets))
-    write_private(file, content.getvalue())
+    try:
+        # Not write_private: the directory is the person's, or everybody's.
+        with open(file, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+            stream.write(content.getvalue())
+    except FileExistsError:
+        raise ConfigError(f"there is already a file {file}", hint="Name another one.") from None
     return list(texts)
 
 
@@ -178,10 +188,14 @@ def _lines(file: Path) -> list[str]:
 def _named_secrets(value: Any, *, named: bool = False) -> Iterator[str]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            # What a program of others gets in its environment may be named as it likes.
-            yield from _named_secrets(inner, named=named or name == "env" or bool(_SECRET_NAME.search(name)))
+            secret = named or name in _FREE_NAMES or bool(_SECRET_NAME.search(name))
+            yield from _named_secrets(inner, named=secret)
     elif isinstance(value, list):
         for inner in value:
             yield from _named_secrets(inner, named=named)
-    elif named and isinstance(value, str):
-        yield value
+    elif isinstance(value, str):
+        for found in _QUERY_VALUE.findall(value):
+            yield from (found, unquote_plus(found))
+        if named:
+            # A part alone, too: of "Basic …" and "--password=…".
+            yield from (value, *re.split(r"[\s=]+", value))

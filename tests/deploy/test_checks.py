@@ -105,6 +105,7 @@ def test_a_machine_that_has_neither_hub_nor_spoke_yet_may_become_either(tmp_path
     told = _told(tmp_path)
     assert told["sandbox"]["ok"]
     assert "'strawberry up' fetches it" in str(told["sandbox"]["detail"])
+    assert "strawberry-home[sandbox]" in str(told["sandbox"]["detail"])
     assert not told["hub"]["ok"]
     assert "'strawberry up'" in str(told["hub"]["hint"])
     assert "'strawberry spoke join'" in str(told["hub"]["hint"])

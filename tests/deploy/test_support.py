@@ -11,8 +11,14 @@ from tests.deploy.strawberry import environment_of, run
 
 _JOURNAL = """#!/bin/sh
 echo "asked with Bearer bearer-secret-1 and log-secret-value, http://me:url-secret-1@host/"
+echo "mcp-secret-2 of http://y/sse?any=mcp-secret-3%20x 'mcp-secret-3 x', Authorization: Basic mcp-secret-4"
 echo "model asked at {{\\"key\\": \\"dotenv-secret-1\\"}}"
 """
+
+_SERVERS = {
+    "x": {"command": "x", "env": {"ANY": "mcp-secret-1"}, "args": ["--password=mcp-secret-2"]},
+    "y": {"url": "http://y/sse?any=mcp-secret-3%20x", "headers": {"Any": "Basic mcp-secret-4"}},
+}
 
 
 def _secret_home(home: Path) -> None:
@@ -38,7 +44,7 @@ def _secret_home(home: Path) -> None:
         "spoke/http.token": "token-secret-2",
         "spoke/enrolment.json": json.dumps({"device": "pc", "token": "enrolment-secret-1"}),
         "broker/run.json": json.dumps({"kind": "embedded", "logins": [{"password": "broker-secret-1"}]}),
-        "mcp.json": json.dumps({"mcpServers": {"x": {"command": "x", "env": {"ANY": "mcp-secret-1"}}}}),
+        "mcp.json": json.dumps({"mcpServers": _SERVERS}),
     }.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(content)
@@ -50,6 +56,7 @@ def test_no_secret_of_a_home_gets_into_the_bundle(tmp_path: Path) -> None:
     home, programs, file = tmp_path / "home", tmp_path / "bin", tmp_path / "report.zip"
     home.mkdir()
     _secret_home(home)
+    tmp_path.chmod(0o755)
     (home / "hub" / "token-secret-1").touch()
     programs.mkdir()
     (programs / "journalctl").write_text(_JOURNAL.replace("{{", "{").replace("}}", "}"))
@@ -60,6 +67,7 @@ def test_no_secret_of_a_home_gets_into_the_bundle(tmp_path: Path) -> None:
     done = run(environment, "doctor", "--support", str(file))
     assert "is written, for you alone" in done.stderr
     assert file.stat().st_mode & 0o777 == 0o600
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
     with zipfile.ZipFile(file) as bundle:
         texts = {name: bundle.read(name).decode() for name in bundle.namelist()}
     assert set(texts) == {"versions.json", "doctor.json", "settings.json", "files.txt", "log.txt"}

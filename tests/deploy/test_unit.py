@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
+from deploy.cli.tray import start_command
 from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, own_program, typed
 from deploy.service.unit import UnitStyle, render
 from tests.requirements import require
@@ -149,3 +150,15 @@ def _system_calls(listed: str, group: str) -> set[str]:
     for member in groups[group]:
         calls |= _system_calls(listed, member) if member.startswith("@") else {member}
     return calls
+
+
+def test_a_session_starts_the_tray_that_an_update_puts_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "versions" / "1" / "bin").mkdir(parents=True)
+    (tmp_path / "versions" / "1" / "bin" / "strawberry").touch()
+    (tmp_path / "current").symlink_to("versions/1")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "versions" / "1"))
+    monkeypatch.delenv("STRAWBERRY_HOME", raising=False)
+    words = start_command(argparse.Namespace(shortcut="none", no_tray=False))
+    assert words[:2] == [str(tmp_path / "current" / "bin" / "strawberry"), "tray"]
