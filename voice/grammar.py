@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final
 
@@ -17,6 +17,11 @@ _log = logging.getLogger(__name__)
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+")
 _MOST_GLUED: Final = 50
 """Ways of saying one word with alternatives inside it."""
+_MOST_COPIED: Final = 5_000
+"""Values of all references to lists: the decoder copies a list at each, with some 25 kB a value."""
+_NUMBER_SIZE: Final = 50
+"""Words of the rule of numbers."""
+_REFERENCE: Final = re.compile(r"<\w+>")
 
 _ONES: Final = [
     "zero",
@@ -72,10 +77,32 @@ def grammar_of(vocabulary: Vocabulary, known: Known) -> str | None:
         return None
     lead = _LEADS.get(vocabulary.language.partition("-")[0], "")
     lead = " ".join(part for part in lead.split() if all(map(known, _WORD.findall(part))))
+    behind = names.sizes.get(anything, 0)
+    if behind > _MOST_COPIED / 2:
+        behind, anything = 0, ""
     where = f" [{lead} {anything}]" if anything else ""
+    sentences = _that_fit(sentences, names.sizes, _MOST_COPIED - behind)
+    if not sentences:
+        return None
     return _jsgf(
         [f"public <utterance> = <sentence>{where}", f"<sentence> = {_either(sentences)}", *names.rules]
     )
+
+
+def _that_fit(rules: list[str], sizes: Mapping[str, int], left: int) -> list[str]:
+    """Return the rules without those that refer to the most values, where these are too many in all."""
+    costs = [sum(sizes[name] for name in _REFERENCE.findall(rule)) for rule in rules]
+    kept: set[int] = set()
+    for at in sorted(range(len(rules)), key=costs.__getitem__):
+        left -= costs[at]
+        if left < 0:
+            _log.warning(
+                "%d sentences have too many names for the grammar: another engine must understand them",
+                len(rules) - len(kept),
+            )
+            break
+        kept.add(at)
+    return [rule for at, rule in enumerate(rules) if at in kept]
 
 
 def choices(texts: Iterable[str]) -> str:
@@ -103,10 +130,15 @@ def with_digits(text: str) -> str:
 
 
 class _Names:
-    """Rules for names and slots, each set of values once."""
+    """Rules for names and slots, each set of values once.
+
+    Attributes:
+        sizes: How many values each reference stands for.
+    """
 
     def __init__(self, known: Known) -> None:
         self.rules: list[str] = []
+        self.sizes: dict[str, int] = {}
         self.unknown: set[str] = set()
         self._known = known
         self._made: dict[tuple[str, ...], str] = {}
@@ -127,6 +159,7 @@ class _Names:
                 if words and not missing:
                     said.append(" ".join(words))
             if said:
+                self.sizes[f"<{name}>"] = len(said)
                 self.rules.append(f"<{name}> = {_either(dict.fromkeys(said))}")
             self._made[values] = f"<{name}>" if said else ""
         return self._made[values]
@@ -137,6 +170,7 @@ class _Names:
             ones, tens = _either(_ONES[1:10]), _either(_TENS)
             self.rules.append(f"<whole> = {_either(_ONES)} | {tens} [{ones}] | one hundred")
             self.rules.append(f"<number> = <whole> [point {_either(_ONES[:10])}] [percent|degrees]")
+            self.sizes["<number>"] = _NUMBER_SIZE
             self._made["number",] = "<number>"
         return self._made["number",]
 

@@ -38,6 +38,8 @@ _LOUDNESS: Final = round(1.0 / FRAME_S)
 """Frames of which the loudest says how loud a wake word was."""
 _TRIES: Final = 2
 """How often a question is asked."""
+_MOST_FOLLOWING: Final = 3
+"""Answers in a row that are listened to because they end with a question."""
 
 
 class Chat(Protocol):
@@ -82,11 +84,15 @@ class Utterance:
     Attributes:
         wake_word: What began it; empty where a button or a question did.
         loudness: Of the wake word; see `voice.audio.level`.
+        follows: How many questions in a row it follows, without a wake word between them.
     """
 
-    def __init__(self, endpointer: Endpointer, *, wake_word: str = "", loudness: float = 0.0) -> None:
+    def __init__(
+        self, endpointer: Endpointer, *, wake_word: str = "", loudness: float = 0.0, follows: int = 0
+    ) -> None:
         self.wake_word = wake_word
         self.loudness = loudness
+        self.follows = follows
         self._endpointer = endpointer
         self._frames: list[bytes] = []
         self._more = asyncio.Condition()
@@ -228,11 +234,12 @@ class Pipeline:
         self._now = self._listen(word)
         self._begun.put_nowait(self._now)
 
-    def _listen(self, word: str = "") -> Utterance:
+    def _listen(self, word: str = "", *, follows: int = 0) -> Utterance:
         loudness = max(self._levels, default=-96.0)
         assert self._vad is not None
         self._vad.reset()
-        utterance = Utterance(Endpointer(self._vad, self._pauses), wake_word=word, loudness=loudness)
+        endpointer = Endpointer(self._vad, self._pauses)
+        utterance = Utterance(endpointer, wake_word=word, loudness=loudness, follows=follows)
         utterance.ended = self._is_over
         return utterance
 
@@ -276,7 +283,7 @@ class Pipeline:
             return None
         self._tell("thinking")
         await self._chime("understood")
-        return await self._answer(transcript.text)
+        return await self._answer(transcript.text, follows=utterance.follows)
 
     async def _heard_speech(self, utterance: Utterance) -> bool:
         await self._chime("awake")
@@ -307,7 +314,7 @@ class Pipeline:
         )
         return None
 
-    async def _answer(self, text: str) -> Utterance | None:
+    async def _answer(self, text: str, *, follows: int) -> Utterance | None:
         """Ask, and speak the answer as it comes; return what follows it, where it is a question."""
         sentences, last = Sentences(), ""
         async with self._speech() as speech:
@@ -335,9 +342,9 @@ class Pipeline:
             for last in sentences.rest():
                 speech.say(last)
             await speech.finish()
-        if not last.endswith("?"):
+        if not last.endswith("?") or follows == _MOST_FOLLOWING:
             return None
-        self._now = self._listen()
+        self._now = self._listen(follows=follows + 1)
         return self._now
 
     async def _confirm(self, wanted: ConfirmationWanted) -> None:
@@ -436,9 +443,7 @@ class _Speech:
         self.has_spoken = True
         self._sentences.put_nowait(sentence)
         if self._playing is None:
-            self._playing = self._tasks.create_task(
-                self._loudspeaker.play(self._sounds()), name="voice speaks"
-            )
+            self._playing = self._tasks.create_task(self._play(), name="voice speaks")
 
     async def finish(self) -> None:
         """Wait until all of it was heard."""
@@ -447,20 +452,27 @@ class _Speech:
             await self._playing
             self._playing = None
 
-    async def _sounds(self) -> AsyncIterator[Sound]:
-        while (sentence := await self._sentences.get()) is not None:
-            async for sound in self._spoken(sentence):
-                self._talks()
-                yield sound
+    async def _play(self) -> None:
+        # Closed at once where it is cut short: the engine holds a process, or a connection.
+        async with aclosing(self._sounds()) as sounds:
+            await self._loudspeaker.play(sounds)
 
-    async def _spoken(self, sentence: str) -> AsyncIterator[Sound]:
+    async def _sounds(self) -> AsyncGenerator[Sound, None]:
+        while (sentence := await self._sentences.get()) is not None:
+            async with aclosing(self._spoken(sentence)) as sounds:
+                async for sound in sounds:
+                    self._talks()
+                    yield sound
+
+    async def _spoken(self, sentence: str) -> AsyncGenerator[Sound, None]:
         """Yield a sentence as the first engine that works speaks it."""
         for name, engine in self._engines.items():
             has_begun = False
             try:
-                async for sound in engine.say(sentence, language=self._language):
-                    has_begun = True
-                    yield sound
+                async with aclosing(engine.say(sentence, language=self._language)) as sounds:
+                    async for sound in sounds:
+                        has_begun = True
+                        yield sound
             except SpeechError as error:
                 self._observer.problem(name, error.message)
                 if has_begun:

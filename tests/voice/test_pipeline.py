@@ -217,6 +217,42 @@ async def test_a_server_that_is_found_in_the_network_answers_no_question(room, g
         assert (chat.approved, other.heard) == ([False], 0)
 
 
+async def test_answers_that_end_with_a_question_are_listened_to_three_times(room, grammar):
+    asks = (TurnFinal(answer="What else?", mode="sentence"),)
+    async with listening(room, asks, grammar) as (chat, notes, _):
+        await room.say("okay nabu", "what time is it")
+        for times in (2, 3, 4):
+            await eventually(lambda times=times: notes.activities.count("hearing") == times)
+            await room.say("what time is it")
+        await eventually(lambda: notes.activities.count("listening") == 2)
+        assert len(chat.asked) == 4
+
+
+class _Endless:
+    def __init__(self) -> None:
+        self.closed_by: list[str] = []
+
+    async def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
+        try:
+            while True:
+                yield Sound(bytes(4_410), 22_050)
+        finally:
+            task = asyncio.current_task()
+            self.closed_by.append(task.get_name() if task is not None else "")
+
+
+async def test_an_engine_that_is_cut_short_is_closed_by_who_played_it(room, grammar):
+    endless = _Endless()
+    voices = {"endless": endless}
+    async with listening(room, ANSWER, grammar, text_to_speech=voices) as (_chat, notes, pipeline):
+        room.block()
+        await room.say("okay nabu", "what time is it")
+        await eventually(lambda: notes.now == "talking")
+        pipeline.listen()
+        await eventually(lambda: notes.now == "hearing")
+        assert endless.closed_by == ["voice speaks"]
+
+
 class _Mute:
     async def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
         raise SpeechError("no voice")

@@ -3,7 +3,7 @@
 An engine imports its library only when it is made, and says what is missing where it is not installed.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple, Protocol
 
 from voice.audio import Sound
@@ -53,8 +53,8 @@ class SpeechToText(Protocol):
 class TextToSpeech(Protocol):
     """Turns text into sound."""
 
-    def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
-        """Return the sound in pieces as they are made.
+    def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
+        """Return the sound in pieces as they are made; closing it stops the engine.
 
         Args:
             language: BCP 47.

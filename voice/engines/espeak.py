@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Final
 
@@ -34,7 +34,7 @@ class Espeak:
         self._voice = voice
         self._speed = str(words_per_minute)
 
-    def say(self, text: str, *, language: str) -> AsyncIterator[Sound]:
+    def say(self, text: str, *, language: str) -> AsyncGenerator[Sound, None]:
         """See `voice.engines.TextToSpeech`."""
         return self._sounds(text, self._voice or language.lower())
 
@@ -71,4 +71,6 @@ class Espeak:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
+                # Its transport closes at the end of the pipe, which is paused while nobody reads.
+                await process.stdout.read()
                 await process.wait()
