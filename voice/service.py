@@ -148,12 +148,17 @@ class VoiceService:
                 continue
             try:
                 await self._until_switched(backoff)
+                continue
             except StrawberryError as error:
-                self.problem("sound", " ".join(filter(None, (f"{error.message}.", error.hint))))
-                self._tell("broken")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next()):
-                        await self._switched.wait()
+                reason = " ".join(filter(None, (f"{error.message}.", error.hint)))
+            except Exception:  # noqa: BLE001  what is a fault of ours is said, too
+                _log.exception("speech failed")
+                reason = "Speech failed; the log says why. It is tried again."
+            self.problem("sound", reason)
+            self._tell("broken")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next()):
+                    await self._switched.wait()
 
     async def _until_switched(self, backoff: Backoff) -> None:
         """Run the pipeline until it is to be muted, or its microphone ends."""

@@ -21,6 +21,9 @@ _EACH: Final = 4
 _MOST: Final = 16
 """Connections from one address, and of all: Home Assistant has one or two."""
 
+_CLOSE_S: Final = 2.0
+"""How long a peer may take to read the rest; one that does not read is cut off."""
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Serves one connection; its end closes the connection."""
 
@@ -95,8 +98,16 @@ async def open_server(
             except Exception:  # noqa: BLE001  one connection must not end the others
                 _log.exception("the %s connection of %s failed", protocol, peer)
             finally:
-                slots.give_back(peer)
                 writer.close()
+                try:
+                    async with asyncio.timeout(_CLOSE_S):
+                        await writer.wait_closed()
+                except OSError:
+                    pass
+                finally:
+                    # It holds its place for as long as its socket is open.
+                    writer.transport.abort()
+                    slots.give_back(peer)
 
         server = await asyncio.start_server(met, sock=listener, limit=MOST_LINE)
         try:

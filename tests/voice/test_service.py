@@ -102,3 +102,20 @@ async def test_a_cancelled_microphone_is_closed_once_it_is_open(library: PortAud
         task.cancel()
         library.go.set()
     assert library.open == []
+
+
+async def test_a_fault_is_said_and_tried_again(
+    tmp_path: Path, library: PortAudio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: VoiceSettings) -> Any:
+        monkeypatch.setattr("voice.service.open_engines", open_engines)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("voice.service.open_engines", fails)
+    service = service_in(tmp_path)
+    async with open_tasks() as tasks:
+        tasks.create_task(service.run())
+        await eventually(lambda: service.state == "broken")
+        assert "Speech failed" in service.reason
+        await eventually(lambda: service.state == "listening")
+        assert service.reason == ""

@@ -105,6 +105,9 @@ async def test_without_the_owners_mark_nothing_is_confirmed_by_voice(home, room,
         await eventually(lambda: len(room.heard) > 32_000)
         await eventually(lambda: is_in(talker, "listening"))
         await room.say("yes")
+        await room.say("okay nabu")
+        # All before it was heard.
+        await eventually(lambda: is_in(talker, "hearing"))
         assert place.journal == []
 
 

@@ -11,12 +11,14 @@ from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts.errors import ConfigError, SoundError, SpeechError
+from tests.hub_registry.spokes import eventually
 from tests.ports import free_port
 from tests.voice.spoken import frames, spoken
 from tests.voice.wyoming_server import ServerProcess, wyoming_server
+from voice import serving
 from voice.audio import Sound
 from voice.engines.wyoming import Deadlines, WyomingSpeechToText, WyomingTextToSpeech
-from voice.serving import Allowed
+from voice.serving import Allowed, open_server
 from voice.wyoming import discovery
 from voice.wyoming.connection import Address
 
@@ -213,3 +215,17 @@ def test_others_may_connect_only_where_they_are_named() -> None:
     assert "'allow'" in error.value.hint
     with pytest.raises(ConfigError, match="'allow'"):
         Allowed(["everybody"])
+
+
+async def test_a_peer_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_CLOSE_S", 0.01)
+    served: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        writer.write(bytes(64 * 1024 * 1024))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with open_server(listener, serve, Allowed(), protocol="Wyoming"):
+            with socket.create_connection(listener.getsockname()):
+                await eventually(lambda: served and served[0].get_extra_info("socket").fileno() == -1)
