@@ -6,9 +6,11 @@ The same commit gives the same bytes.
 import gzip
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -17,17 +19,20 @@ ROOT = Path(__file__).parents[1]
 def build(target: Path) -> list[Path]:
     """Build into a directory; return wheel and source archive."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or _time_of_commit()
-    # From the source archive, so that nothing of the checkout gets into the wheel that is not in it.
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)],
-        env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    (archive,) = target.glob("*.tar.gz")
-    (wheel,) = target.glob("*.whl")
-    _normalise(archive, int(epoch))
-    return [wheel, archive]
+    target.mkdir(parents=True, exist_ok=True)
+    # The target may have what was built of another version.
+    with tempfile.TemporaryDirectory() as empty:
+        # From the source archive, so that nothing of the checkout gets into the wheel that is not in it.
+        subprocess.run(
+            [sys.executable, "-m", "build", "--no-isolation", "--outdir", empty, str(ROOT)],
+            env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        (archive,) = Path(empty).glob("*.tar.gz")
+        (wheel,) = Path(empty).glob("*.whl")
+        _normalise(archive, int(epoch))
+        return [Path(shutil.move(each, target / each.name)) for each in (wheel, archive)]
 
 
 def _time_of_commit() -> str:

@@ -36,7 +36,7 @@ def only_tray(directory: Path, wished: Callable[[], None]) -> Iterator[None]:
     """Be the one tray until the block is left; ``wished`` is called when another start wants the window.
 
     Raises:
-        ConfigError: If there is another one.
+        ConfigError: If there is another one, or the data directory has too long a path.
     """
     with only_one(directory, what="a tray", hint=_HINT):
         # What a tray that was killed has left.
@@ -49,7 +49,12 @@ def only_tray(directory: Path, wished: Callable[[], None]) -> Iterator[None]:
             wished()
 
         server.newConnection.connect(answer)
-        server.listen(_name(directory))
+        if not server.listen(_name(directory)):
+            # A path of a socket has some hundred bytes.
+            raise ConfigError(
+                f"the tray cannot listen at {_name(directory)}: {server.errorString()}",
+                hint="Set STRAWBERRY_HOME to a directory with a shorter path.",
+            )
         try:
             yield
         finally:

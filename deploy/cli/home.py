@@ -144,7 +144,8 @@ def update(options: argparse.Namespace) -> int:
         return 0
     words = ["--rollback"] if options.rollback else ["--update"]
     if options.wheel is not None:
-        words += ["--from", str(Path(options.wheel).absolute())]
+        # A name is of the package index, and no file.
+        words += ["--from", PACKAGE if options.wheel == PACKAGE else str(Path(options.wheel).absolute())]
     # The script says itself what is wrong, and which version is in use then.
     return subprocess.run(
         ["sh", str(SCRIPT), *words], env={**os.environ, "STRAWBERRY_ROOT": str(installed.root)}, check=False

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs Strawberry into a directory of its own, for this user or, as root, for the machine.
 #
-#   sh install.sh [--from WHEEL] [--extras LIST] [--service up|hub|spoke]
+#   sh install.sh --from WHEEL [--extras LIST] [--service up|hub|spoke]
 #   sh install.sh --update [--from WHEEL]      # 'strawberry update' runs this
 #   sh install.sh --rollback
 #
+# In place of WHEEL, strawberry-home is what the package index has under this name.
 # Each version has a venv below versions/; the link "current" says which one is used, "previous" which one was.
 set -eu
 
@@ -51,76 +52,169 @@ check_python() {
 
 # A link is replaced in one step: whoever starts the program meanwhile finds the old one or the new one.
 point() {
+    rm -f "$root/$1.new"
     "$python" -c 'import os, sys; os.symlink(sys.argv[2], sys.argv[1] + ".new"); os.replace(sys.argv[1] + ".new", sys.argv[1])' \
         "$root/$1" "$2"
 }
 
 target() { if [ -L "$root/$1" ]; then readlink "$root/$1"; fi; }
 
-# Restarts the services that run; systemd waits until each is ready, and this fails where one is not.
-restart() {
+# Lets one of these run at a time: two would remove each other's versions.
+unused=''
+begin() {
+    mkdir "$root/lock" 2>/dev/null ||
+        fail "another update of $root is running" "If none is, remove the directory $root/lock."
+    trap 'rmdir "$root/lock"; [ -z "$unused" ] || rm -rf "${root:?}/$unused"' EXIT
+    trap 'exit 130' INT TERM HUP
+}
+
+running() {
     command -v systemctl >/dev/null || return 0
     for kind in up hub spoke; do
-        systemctl "$manager" is-active --quiet "strawberry-$kind" || continue
-        systemctl "$manager" restart "strawberry-$kind" || return 1
+        if systemctl "$manager" is-active --quiet "strawberry-$kind"; then echo "strawberry-$kind"; fi
     done
 }
 
-back() {
-    was=$(target previous) now=$(target current)
-    [ -n "$was" ] && [ -x "$root/$was/bin/strawberry" ] || fail "there is no earlier version to go back to"
-    point current "$was"
-    point previous "$now"
+stop() { for unit in $units; do systemctl "$manager" stop "$unit" || return 1; done; }
+
+# systemd waits until each is ready, and this fails where one is not.
+start() {
+    for unit in $units; do
+        systemctl "$manager" reset-failed "$unit" 2>/dev/null || true
+        systemctl "$manager" start "$unit" || return 1
+    done
 }
 
-# Makes the venv of a version and uses it; the one before stays as it is.
+# The directories with databases of a service.
+data() {
+    systemctl "$manager" show --property=Environment --value "$1" | "$python" -c '
+import os, shlex, sys
+home = dict(word.partition("=")[::2] for word in shlex.split(sys.stdin.read())).get("STRAWBERRY_HOME")
+for part in [os.path.join(home, each) for each in ("hub", "spoke")] if home else []:
+    if os.path.isdir(part) and not os.path.islink(part):
+        print(part)'
+}
+
+# The databases of the services as the version before left them: a new one may change their form. Links stay links,
+# since root does this in directories of others.
+save() {
+    rm -rf "$root/databases"
+    mkdir -m 700 "$root/databases"
+    for unit in $units; do
+        data "$unit" | while read -r directory; do
+            copy=$root/databases/$unit/${directory##*/}
+            mkdir -p "$copy" || exit 1
+            for file in "$directory"/*.db "$directory"/*.db-wal; do
+                [ ! -f "$file" ] || cp -pP "$file" "$copy" || exit 1
+            done
+        done || return 1
+    done
+}
+restore() {
+    for unit in $units; do
+        data "$unit" | while read -r directory; do
+            copy=$root/databases/$unit/${directory##*/}
+            [ -d "$copy" ] || continue
+            rm -f "$directory"/*.db "$directory"/*.db-wal "$directory"/*.db-shm
+            for file in "$copy"/*; do
+                [ ! -f "$file" ] || cp -pP "$file" "$directory" || exit 1
+            done
+        done || return 1
+    done
+}
+
+# Makes the venv of a version and uses it; the ones before stay as they are.
 make_version() {
     version=versions/$(date -u +%Y%m%d-%H%M%S)-$$
-    trap 'rm -rf "${root:?}/$version"' EXIT
-    trap 'exit 130' INT TERM
+    unused=$version
     mkdir -p "$root/versions"
     "$python" -m venv "$root/$version"
     "$root/$version/bin/python" -m pip install --quiet --disable-pip-version-check "$1" ||
         fail "the package cannot be installed" "pip says above why; nothing was changed."
     "$root/$version/bin/strawberry" --version >/dev/null || fail "the new version does not start" "Nothing was changed."
-    before=$(target current)
+    before=$(target current) earlier=$(target previous)
+    # From here on it is in use, and services may be stopped: nothing interrupts that.
+    trap '' INT TERM HUP
+    unused=''
     [ -z "$before" ] || point previous "$before"
     point current "$version"
-    trap - EXIT INT TERM
+}
+
+keep_two() {
     for old in "$root"/versions/*; do
         case versions/${old##*/} in "$version" | "$before") ;; *) rm -rf "$old" ;; esac
     done
 }
 
-requirement() {
-    [ -z "$from" ] || [ -f "$from" ] || fail "there is no file $from"
-    name=${from:+$(cd "$(dirname "$from")" && pwd)/$(basename "$from")}
-    printf '%s%s' "${name:-strawberry-home}" "${extras:+[$extras]}"
+# Brings the version before back, and what was there to go back to then.
+undo() {
+    point current "$before"
+    if [ -n "$earlier" ]; then point previous "$earlier"; else rm -f "$root/previous"; fi
+    unused=$version
 }
 
+package=strawberry-home
+requirement() {
+    [ -n "$from" ] || fail "it is not said what to install" "Add --from WHEEL, or --from $package where the package index has it."
+    if [ "$from" = "$package" ]; then
+        name=$package
+    else
+        [ -f "$from" ] || fail "there is no file $from"
+        name=$(cd "$(dirname "$from")" && pwd)/$(basename "$from")
+    fi
+    printf '%s%s' "$name" "${extras:+[$extras]}"
+}
+
+umask 022
 case $action in
     rollback)
-        back
-        restart || fail "a service does not start" "'strawberry service logs' shows why."
+        was=$(target previous) now=$(target current)
+        [ -n "$was" ] && [ -x "$root/$was/bin/strawberry" ] || fail "there is no earlier version to go back to"
+        begin
+        units=$(running)
+        trap '' INT TERM HUP
+        point current "$was"
+        point previous "$now"
+        { stop && start; } || fail "a service does not start" "'strawberry service logs' shows why."
         ;;
     update)
         [ -n "$(target current)" ] || fail "nothing is installed in $root"
         [ ! -f "$root/extras" ] || extras=$(cat "$root/extras")
+        # Only who chose the package index gets what it has under our name.
+        [ -n "$from" ] || [ ! -f "$root/from-index" ] || from=$package
         check_python
         wanted=$(requirement)
+        begin
         make_version "$wanted"
-        restart || { back; restart || true; fail "a service does not start with the new version" "The version before is in use again."; }
+        units=$(running)
+        if ! { stop && save; }; then
+            undo
+            start || true
+            fail "the databases cannot be copied" "The version before is in use again."
+        fi
+        if ! start; then
+            undo
+            { stop && restore && start; } ||
+                fail "a service starts neither with the new version nor with the one before" \
+                    "'strawberry service logs' shows why; the databases as they were are in $root/databases."
+            rm -rf "$root/databases"
+            fail "a service does not start with the new version" "The version before is in use again."
+        fi
+        rm -rf "$root/databases"
+        keep_two
         ;;
     install)
         check_python
         wanted=$(requirement)
-        umask 022
         mkdir -p "$root" "$links"
+        begin
         make_version "$wanted"
+        keep_two
         printf '%s' "$extras" >"$root/extras"
         ln -sf "$root/current/bin/strawberry" "$links/strawberry"
         ;;
 esac
+case $from in "$package") touch "$root/from-index" ;; ?*) rm -f "$root/from-index" ;; esac
 
 "$root/current/bin/strawberry" --version
 if [ -n "$service" ]; then

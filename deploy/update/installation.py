@@ -15,7 +15,7 @@ CONTAINER: Final = "STRAWBERRY_CONTAINER"
 SCRIPT: Final = Path(__file__).with_name("install.sh")
 
 _COMMANDS: Final[Mapping[Kind, str]] = {
-    "script": "strawberry update",
+    "script": f"strawberry update --from {PACKAGE}",
     "container": "docker compose pull && docker compose up -d",
     "checkout": "git pull && make setup",
     "pipx": f"pipx upgrade {PACKAGE}",

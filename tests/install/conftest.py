@@ -11,9 +11,9 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[2]
 
 
-def build(target: Path) -> list[Path]:
-    """Build as ``make dist`` does; gives wheel and source archive."""
-    command = [sys.executable, str(ROOT / ".ci" / "dist.py"), str(target)]
+def build(target: Path, *, tree: Path = ROOT) -> list[Path]:
+    """Build a tree as ``make dist`` does; gives wheel and source archive."""
+    command = [sys.executable, str(tree / ".ci" / "dist.py"), str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [Path(line) for line in done.stdout.splitlines()]

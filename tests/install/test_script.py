@@ -20,10 +20,20 @@ pytestmark = pytest.mark.slow
 
 _SYSTEMCTL = """#!/bin/sh
 echo "$*" >> "$CALLS"
+state="$CALLS.state" database="$STRAWBERRY_HOME/spoke/some.db"
 case "$*" in
-  *is-active*spoke) exit 0;;
+  *is-active*spoke) ! grep -q inactive "$state" 2>/dev/null;;
   *is-active*) exit 3;;
-  *restart*) exec "$HOME/.local/bin/strawberry" --version | grep -q 0.1.0;;
+  *show*) echo "OTHER=1 STRAWBERRY_HOME=$STRAWBERRY_HOME";;
+  *stop*) echo inactive > "$state";;
+  *reset-failed*) ;;
+  # The new version changes the database and does not start; the one before starts with its own alone.
+  *start*)
+    if [ ! -e "$BROKEN" ] && grep -q old "$database" &&
+        "$HOME/.local/bin/strawberry" --version | grep -q 0.1.0
+    then echo active > "$state"
+    else echo new > "$database"; touch "$database-wal"; exit 1
+    fi;;
 esac
 """
 
@@ -47,8 +57,12 @@ class Machine:
         return self.run(str(self.directory / ".local" / "bin" / "strawberry"), *words, code=code)
 
     @property
+    def root(self) -> Path:
+        return self.directory / ".local" / "share" / "strawberry"
+
+    @property
     def versions(self) -> list[Path]:
-        return list((self.directory / ".local" / "share" / "strawberry" / "versions").iterdir())
+        return list((self.root / "versions").iterdir())
 
 
 @pytest.fixture
@@ -77,6 +91,7 @@ def machine(tmp_path: Path, built: list[Path], index: str) -> Machine:
         "PIP_NO_DEPS": "1",
         "PIP_INDEX_URL": index,
         "CALLS": str(tmp_path / "calls"),
+        "BROKEN": str(tmp_path / "broken"),
     }
     made = Machine(tmp_path, environment)
     assert "strawberry 0.1.0" in made.run("sh", str(SCRIPT), "--from", str(built[0]))
@@ -134,6 +149,8 @@ def test_an_update_keeps_the_version_before_to_go_back_to(
     machine: Machine, built: list[Path], tmp_path: Path
 ) -> None:
     newer = with_version(built[0], "0.2.0", tmp_path)
+    # Left by an update that was killed.
+    (machine.root / "current.new").symlink_to("nothing")
     assert "strawberry 0.2.0" in machine.strawberry("update", "--from", newer.name)
     assert "strawberry 0.1.0" in machine.strawberry("update", "--rollback")
     assert "strawberry 0.2.0" in machine.strawberry("update", "--rollback")
@@ -149,6 +166,11 @@ def test_a_version_that_does_not_start_changes_nothing(
     broken = with_version(built[0], "0.2.0", tmp_path, entry="deploy.cli.nothing")
     assert "Nothing was changed" in machine.strawberry("update", "--from", str(broken), code=1)
     assert "there is no file" in machine.strawberry("update", "--from", "nothing.whl", code=1)
+    assert "not said what to install" in machine.strawberry("update", code=1)
+    (machine.root / "lock").mkdir()
+    assert "another update" in machine.strawberry("update", "--from", str(broken), code=1)
+    assert (machine.root / "lock").exists()
+    (machine.root / "lock").rmdir()
     assert "0.1.0" in machine.strawberry("--version")
     assert len(machine.versions) == 1
     assert "no earlier version" in machine.strawberry("update", "--rollback", code=1)
@@ -160,11 +182,22 @@ def test_a_service_that_does_not_start_again_brings_the_version_before_back(
     systemctl = tmp_path / "bin" / "systemctl"
     systemctl.write_text(_SYSTEMCTL)
     systemctl.chmod(0o755)
+    database = tmp_path / "home" / "spoke" / "some.db"
+    database.parent.mkdir(parents=True)
+    database.write_text("old")
     newer = with_version(built[0], "0.2.0", tmp_path)
     assert "version before is in use" in machine.strawberry("update", "--from", str(newer), code=1)
     assert "0.1.0" in machine.strawberry("--version")
-    restarts = [line for line in (tmp_path / "calls").read_text().splitlines() if " restart " in line]
-    assert {line.split()[-1] for line in restarts} == {"strawberry-spoke"}
+    assert [each.name for each in database.parent.iterdir()] == ["some.db"]
+    assert (tmp_path / "calls.state").read_text() == "active\n"
+    starts = [line for line in (tmp_path / "calls").read_text().splitlines() if " start " in line]
+    assert {line.split()[-1] for line in starts} == {"strawberry-spoke"}
+    # What does not start is nothing to go back to.
+    assert len(machine.versions) == 1
+    assert "no earlier version" in machine.strawberry("update", "--rollback", code=1)
+    # Neither starts: nothing says that all is well.
+    (tmp_path / "broken").touch()
+    assert "starts neither with" in machine.strawberry("update", "--from", str(newer), code=1)
 
 
 def test_a_service_starts_what_an_update_puts_in_its_place(machine: Machine) -> None:

@@ -1,5 +1,6 @@
 """What `make dist` builds is complete, and is all that a machine needs."""
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,23 +17,31 @@ from tests.model_server import Says, ScriptedModel
 _PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["root_packages"]
 )
+_FOLDERS = tuple(f"{package}/" for package in _PACKAGES)
 
 
 @pytest.mark.slow
 def test_the_same_commit_gives_the_same_bytes(built: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "strawberry_home-0.0.1-py3-none-any.whl").touch()
     assert [each.read_bytes() for each in build(tmp_path)] == [each.read_bytes() for each in built]
 
 
 @pytest.mark.slow
-def test_wheel_and_source_archive_have_every_file_of_the_packages(built: list[Path]) -> None:
-    wheel, archive = built
-    command = ["git", "-C", str(ROOT), "ls-files", *_PACKAGES]
-    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
-    expected = {name for name in tracked if name}
-    assert expected - set(zipfile.ZipFile(wheel).namelist()) == set()
+def test_wheel_and_source_archive_have_the_files_of_the_packages_and_no_others(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True)
+    tracked = listed.stdout.splitlines()
+    for name in tracked:
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "tree" / name)
+    # What running it leaves in a checkout, with the password of the broker.
+    (tmp_path / "tree" / "deploy" / "container" / ".env").write_text("STRAWBERRY_BROKER_PASSWORD=secret")
+    (tmp_path / "tree" / "deploy" / "container" / "left.pyc").touch()
+    wheel, archive = build(tmp_path / "dist", tree=tmp_path / "tree")
+    expected = {name for name in tracked if name.startswith(_FOLDERS)}
+    assert {each for each in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in each} == expected
     with tarfile.open(archive) as opened:
-        names = {name.partition("/")[2] for name in opened.getnames()}
-    assert expected - names == set()
+        names = {each.name.partition("/")[2] for each in opened if each.isfile()}
+    assert {each for each in names if each.startswith(_FOLDERS)} == expected
 
 
 @pytest.mark.slow
