@@ -90,6 +90,7 @@ class Hub:
         pages: What answers where the API has no route.
         base_path: Where a proxy puts the hub; empty for the root.
         lan_port: The port for other machines; None where they cannot come in.
+        wyoming_port: The port of the handle service; None where it is off.
     """
 
     url: str
@@ -103,6 +104,7 @@ class Hub:
     pages: Pages
     base_path: str = ""
     lan_port: int | None = None
+    wyoming_port: int | None = None
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
         """Ask other models from the next message on; return whether they are others.
@@ -237,8 +239,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             )
         )
         await stack.enter_async_context(open_wake_words(registry.directory, link=bus.link, seal=bus.seal))
+        wyoming_port = None
         if settings.wyoming is not None:
-            await stack.enter_async_context(_wyoming(settings.wyoming, assistant, registry))
+            wyoming_port = await stack.enter_async_context(_wyoming(settings.wyoming, assistant, registry))
         outward = await stack.enter_async_context(open_outward(assistant, bus, home, version=_version()))
         pages = Pages()
         gate = Gate(
@@ -332,6 +335,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             pages=pages,
             base_path=settings.http.base_path,
             lan_port=lan_port,
+            wyoming_port=wyoming_port,
         )
 
 

@@ -47,6 +47,7 @@ class VoiceService:
     Attributes:
         state: What it does now.
         reason: What is missing; also where it works without that.
+        satellite_port: Where a server connects; None before it is a satellite.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class VoiceService:
         self._engines: Engines | None = None  # kept over retries: models are large
         self._switched = asyncio.Event()
         self.state: VoiceState = "off"
+        self.satellite_port: int | None = None
 
     @property
     def muted(self) -> bool:
@@ -213,7 +215,8 @@ class VoiceService:
         device = Satellite(
             wake=engines.wake, loudspeaker=loudspeaker, may_answer=self._may_answer, changed=changed
         )
-        async with loudspeaker, open_satellite(settings, device, names), open_tasks() as tasks:
+        async with loudspeaker, open_satellite(settings, device, names) as port, open_tasks() as tasks:
+            self.satellite_port = port
             changed(False)
             microphone = partial(open_microphone, self._settings.microphone)
             tasks.create_task(listen(device, microphone), name="satellite microphone")

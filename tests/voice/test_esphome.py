@@ -4,19 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
+from tests.requirements import require
 from tests.voice.test_satellite import NAMES, QUIET, SPEECH, WORD, OneWord, Recorder
 from voice.satellite import Satellite, open_satellite
 from voice.settings import SatelliteSettings
 
 pytestmark = pytest.mark.voice
 
-aioesphomeapi: Any = pytest.importorskip("aioesphomeapi")
+require(find_spec("aioesphomeapi") is not None, "pip install -e '.[esphome]'")
+aioesphomeapi: Any = import_module("aioesphomeapi")
 Event: Any = aioesphomeapi.VoiceAssistantEventType
 
 

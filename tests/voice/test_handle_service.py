@@ -17,20 +17,27 @@ from hub_agent.settings import WyomingSettings
 from tests.hub_agent.home import Home, open_home, wait_for
 from tests.hub_agent.skills import LampSkill, LockSkill, SlowSkill
 from tests.model_server import Says, ScriptedModel
-from tests.ports import free_port
 
 pytestmark = pytest.mark.voice
 
 
-@pytest.fixture
-def port() -> int:
-    return free_port()
+HANDLES = WyomingSettings(user="admin", port=0)
 
 
 @pytest.fixture
-async def home(tmp_path: Path, port: int) -> AsyncIterator[Home]:
-    async with open_home(tmp_path / "home", wyoming=WyomingSettings(user="admin", port=port)) as opened:
+async def home(tmp_path: Path) -> AsyncIterator[Home]:
+    async with open_home(tmp_path / "home", wyoming=HANDLES) as opened:
         yield opened
+
+
+@pytest.fixture
+def port(home: Home) -> int:
+    return port_of(home)
+
+
+def port_of(home: Home) -> int:
+    assert home.hub.wyoming_port is not None
+    return home.hub.wyoming_port
 
 
 async def answer_to(port: int, text: str, **context: Any) -> Event:
@@ -77,29 +84,26 @@ async def test_a_client_that_hangs_up_stops_what_it_asked_for(home: Home, port: 
     await wait_for(slow.stopped)
 
 
-async def test_a_conversation_goes_on_under_the_name_of_its_client(tmp_path: Path, port: int) -> None:
-    settings = WyomingSettings(user="admin", port=port)
+async def test_a_conversation_goes_on_under_the_name_of_its_client(tmp_path: Path) -> None:
     with ScriptedModel([Says(text="Blue.")] * 3) as model:
-        async with open_home(tmp_path / "home", model_url=model.base_url, wyoming=settings):
+        async with open_home(tmp_path / "home", model_url=model.base_url, wyoming=HANDLES) as home:
             for text, name in (("my colour?", "/../1"), ("what was it?", "/../1"), ("and now?", "other")):
-                event = await answer_to(port, text, conversation_id=name)
+                event = await answer_to(port_of(home), text, conversation_id=name)
                 assert Handled.from_event(event).text == "Blue."
         asked = [request.said("assistant") for request in model.requests]
     assert asked == [[], ["Blue."], []]
 
 
-async def test_without_its_user_it_does_nothing_and_says_so(tmp_path: Path, port: int) -> None:
-    async with open_home(tmp_path / "home", wyoming=WyomingSettings(user="nobody", port=port)):
-        event = await answer_to(port, "turn on the lamp")
+async def test_without_its_user_it_does_nothing_and_says_so(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home", wyoming=WyomingSettings(user="nobody", port=0)) as home:
+        event = await answer_to(port_of(home), "turn on the lamp")
     assert "there is no user 'nobody'" in str(NotHandled.from_event(event).text)
 
 
-async def test_it_is_off_without_a_setting_and_local_without_allowed_addresses(
-    tmp_path: Path, port: int
-) -> None:
+async def test_it_is_off_without_a_setting_and_local_without_allowed_addresses(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Wyoming has no login"):
         async with open_home(
-            tmp_path / "home", wyoming=WyomingSettings(user="admin", host="0.0.0.0", port=port)
+            tmp_path / "home", wyoming=WyomingSettings(user="admin", host="0.0.0.0", port=0)
         ):
             pass
 

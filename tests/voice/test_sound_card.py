@@ -39,6 +39,10 @@ class Card:
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
 
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        command, pipe = [*COMMAND, "voice", *words], subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=pipe, text=True)
+
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
         command = [*COMMAND, "voice", *words]
         return subprocess.run(
@@ -121,7 +125,10 @@ def test_both_are_in_the_list_of_devices(card):
 
 
 def test_a_card_that_goes_is_an_error_in_one_line(card):
-    threading.Timer(2, card.server.kill).start()
-    done = card.run("level", "--seconds", "600", "--json")
-    assert done.returncode == 1
-    assert "microphone" in done.stderr
+    with card.start("level", "--seconds", "600") as meter:
+        assert meter.stdout is not None
+        assert meter.stdout.read(1)  # the first line, once it hears
+        card.server.kill()
+        _, problem = meter.communicate(timeout=60)
+    assert meter.returncode == 1
+    assert "microphone" in problem

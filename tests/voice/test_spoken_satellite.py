@@ -17,7 +17,6 @@ from bus.link import Message
 from contracts import topics
 from tests.hub_agent.home import Home, open_home
 from tests.hub_registry.spokes import eventually
-from tests.ports import free_port
 from tests.spoke.home import Place
 from tests.voice.room import Room
 from tests.voice.test_satellite import Server
@@ -41,11 +40,12 @@ async def home(tmp_path: Path) -> AsyncIterator[Home]:
 
 
 async def test_home_assistant_uses_its_microphone_and_loudspeaker(home, room, tmp_path):
-    satellite = SatelliteSettings(port=free_port())
+    satellite = SatelliteSettings(port=0)
     async with speaking(home, Place(tmp_path / "spoke"), room, satellite=satellite) as talker:
         await eventually(lambda: is_in(talker, "broken"))
         assert (await voice_of(talker))["reason"] == "no Home Assistant runs this satellite"
-        async with AsyncTcpClient("127.0.0.1", satellite.port) as client:
+        port = talker.spoke._server.speech._service.satellite_port
+        async with AsyncTcpClient("127.0.0.1", port) as client:
             server = Server(client)
             await server.send(Describe().event())
             about = Info.from_event((await server.until(Info))[-1]).satellite
