@@ -13,7 +13,7 @@ from sandbox_host import PoolSettings
 pytestmark = pytest.mark.slow
 
 PARENT = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 from sandbox_host import Deadline, PoolSettings, open_pool
 
@@ -28,6 +28,8 @@ async def main():
         session = await pool.session("one")
         await session.run("device.A.started()\\n" + sys.argv[2], handler, deadline=Deadline(600))
 
+# A shell starts what runs in its background with interrupts ignored, and so all that is started from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio.run(main())
 """
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,10 @@ def test_no_process_is_left_when_the_parent_is_interrupted(settings: PoolSetting
     parent, children = start(settings, "while True: pass")
     with parent:
         parent.send_signal(signal.SIGINT)
-        parent.wait(30)
+        try:
+            parent.wait(30)
+        finally:
+            parent.kill()
     _, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []
 
