@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks import crowd
 from benchmarks.brokers import Bus, mosquitto_bus, peer
-from benchmarks.bus_peer import FLOODED, state
+from benchmarks.bus_peer import DEVICE, FLOODED, state
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from bus.link import open_link
@@ -84,6 +85,8 @@ def _alone(directory: Path, count: int) -> tuple[float, float]:
 
 async def _capture(bus: Bus, directory: Path, count: int, plain: float) -> list[Row]:
     settings = HubSettings(home=directory, bus=BusSettings(url=bus.url))
+    # What a device that has not joined publishes is shown to no person.
+    await crowd.enrol(directory / "hub.db", [crowd.Spoke(DEVICE, KeyPair.generate())])
     async with (
         open_registry(RegistrySettings(database=directory / "hub.db"), key=KeyPair.generate()) as registry,
         open_link(bus.link("hub")) as link,

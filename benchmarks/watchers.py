@@ -9,12 +9,14 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks import crowd
 from benchmarks.measure import Effort, sandbox_directory
 from benchmarks.table import Reach, Row, not_measured
 from bus.link import Link, LinkSettings, open_link
 from contracts import topics
 from contracts.devices.presence import State
 from contracts.errors import SandboxError
+from identity.keys import KeyPair
 from sandbox_host import install
 from tests.e2e.house import House
 from tests.model_server import Says, ScriptedModel
@@ -55,6 +57,10 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     ):
         house.use_model(model.base_url)
         house.broker_url, house.hub_flags = mosquitto.url, ("--trust-broker",)
+        (house.home / "hub").mkdir(mode=0o700)
+        # What a device that has not joined publishes is shown to no person.
+        meters = [crowd.Spoke(_meter(number), KeyPair.generate()) for number in range(effort.size(_VALUES))]
+        await crowd.enrol(house.home / "hub" / "hub.db", meters)
         await asyncio.to_thread(house.start_hub)
         settings = LinkSettings(urls=(mosquitto.url,), client_id="values", topic_prefix=house.topic_prefix)
         async with open_link(settings) as link:
@@ -96,8 +102,12 @@ def _watcher(number: int, values: int) -> dict[str, Any]:
     }
 
 
+def _meter(number: int) -> str:
+    return f"meter{number}"
+
+
 def _topic(number: int) -> str:
-    return topics.STATE.build(device=f"meter{number}", skill="MeterSkill", property="level")
+    return topics.STATE.build(device=_meter(number), skill="MeterSkill", property="level")
 
 
 async def _publish(link: Link, values: int, seconds: float) -> None:

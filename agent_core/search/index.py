@@ -188,6 +188,8 @@ class SkillIndex:
 
     def count(self, among: Container[str] | None = None) -> int:
         """Return how many methods the devices have, each counted once."""
+        if among is None:
+            return len(self._entries)
         return sum(_is_on(entry, among) for entry in self._entries.values())
 
     def texts(self) -> dict[int, str]:
@@ -309,7 +311,9 @@ def _devices_of(entry: _Entry, among: Container[str] | None) -> Iterator[str]:
 
 
 def _is_on(entry: _Entry, among: Container[str] | None) -> bool:
-    return any(True for _ in _devices_of(entry, among))
+    if among is None:
+        return bool(entry.contracts)
+    return any(device in among for device in entry.contracts)
 
 
 def _key(registration: Registration, method: Method) -> _Key:
