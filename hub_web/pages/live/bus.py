@@ -140,6 +140,7 @@ class _Tree:
         self._news = asyncio.Event()
         self._stop: Callable[[], None] = lambda: None
         self._followed = ("", "", "")
+        self._wanted = ""
         self._is_full = False
         self._warning = stack()
         with row(wrap=False):
@@ -165,7 +166,7 @@ class _Tree:
 
     def filter(self, wanted: str) -> None:
         """Show only some topics."""
-        wanted = wanted.strip()
+        wanted = self._wanted = wanted.strip()
         link, filter_, words = self._followed
         # The hub looks for it, too, where there are more topics than it sends.
         if not is_exact(wanted) and is_filter(wanted):
@@ -181,8 +182,10 @@ class _Tree:
             for last in event["topics"]:
                 self._tree.put(last)
                 self._changed.add(last["topic"])
-        if event.get("full"):
+        if event.get("full") and not self._is_full:
             self._is_full = True
+            # Typed before it was known that the hub has more topics than it sent.
+            self.filter(self._wanted)
         if reason := event.get("refused"):
             self._warn(self._view.text("The home broker does not let the hub see this."), reason)
         if gap := event.get("gap"):
