@@ -1,10 +1,9 @@
 """The agent's loop: ask the model, run its tools, ask again, until it answers."""
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,6 +43,7 @@ from contracts.chat import (
 )
 from contracts.errors import GatewayError, NoModel
 from contracts.trace import span
+from sandbox_host.limits import Deadline
 
 _SAME_FAILURES: Final = 3
 """How often the very same call may fail; a model that repeats it then does not recover by itself."""
@@ -154,14 +154,12 @@ class _Turn:
         self._failures: dict[tuple[str, str], int] = {}
         self._tokens = [0, 0]
         self._model: str | None = None
-        self._clock: asyncio.Timeout | None = None
-        self._pauses = 0
-        self._left = 0.0
+        self._deadline = Deadline(limits.seconds)
 
     async def run(self) -> None:
         """Run to the end; the last thing emitted is the final event."""
         try:
-            async with asyncio.timeout(self._limits.seconds) as self._clock:
+            async with self._deadline.enforced():
                 await self._converse()
             end: TurnEvent = self._final()
         except TimeoutError:
@@ -332,30 +330,13 @@ class _Turn:
                 f"this very call has failed {failures} times and was not run again.",
                 "Do something else, or tell the user what does not work.",
             )
-        context = TurnContext(self._request.turn, self._emit, self._paused)
+        context = TurnContext(self._request.turn, self._emit, self._deadline.paused)
         outcome = await toolset.run(call, context)
         if outcome.ok:
             self._failures.clear()
         else:
             self._failures[key] = failures + 1
         return outcome
-
-    @contextmanager
-    def _paused(self) -> Iterator[None]:
-        """Stop the turn's clock meanwhile; several pauses may overlap."""
-        assert self._clock is not None
-        now = asyncio.get_running_loop().time
-        self._pauses += 1
-        if self._pauses == 1:
-            when = self._clock.when()
-            self._left = when - now() if when is not None else 0.0
-            self._clock.reschedule(None)
-        try:
-            yield
-        finally:
-            self._pauses -= 1
-            if self._pauses == 0 and not self._clock.expired():
-                self._clock.reschedule(now() + self._left)
 
     def _final(self) -> TurnFinal:
         return TurnFinal(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from chat.lazy import Lazy
 from contracts.wire import Json
-from sandbox_host import Deadline, Pool, RunLimits, RunResult
+from sandbox_host import Deadline, Pool, RunResult
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class ConversationSession:
         code: str,
         call_handler: Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]],
         *,
-        limits: RunLimits | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult:
         """Run one program.
@@ -31,7 +30,7 @@ class ConversationSession:
         """
         pool = await self.pool.get()
         session = await pool.session(self.conversation, owner=self.owner)
-        return await session.run(code, call_handler, limits=limits, deadline=deadline)
+        return await session.run(code, call_handler, deadline=deadline)
 
 
 @dataclass(frozen=True)

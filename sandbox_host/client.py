@@ -8,8 +8,6 @@ import secrets
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import psutil
@@ -21,12 +19,12 @@ from sandbox_host.install import Installed, private_cache
 from sandbox_host.limits import Deadline, RunLimits
 from sandbox_host.messages import Call, CallAnswer, Done, Output, Ready, Run
 from sandbox_host.result import RunResult, RunStatus
-from sandbox_host.tasks import background
 
 _log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 60.0
 """A start takes a third of a second; a Raspberry Pi under load may need much longer."""
+_RUN_SECONDS: Final = 60.0
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_UNSENT: Final = 64 * 1024 * 1024
 _MAX_STRAYS: Final = 16
@@ -37,67 +35,33 @@ _MEMORY_CHECK_SECONDS: Final = 0.1
 _STDERR_KEPT: Final = 40
 
 
-@asynccontextmanager
-async def open_interpreter(installed: Installed) -> AsyncIterator["Interpreter"]:
-    """Start a sandbox process; it is killed when the block ends.
-
-    Yields:
-        An interpreter that is ready to run programs.
-
-    Raises:
-        SandboxError: If it does not start.
-    """
-    async with private_cache(installed) as cache:
-        process = await asyncio.create_subprocess_exec(
-            *installed.command(parent=os.getpid()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=installed.environment(cache),
-            limit=_MAX_LINE,
-            # A Ctrl-C in the terminal is for the program that owns this process.
-            start_new_session=sys.platform != "win32",
-        )
-        interpreter = Interpreter(process)
-        try:
-            async with background(
-                reader=interpreter.read_lines(),
-                log=interpreter.read_log(),
-            ):
-                await interpreter.wait_ready()
-                yield interpreter
-        finally:
-            interpreter.end("it was closed")
-            # What is left in the pipes has to be read, or they are never closed.
-            await process.communicate()
-
-
 class Interpreter:
-    """A running sandbox process. It runs one program at a time and keeps its variables between them.
+    """A sandbox process. It runs one program at a time and keeps its variables between them.
 
     Attributes:
-        gone: Set once the process has ended.
-        reason: Why it ended, in a few words.
+        reason: Why it ended, in a few words; empty while it runs programs, or will soon.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._ready = asyncio.Event()
+    def __init__(self, installed: Installed) -> None:
+        self._installed = installed
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        # Set when it can run programs, and when it has ended.
+        self._settled = asyncio.Event()
         self._stderr: deque[str] = deque(maxlen=_STDERR_KEPT)
         self._running: _Running | None = None
         self._strays = 0
-        self.gone = asyncio.Event()
         self.reason = ""
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     @property
     def alive(self) -> bool:
         """Whether it can run another program."""
         return not self.reason
+
+    def start(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
+        """Start the process, and return the task that sees it through to its end."""
+        self._task = tasks.create_task(self._keep(), name="sandbox process")
+        return self._task
 
     def kill(self, reason: str) -> None:
         """End the process now.
@@ -106,14 +70,31 @@ class Interpreter:
             reason: Why, in a few words; the first one given is kept.
         """
         self.reason = self.reason or reason
-        if self._process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            if sys.platform == "win32":
-                self._process.kill()
-            else:
-                # Process.kill polls first, and may so take the exit code away from asyncio's own wait.
-                os.kill(self._process.pid, signal.SIGKILL)
+        if self._process is None:
+            if self._task is not None:
+                self._task.cancel()
+        elif self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                if sys.platform == "win32":
+                    self._process.kill()
+                else:
+                    # Process.kill polls first, and may so take the exit code away from asyncio's own wait.
+                    os.kill(self._process.pid, signal.SIGKILL)
+
+    async def ready(self) -> None:
+        """Wait until the process can run programs.
+
+        Raises:
+            SandboxError: If it ends first, or takes too long.
+        """
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._settled.wait()
+        except TimeoutError:
+            self.kill("it did not start in time")
+        if not self.alive:
+            last = self._stderr[-1] if self._stderr else self.reason
+            raise SandboxError(f"the sandbox did not start: {last}", hint="run `strawberry doctor`")
 
     async def run(
         self, code: str, handler: CallHandler, *, limits: RunLimits, deadline: Deadline | None = None
@@ -126,7 +107,7 @@ class Interpreter:
             code: Python source; ``await`` may stand at its top level.
             handler: Makes the program's calls.
             limits: What it may use.
-            deadline: Its clock; by default one of ``limits.seconds``.
+            deadline: Its clock; by default one of a minute.
 
         Returns:
             How it ended, with what it printed until then.
@@ -139,8 +120,7 @@ class Interpreter:
         if len(code.encode("utf-8", "replace")) > limits.code_bytes:
             problem = f"the program is larger than {limits.code_bytes} bytes"
             return RunResult(RunStatus.ERROR, problem=problem)
-        clock = deadline or Deadline(limits.seconds)
-        clock.start()
+        clock = deadline or Deadline(_RUN_SECONDS)
         finished = False
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -155,70 +135,82 @@ class Interpreter:
                         arguments=limits.argument_bytes,
                     )
                 )
-                watchers = [
-                    tasks.create_task(self._watch_clock(running, clock), name="sandbox clock"),
-                    tasks.create_task(self._watch_memory(running), name="sandbox memory"),
-                ]
+                watcher = tasks.create_task(self._watch_memory(running), name="sandbox memory")
                 try:
-                    result = await running.result
+                    async with clock.enforced():
+                        await asyncio.wait([running.result])
+                except TimeoutError:
+                    self.kill("the last run was stopped at its time limit")
+                    running.stop(RunStatus.TIMEOUT, f"the run was stopped after {clock.seconds:g} s")
                 finally:
-                    for watcher in watchers:
-                        watcher.cancel()
+                    watcher.cancel()
                     calls.cancel()
             finished = True
-            return result
+            return running.result.result()
         finally:
             self._running = None
             if not finished:
                 self.kill("the last run was cancelled")
 
-    def end(self, reason: str) -> None:
-        """Kill the process, if it is still there, and tell everybody who waits for it."""
-        died = self.alive
-        self.kill(reason)
-        self._ready.set()
-        self.gone.set()
-        if self._running is not None:
-            why = "os._exit, a very deep recursion or very deep data end it" if died else self.reason
-            self._running.stop(RunStatus.CRASHED, f"the interpreter died: {why}")
-
-    async def wait_ready(self) -> None:
-        """Wait until the process can run programs.
-
-        Raises:
-            SandboxError: If it ends first, or takes too long.
-        """
+    async def _keep(self) -> None:
+        """Start the process and read what it sends until it has ended."""
         try:
-            async with asyncio.timeout(START_SECONDS):
-                await self._ready.wait()
-        except TimeoutError:
-            self.kill("it did not start in time")
-        if not self.alive:
-            _log.error("the sandbox did not start: %s\n%s", self.reason, "\n".join(self._stderr))
-            last = self._stderr[-1] if self._stderr else self.reason
-            raise SandboxError(f"the sandbox did not start: {last}", hint="run `strawberry doctor`")
+            async with private_cache(self._installed) as cache:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._installed.command(parent=os.getpid()),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=self._installed.environment(cache),
+                    limit=_MAX_LINE,
+                    # A Ctrl-C in the terminal is for the program that owns this process.
+                    start_new_session=sys.platform != "win32",
+                )
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(self._read_log(self._process), name="sandbox log")
+                        await self._read_lines(self._process)
+                finally:
+                    self._end("it was closed")
+                    # What is left in the pipes has to be read, or they are never closed.
+                    await self._process.communicate()
+        except Exception as error:  # noqa: BLE001 - one bad process must not take the others with it
+            _log.exception("a sandbox process failed")
+            self.reason = self.reason or str(error)
+        finally:
+            self._settled.set()
 
-    async def read_lines(self) -> None:
-        """Read the lines of the process until it ends."""
-        assert self._process.stdout is not None
+    async def _read_lines(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
         try:
-            while line := await self._process.stdout.readline():
+            while line := await process.stdout.readline():
                 self._take(line)
         except ValueError:
             self._abuse(f"a line of more than {_MAX_LINE} bytes")
         except InvalidMessage as error:
             self._abuse(error.message)
-        self.end("the interpreter died" if self._running is None else "the interpreter died in the last run")
+        if not self._settled.is_set():
+            _log.error("the sandbox did not start: %s", "\n".join(self._stderr) or self.reason)
+        self._end("the interpreter died" if self._running is None else "the interpreter died in the last run")
 
-    async def read_log(self) -> None:
+    async def _read_log(self, process: asyncio.subprocess.Process) -> None:
         """Keep the last lines that Deno itself writes, for the day it does not start."""
-        assert self._process.stderr is not None
-        while piece := await self._process.stderr.read(4096):
+        assert process.stderr is not None
+        while piece := await process.stderr.read(4096):
             self._stderr.extend(piece.decode(errors="replace").splitlines())
+
+    def _end(self, reason: str) -> None:
+        """Kill the process, if it is still there, and end its run."""
+        died = self.alive
+        self.kill(reason)
+        if self._running is not None:
+            why = "os._exit, a very deep recursion or very deep data end it" if died else self.reason
+            self._running.stop(RunStatus.CRASHED, f"the interpreter died: {why}")
 
     def _send(self, message: Run | CallAnswer) -> None:
         # The pipe's transport takes what the process does not read yet, so that nobody here ever waits
         # for it: a process that waits until we read, while we wait until it reads, would wait for ever.
+        assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(messages.write(message))
         if self._process.stdin.transport.get_write_buffer_size() > _MAX_UNSENT:
@@ -228,9 +220,9 @@ class Interpreter:
         message = messages.read(line)
         running = self._running if self._running is not None and self._running.open else None
         if isinstance(message, Ready):
-            if self._ready.is_set():
+            if self._settled.is_set():
                 raise InvalidMessage("it said ready twice")
-            self._ready.set()
+            self._settled.set()
         elif running is None or not secrets.compare_digest(message.run.encode(), running.id.encode()):
             self._refuse_stray(message)
         elif isinstance(message, Call):
@@ -261,28 +253,23 @@ class Interpreter:
         running.finish(done)
 
     def _abuse(self, what: str) -> None:
-        _log.warning("sandbox process %d killed: %s", self.pid, what)
+        _log.warning("sandbox process killed: %s", what)
         self.kill("the last run broke the rules of the bridge")
         if self._running is not None:
             self._running.stop(RunStatus.ABUSE, f"the run was stopped: {what}")
 
-    async def _watch_clock(self, running: "_Running", deadline: Deadline) -> None:
-        await deadline.expired()
-        self.kill("the last run was stopped at its time limit")
-        running.stop(RunStatus.TIMEOUT, f"the run was stopped after {deadline.seconds:g} s")
-
     async def _watch_memory(self, running: "_Running") -> None:
         # The interpreter's own memory is capped by V8; this is for what lies outside of it, such as
         # buffers of the JavaScript engine and files in the in-memory file system.
+        assert self._process is not None
         limit = running.limits.memory_bytes
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            while not self.gone.is_set():
-                if process.memory_info().rss > limit:
+            while True:
+                await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+                if psutil.Process(self._process.pid).memory_info().rss > limit:
                     self.kill("the last run was stopped at its memory limit")
                     running.stop(RunStatus.MEMORY, f"the run was stopped at {limit // 2**20} MB of memory")
                     return
-                await asyncio.sleep(_MEMORY_CHECK_SECONDS)
 
 
 class _Running:

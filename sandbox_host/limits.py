@@ -1,9 +1,8 @@
 """What one run may use, and the clock that it runs against."""
 
 import asyncio
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 _KB = 1024
@@ -15,7 +14,6 @@ class RunLimits:
     """What one run may use.
 
     Attributes:
-        seconds: Time, where the caller brings no ``Deadline`` of its own.
         output_bytes: What it may print; the rest is cut, and the result is marked.
         value_bytes: JSON of its last expression; a larger one is given as a cut text only.
         argument_bytes: JSON of one call's arguments.
@@ -28,7 +26,6 @@ class RunLimits:
         memory_bytes: Resident memory of the whole process, the interpreter's own 200 MB included.
     """
 
-    seconds: float = 60.0
     output_bytes: int = 64 * _KB
     value_bytes: int = 64 * _KB
     argument_bytes: int = 256 * _KB
@@ -42,55 +39,47 @@ class RunLimits:
 
 
 class Deadline:
-    """A limit of time whose clock can stand still while a person is asked.
-
-    The clock starts with the first ``start``; a run does that for the deadline it is given.
-    """
+    """A limit of time whose clock can stand still while a person is asked."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._left = seconds
-        self._since: float | None = None
-        self._started = False
         self._pauses = 0
-        self._changed = asyncio.Event()
+        self._scope: asyncio.Timeout | None = None
 
-    @property
-    def left(self) -> float:
-        """Seconds that remain; never below zero."""
-        running = 0.0 if self._since is None else time.monotonic() - self._since
-        return max(0.0, self._left - running)
+    @asynccontextmanager
+    async def enforced(self) -> AsyncIterator[None]:
+        """Run a block against the clock.
 
-    def start(self) -> None:
-        """Start the clock; does nothing if it was started before."""
-        if not self._started:
-            self._started = True
-            self._resume()
+        Raises:
+            TimeoutError: No time is left; the block was cancelled.
+        """
+        async with asyncio.timeout(None) as self._scope:
+            try:
+                self._resume()
+                yield
+            finally:
+                self._pause()
+                self._scope = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the clock for the block; several pauses may overlap."""
+        """Stop the clock for the block; several pauses may overlap, and one may begin before the clock."""
         self._pauses += 1
-        self._left, self._since = self.left, None
-        self._changed.set()
+        self._pause()
         try:
             yield
         finally:
             self._pauses -= 1
             self._resume()
 
-    async def expired(self) -> None:
-        """Wait until no time is left."""
-        while self._since is None or self.left > 0:
-            self._changed.clear()
-            wait = None if self._since is None else self.left
-            try:
-                async with asyncio.timeout(wait):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+    def _pause(self) -> None:
+        scope = self._scope
+        if scope is not None and not scope.expired() and (when := scope.when()) is not None:
+            self._left = when - asyncio.get_running_loop().time()
+            scope.reschedule(None)
 
     def _resume(self) -> None:
-        if self._started and self._pauses == 0:
-            self._since = time.monotonic()
-            self._changed.set()
+        scope = self._scope
+        if scope is not None and not scope.expired() and not self._pauses:
+            scope.reschedule(asyncio.get_running_loop().time() + self._left)

@@ -12,11 +12,10 @@ from typing import Final
 
 from contracts.errors import SandboxError
 from sandbox_host.calls import CallHandler
-from sandbox_host.client import Interpreter, open_interpreter
+from sandbox_host.client import Interpreter
 from sandbox_host.install import Installed, find, sweep
 from sandbox_host.limits import Deadline, RunLimits
 from sandbox_host.result import RunResult
-from sandbox_host.tasks import background
 
 _log = logging.getLogger(__name__)
 
@@ -56,13 +55,23 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator["Pool"]:
     """
     installed = await find(settings.directory)
     await asyncio.to_thread(sweep, installed)
-    async with background() as processes:
-        pool = Pool(settings, installed, processes)
+    failure: BaseException | None = None
+    async with asyncio.TaskGroup() as tasks:
+        pool = Pool(settings, installed, tasks)
+        loops = [
+            tasks.create_task(pool.keep_spares(), name="sandbox spares"),
+            tasks.create_task(pool.close_idle(), name="sandbox idle"),
+        ]
         try:
-            async with background(spares=pool.keep_spares(), idle=pool.close_idle()):
-                yield pool
+            yield pool
+        except BaseException as error:  # noqa: BLE001 - raised below, as itself and not in a group
+            failure = error
         finally:
+            for loop in loops:
+                loop.cancel()
             pool.close()
+    if failure is not None:
+        raise failure
 
 
 class Session:
@@ -76,7 +85,7 @@ class Session:
 
     def __init__(self, pool: "Pool", conversation: str, owner: str) -> None:
         self._pool = pool
-        self._process: _Process | None = None
+        self._process: Interpreter | None = None
         self._one_run = asyncio.Lock()
         self._ran_before = False
         self._lost = ""
@@ -109,7 +118,7 @@ class Session:
             call_handler: Makes the calls of this run, and is the gate for them: it gets every path that
                 the program asks for, and all that is checked by then is that it has the form of one.
             limits: What the run may use.
-            deadline: Its clock; by default one of ``limits.seconds``. Waiting for a process is not counted.
+            deadline: Its clock; by default one of a minute. Waiting for a process is not counted.
 
         Returns:
             How it ended. ``fresh`` and ``lost`` say whether variables of earlier runs were there.
@@ -118,7 +127,7 @@ class Session:
             SandboxError: If no process can be started.
         """
         async with self._one_run:
-            if self._process is not None and not self._process.usable:
+            if self._process is not None and not self._process.alive:
                 self.drop(self._process.reason)
             fresh = self._process is None
             lost = self._lost if fresh and self._ran_before else ""
@@ -126,12 +135,12 @@ class Session:
             self._ran_before = True
             started = time.monotonic()
             try:
-                result = await process.interpreter.run(
+                result = await process.run(
                     code, call_handler, limits=limits or RunLimits(), deadline=deadline
                 )
             finally:
                 self.used = time.monotonic()
-                if not process.usable:
+                if not process.alive:
                     self.drop(process.reason)
         self._pool.room_changed()
         return replace(result, fresh=fresh, lost=lost, seconds=self.used - started)
@@ -143,7 +152,7 @@ class Session:
             reason: Why, in a few words; the next run's result says it.
         """
         if self._process is not None:
-            self._process.close(reason)
+            self._process.kill(reason)
             self._process = None
             self._lost = reason
         self._pool.leave(self)
@@ -159,8 +168,8 @@ class Pool:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._seated: set[Session] = set()
         self._waiting: list[Session] = []
-        self._processes: set[_Process] = set()
-        self._spares: list[_Process] = []
+        self._processes: set[Interpreter] = set()
+        self._spares: list[Interpreter] = []
         self._spares_wanted = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
@@ -199,7 +208,7 @@ class Pool:
         if session is not None:
             session.drop("the conversation was deleted")
 
-    async def seat(self, session: Session) -> "_Process":
+    async def seat(self, session: Session) -> Interpreter:
         """Return a process to a session, if need be that of another one that rests.
 
         Waits while as many sessions as there may be processes are all running something, or as many of this
@@ -222,14 +231,9 @@ class Pool:
             self.room_changed()
         process = self._take_spare() or self._start()
         try:
-            try:
-                await process.ready()
-            except SandboxError:
-                # A spare may have died while it waited; whether one can be had, only a new one tells.
-                process = self._start()
-                await process.ready()
+            await process.ready()
         except BaseException:
-            process.close("it was not needed any more")
+            process.kill("it was not needed any more")
             self.leave(session)
             raise
         return process
@@ -247,7 +251,7 @@ class Pool:
         """Keep as many processes ready as the settings say."""
         while True:
             self._spares_wanted.clear()
-            self._spares = [spare for spare in self._spares if spare.usable]
+            self._spares = [spare for spare in self._spares if spare.alive]
             while len(self._spares) < self._settings.spares:
                 spare = self._start()
                 self._spares.append(spare)
@@ -256,7 +260,7 @@ class Pool:
                 except SandboxError as error:
                     _log.error("no spare sandbox process: %s", error.message)
                     await asyncio.sleep(_RETRY_SECONDS)
-                    self._spares = [spare for spare in self._spares if spare.usable]
+                    self._spares = [spare for spare in self._spares if spare.alive]
             await self._spares_wanted.wait()
             await asyncio.sleep(_SPARE_DELAY_SECONDS)
 
@@ -273,7 +277,7 @@ class Pool:
         """Kill every process, and start no more."""
         self._closed = True
         for process in self._processes:
-            process.close("the pool was closed")
+            process.kill("the pool was closed")
         self.room_changed()
 
     def _has_place(self, session: Session) -> bool:
@@ -302,81 +306,16 @@ class Pool:
                 del self._sessions[session.conversation]
                 return
 
-    def _take_spare(self) -> "_Process | None":
+    def _take_spare(self) -> Interpreter | None:
         self._spares_wanted.set()
         while self._spares:
             spare = self._spares.pop(0)
-            if spare.usable:
+            if spare.alive:
                 return spare
         return None
 
-    def _start(self) -> "_Process":
-        process = _Process(self._installed)
-        process.task = self._tasks.create_task(process.keep(), name="sandbox process")
+    def _start(self) -> Interpreter:
+        process = Interpreter(self._installed)
         self._processes.add(process)
-        process.task.add_done_callback(lambda _: self._processes.discard(process))
+        process.start(self._tasks).add_done_callback(lambda _: self._processes.discard(process))
         return process
-
-
-class _Process:
-    """A sandbox process from its start to its end, which one task of the pool sees through."""
-
-    def __init__(self, installed: Installed) -> None:
-        self._installed = installed
-        self._interpreter: Interpreter | None = None
-        self._settled = asyncio.Event()
-        self._failure: SandboxError | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def usable(self) -> bool:
-        """Whether it runs programs, or will soon."""
-        if self._interpreter is None:
-            return not self._settled.is_set()
-        return self._interpreter.alive
-
-    @property
-    def reason(self) -> str:
-        """Why it ended."""
-        return self._interpreter.reason if self._interpreter is not None else "it did not start"
-
-    @property
-    def interpreter(self) -> Interpreter:
-        """The interpreter, once ``ready`` has returned."""
-        assert self._interpreter is not None
-        return self._interpreter
-
-    async def ready(self) -> None:
-        """Wait until it runs programs.
-
-        Raises:
-            SandboxError: If it does not start.
-        """
-        await self._settled.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    async def keep(self) -> None:
-        """Start it and stay until it has ended."""
-        try:
-            async with open_interpreter(self._installed) as interpreter:
-                self._interpreter = interpreter
-                self._settled.set()
-                await interpreter.gone.wait()
-        except asyncio.CancelledError:
-            self._failure = SandboxError("the sandbox is closed", hint="start again")
-            raise
-        except SandboxError as error:
-            self._failure = error
-        except Exception as error:  # noqa: BLE001 - one bad process must not take the others with it
-            _log.exception("a sandbox process failed")
-            self._failure = SandboxError(f"the sandbox failed: {error}", hint="run `strawberry doctor`")
-        finally:
-            self._settled.set()
-
-    def close(self, reason: str) -> None:
-        """End it, whatever it does."""
-        if self._interpreter is not None:
-            self._interpreter.kill(reason)
-        elif self.task is not None:
-            self.task.cancel()

@@ -8,8 +8,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from agent_core.skills.arguments import check_result
 from agent_core.skills.loader import LoadedMethod
@@ -26,30 +25,8 @@ T = TypeVar("T")
 _LONGEST_MESSAGE = 500
 
 
-@dataclass(frozen=True)
-class Returned:
-    """The method came to its end."""
-
-    value: Json
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The method raised, or what it returned cannot be sent."""
-
-    error: CallError
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The method let itself be stopped before its end."""
-
-
-Outcome = Returned | Failed | Stopped
-
-
 class Execution:
-    """One call of one method. It never raises: how it ended is its outcome.
+    """One call of one method: its ``work`` ends with a result, with a ``CallError``, or cancelled.
 
     Args:
         path: ``Skill.method``, for messages.
@@ -77,7 +54,7 @@ class Execution:
         self._max_bytes = max_bytes
         self._log = logging.getLogger(f"strawberry.skills.{path.partition('.')[0]}")
         self._flag = threading.Event()
-        self._work: asyncio.Future[Outcome] | None = None
+        self._work: asyncio.Future[Json] | None = None
 
     @property
     def is_async(self) -> bool:
@@ -99,18 +76,11 @@ class Execution:
             self._work = in_thread(lambda: context.run(self._in_thread, loop), name=self.path)
 
     @property
-    def work(self) -> asyncio.Future[Outcome]:
+    def work(self) -> asyncio.Future[Json]:
         """Done when the method is, however it ended."""
         if self._work is None:
             raise RuntimeError("the execution was not started")
         return self._work
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How it ended; None while it runs."""
-        if not self.work.done():
-            return None
-        return Stopped() if self.work.cancelled() else self.work.result()
 
     def stop(self) -> None:
         """Ask the method to stop; ``work`` is done when it has."""
@@ -118,15 +88,15 @@ class Execution:
         if isinstance(self._work, asyncio.Task):
             self._work.cancel()
 
-    async def _in_task(self) -> Outcome:
+    async def _in_task(self) -> Json:
         try:
             running: Any = self.method.function(*self._args, **self._kwargs)
             value = await (self._follow(running) if inspect.isasyncgen(running) else running)
-            return Returned(self._result(value))
+            return self._result(value)
         except asyncio.CancelledError:
-            return Stopped()
+            raise
         except BaseException as error:  # noqa: BLE001 - whatever an author's code raises is this call's failure
-            return self._failed(error)
+            self._fail(error)
 
     async def _follow(self, generator: AsyncGenerator[Any, Any]) -> Any:
         last: Any = None
@@ -136,16 +106,16 @@ class Execution:
                     await self._progress(self._as_json(last))
         return last
 
-    def _in_thread(self, loop: asyncio.AbstractEventLoop) -> Outcome:
+    def _in_thread(self, loop: asyncio.AbstractEventLoop) -> Json:
+        if self._flag.is_set():
+            raise asyncio.CancelledError
         try:
-            if self._flag.is_set():
-                return Stopped()
             value: Any = self.method.function(*self._args, **self._kwargs)
             if inspect.isgenerator(value):
                 value = self._drain(value, loop)
-            return Returned(self._result(value))
+            return self._result(value)
         except BaseException as error:  # noqa: BLE001 - whatever an author's code raises is this call's failure
-            return self._failed(error)
+            self._fail(error)
 
     def _drain(self, generator: Generator[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
         last: Any = None
@@ -174,23 +144,21 @@ class Execution:
         what = f"the result of {self.path}"
         return to_json(value, max_bytes=self._max_bytes, what=what)
 
-    def _failed(self, error: BaseException) -> Outcome:
+    def _fail(self, error: BaseException) -> NoReturn:
         if isinstance(error, SkillCancelled):
-            return Stopped()
+            raise asyncio.CancelledError
         if isinstance(error, CallError):
-            return Failed(error)
+            raise error
         if isinstance(error, StrawberryError):
-            failure = CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint)
-            failure.__cause__ = error
-            return Failed(failure)
+            raise CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint) from error
         # The traceback stays here: it shows paths and values that concern this device only.
         self._log.warning("%s failed", self.path, exc_info=error)
         text = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
-        return Failed(CallError(ErrorCode.SKILL_ERROR, text[:_LONGEST_MESSAGE]))
+        raise CallError(ErrorCode.SKILL_ERROR, text[:_LONGEST_MESSAGE]) from None
 
 
 def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:
-    """Run a function that does not raise in a daemon thread of its own.
+    """Run a function in a daemon thread of its own.
 
     ``asyncio.to_thread`` will not do: the interpreter waits for its threads when it ends, and a skill that
     never returns would keep the spoke from ending. How many there are is bounded by the caller.
@@ -201,15 +169,25 @@ def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T) -> None:
-        if not future.done():
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if isinstance(error, asyncio.CancelledError):
+            future.cancel()
+        elif error is not None:
+            future.set_exception(error)
+        else:
             future.set_result(result)
 
     def run() -> None:
-        result = function()
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:  # noqa: BLE001 - the future has it
+            error = raised
         # The loop may be closed by now: then nothing waits for the result.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result)
+            loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_core.search.nearest import suggestion
-from agent_core.skills.execution import Execution, Failed, Outcome, ProgressSink, Returned, Stopped
+from agent_core.skills.execution import Execution, ProgressSink
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.skill import Skill
@@ -43,17 +43,15 @@ class NotCancelled(asyncio.CancelledError):
     """The caller gave up, but the method did not stop for it: it came to its end, or it still runs.
 
     Such a call must not be reported as cancelled; ``result`` gives its outcome.
+
+    Attributes:
+        is_running: Whether the method had not ended when its time to stop was over.
     """
 
-    def __init__(self, path: str, outcome: Outcome | None) -> None:
-        super().__init__(path)
-        self._path = path
-        self._outcome = outcome
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the method had not ended when its time to stop was over."""
-        return self._outcome is None
+    def __init__(self, execution: Execution) -> None:
+        super().__init__(execution.path)
+        self._execution = execution
+        self.is_running = not execution.work.done()
 
     def result(self) -> Json:
         """Return what the method returned all the same.
@@ -61,13 +59,13 @@ class NotCancelled(asyncio.CancelledError):
         Raises:
             CallError: What it failed with; ``outcome_unknown`` while it still runs.
         """
-        if self._outcome is None:
+        if self.is_running:
             raise CallError(
                 ErrorCode.OUTCOME_UNKNOWN,
-                f"{self._path} was asked to stop and still runs",
+                f"{self._execution.path} was asked to stop and still runs",
                 hint="a plain method stops only where it calls check_cancelled()",
             )
-        return _unwrapped(self._path, self._outcome)
+        return self._execution.work.result()
 
 
 class _Gate:
@@ -193,7 +191,7 @@ class SkillRunner:
             path, called, positional, named, progress=progress, max_bytes=self._settings.max_result_bytes
         )
         await self._start(execution, owner, deadline)
-        return await self._ended(path, execution, deadline=deadline, allowed=allowed)
+        return await self._ended(execution, deadline=deadline, allowed=allowed)
 
     def find(self, skill: str, method: str) -> tuple[LoadedSkill, LoadedMethod]:
         """Look a method up.
@@ -225,7 +223,9 @@ class SkillRunner:
             raise
         self._running.add(execution)
 
-        def leave(_: asyncio.Future[Outcome]) -> None:
+        def leave(work: asyncio.Future[Json]) -> None:
+            if not work.cancelled():
+                work.exception()  # retrieved: what nobody waits for any more is not logged as lost
             # Not before: a method that cannot be stopped keeps its place until it ends by itself.
             self._running.discard(execution)
             for gate in entered:
@@ -249,23 +249,26 @@ class SkillRunner:
             gate = self._gates[name] = _Gate(name, running=running, waiting=self._settings.max_waiting)
         return gate
 
-    async def _ended(self, path: str, execution: Execution, *, deadline: float, allowed: float) -> Json:
+    async def _ended(self, execution: Execution, *, deadline: float, allowed: float) -> Json:
+        work, path = execution.work, execution.path
         try:
             left = deadline - asyncio.get_running_loop().time()
-            await asyncio.wait({execution.work}, timeout=max(left, 0.0))
-            if execution.outcome is None:
+            await asyncio.wait({work}, timeout=max(left, 0.0))
+            if not work.done():
                 execution.stop()
-                await asyncio.wait({execution.work}, timeout=self._settings.stop_grace_s)
-                if execution.outcome is None or isinstance(execution.outcome, Stopped):
-                    raise _timed_out(path, allowed, is_stopped=execution.outcome is not None)
+                await asyncio.wait({work}, timeout=self._settings.stop_grace_s)
+                if not work.done() or work.cancelled():
+                    raise _timed_out(path, allowed, is_stopped=work.done())
         except asyncio.CancelledError:
             execution.stop()
             with contextlib.suppress(asyncio.CancelledError):  # asked twice: it says now what it knows
-                await asyncio.wait({execution.work}, timeout=self._settings.stop_grace_s)
-            if isinstance(execution.outcome, Stopped):
+                await asyncio.wait({work}, timeout=self._settings.stop_grace_s)
+            if work.cancelled():
                 raise
-            raise NotCancelled(path, execution.outcome) from None
-        return _unwrapped(path, execution.outcome)
+            raise NotCancelled(execution) from None
+        if work.cancelled():
+            raise CallError(ErrorCode.CANCELLED, f"{path} was stopped", hint="the skills are being closed")
+        return work.result()
 
     async def _set_up(self, skill: LoadedSkill) -> None:
         try:
@@ -300,13 +303,3 @@ def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:
         f"{path} took longer than {allowed:g} s and {state}",
         hint="the skill's author can allow more with timeout_s",
     )
-
-
-def _unwrapped(path: str, outcome: Outcome | None) -> Json:
-    match outcome:
-        case Returned(value):
-            return value
-        case Failed(error):
-            raise error
-        case _:
-            raise CallError(ErrorCode.CANCELLED, f"{path} was stopped", hint="the skills are being closed")

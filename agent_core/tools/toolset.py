@@ -22,7 +22,7 @@ from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
 from contracts.trace import span
 from contracts.wire import Json
-from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.limits import Deadline
 from sandbox_host.result import RunResult
 
 
@@ -59,7 +59,6 @@ class SandboxSession(Protocol):
         code: str,
         call_handler: Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]],
         *,
-        limits: RunLimits | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult:
         """Run one program; see ``sandbox_host.pool.Session.run``."""

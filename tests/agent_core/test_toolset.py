@@ -15,7 +15,7 @@ from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode, SandboxError
 from contracts.wire import Json
-from sandbox_host.limits import Deadline, RunLimits
+from sandbox_host.limits import Deadline
 from sandbox_host.result import RunResult, RunStatus
 
 Handler = Callable[[str, list[Json], dict[str, Json]], Awaitable[Json]]
@@ -123,7 +123,6 @@ class Runner:
         code: str,
         call_handler: Handler,
         *,
-        limits: RunLimits | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult:
         self.codes.append(code)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_host import Deadline, PoolSettings, RunLimits, RunResult, RunStatus, Session, open_pool
+from sandbox_host import Deadline, PoolSettings, RunResult, RunStatus, Session, open_pool
 from tests.sandbox_host.house import House, deadline_from
 from tests.sandbox_host.processes import sandbox_processes
 
@@ -491,6 +491,6 @@ for number in range(500):
 while True: pass
 """
     async with open_session(settings, house) as session:
-        result = await session.run(program, house, limits=RunLimits(seconds=30))
+        result = await session.run(program, house, deadline=Deadline(30))
         assert result.status is RunStatus.ABUSE
         assert "does not take the answers" in result.problem

@@ -2,43 +2,42 @@
 
 import asyncio
 
+import pytest
+
 from sandbox_host import Deadline
 
 
-async def test_a_deadline_does_not_run_before_it_is_started() -> None:
-    deadline = Deadline(0.01)
-    await asyncio.sleep(0.03)
-    assert deadline.left == 0.01
-    deadline.start()
-    await deadline.expired()
-    assert deadline.left == 0
-
-
-async def test_pauses_may_overlap() -> None:
-    deadline = Deadline(60)
-    deadline.start()
-    with deadline.paused():
-        with deadline.paused():
-            await asyncio.sleep(0.01)
-        left = deadline.left
-        await asyncio.sleep(0.01)
-        assert deadline.left == left
-    await asyncio.sleep(0.01)
-    assert deadline.left < left
-
-
-async def test_who_waits_for_the_end_also_waits_through_a_pause() -> None:
-    deadline = Deadline(0.02)
-    async with asyncio.TaskGroup() as tasks:
-        with deadline.paused():
-            deadline.start()
-            waiting = tasks.create_task(deadline.expired())
-            await asyncio.sleep(0.06)
-            assert not waiting.done()
-    assert deadline.left == 0
-
-
-async def test_a_deadline_of_no_time_expires_at_once() -> None:
+async def test_a_clock_ends_its_block_and_no_other_one() -> None:
     deadline = Deadline(0)
-    deadline.start()
-    await deadline.expired()
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        async with deadline.enforced():
+            await asyncio.Event().wait()
+
+
+async def test_the_clock_stands_still_until_the_last_of_several_pauses_ends() -> None:
+    deadline = Deadline(0)
+    passed: list[int] = []
+
+    async def overlap() -> None:
+        async with deadline.enforced():
+            with deadline.paused(), deadline.paused():
+                await asyncio.sleep(0.01)
+                passed.append(1)
+            await asyncio.Event().wait()
+
+    with deadline.paused():
+        running = asyncio.get_running_loop().create_task(overlap())
+        await asyncio.sleep(0.02)
+        assert not running.done()
+    with pytest.raises(TimeoutError):
+        await running
+    assert passed
+
+
+async def test_a_pause_that_outlives_the_clock_does_no_harm() -> None:
+    deadline = Deadline(60)
+    async with deadline.enforced():
+        pause = deadline.paused()
+        pause.__enter__()
+    pause.__exit__(None, None, None)

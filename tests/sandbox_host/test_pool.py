@@ -176,11 +176,18 @@ async def test_a_run_cancelled_while_it_waits_for_room_leaves_none_taken(
 async def test_closing_the_pool_ends_every_process_and_every_run(
     settings: PoolSettings, house: House
 ) -> None:
+    started = asyncio.Event()
+
+    async def start() -> None:
+        started.set()
+
+    house.answers["device.A.start"] = start
     async with asyncio.TaskGroup() as tasks:
         async with open_pool(replace(settings, spares=1)) as pool:
             session = await pool.session("one")
-            await session.run("a = 1", house)
-            endless = tasks.create_task(session.run("while True: pass", house, deadline=Deadline(60)))
+            program = "device.A.start()\nwhile True: pass"
+            endless = tasks.create_task(session.run(program, house, deadline=Deadline(60)))
+            await started.wait()
             await wait_for_processes(2)
         assert sandbox_processes() == []
     assert endless.result().status is RunStatus.CRASHED
