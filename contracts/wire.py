@@ -30,6 +30,12 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
+class Strict(BaseModel):
+    """A piece of a request, or of a file that people write: an unknown field is a mistake."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
 class Wire(Part):
     """A whole message. The hub serves this version and the one before it."""
 

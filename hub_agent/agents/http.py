@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, download, read, read_query
 from contracts.errors import ConfigError, Conflict, FileProblem, Forbidden, InvalidMessage, NotFound
+from contracts.wire import Strict
 from hub_agent.agents.agent import AgentState
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.files import AgentFiles
@@ -22,30 +23,24 @@ from hub_registry.access.bearer import Bearer, Gate
 T = TypeVar("T")
 
 
-class _Source(BaseModel):
+class _Source(Strict):
     """The text of a profile."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     source: str
 
 
-class _Piece(BaseModel):
+class _Piece(Strict):
     """Where the bytes of a request begin in their file; 0 begins anew."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     at: Annotated[int, Field(ge=0)] = 0
 
 
-class _New(BaseModel):
+class _New(Strict):
     """A new agent.
 
     Attributes:
         source: The text of its profile; None for a template.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     source: str | None = None

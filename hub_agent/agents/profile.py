@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -22,16 +20,13 @@ from agent_core.models.entries import ModelEntry
 from contracts.addresses import endpoint, host_of, is_loopback
 from contracts.devices.registration import MethodFlags
 from contracts.errors import Forbidden
+from contracts.wire import Strict
 from identity.confined import parts_of
 
 DATA: Final = "data"
 """The folder of ``STRAWBERRY_HOME`` in which agents have theirs."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _pattern(text: str) -> str:
@@ -56,7 +51,7 @@ def matches(patterns: Iterable[str] | None, path: str) -> bool:
     )
 
 
-class SkillRights(_Part):
+class SkillRights(Strict):
     """What an agent may call on devices, and of the hub's own abilities.
 
     Attributes:
@@ -93,7 +88,7 @@ ToolName = Annotated[
 ]
 
 
-class _Flags(_Part):
+class _Flags(Strict):
     """What a tool may do, in the words that methods of skills have for it.
 
     Attributes:
@@ -140,7 +135,7 @@ class PythonTool(_Flags):
         return self.python.partition(":")[2]
 
 
-class HttpParameter(_Part):
+class HttpParameter(Strict):
     """What a model fills in.
 
     Attributes:
@@ -268,7 +263,7 @@ ModelChoice = Annotated[
 ]
 
 
-class Quota(_Part):
+class Quota(Strict):
     """What the files of an agent may be.
 
     Attributes:
@@ -292,7 +287,7 @@ def _data_dir(text: str) -> str:
     return text
 
 
-class AgentProfile(_Part):
+class AgentProfile(Strict):
     """What an agent is and may do.
 
     Attributes:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -23,7 +23,7 @@ from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, NotFound, StrawberryError
 from contracts.rates import TokenBuckets
 from contracts.topics import is_exact
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.live.events import Events
@@ -42,15 +42,11 @@ _EVENTS: Final = 20
 _LONGEST: Final = 300
 
 
-class _Logs(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
+class _Logs(Strict):
     lines: Annotated[int, Field(ge=1, le=1_000)] = 50
 
 
-class _Which(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
+class _Which(Strict):
     device: Annotated[str | None, Field(max_length=64)] = None
 
 

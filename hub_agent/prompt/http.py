@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -17,6 +17,7 @@ from agent_core.tools.toolset import TOOL_SPECS
 from chat.http.requests import answer, read_query
 from contracts.chat import AGENTS
 from contracts.errors import FileProblem
+from contracts.wire import Strict
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.prompts import context_of, system_of
 from hub_agent.prompt.prompter import Asked, Prompter
@@ -30,9 +31,7 @@ def _measured(tool: ToolSpec) -> tuple[str, int]:
 _TOOLS: Final = tuple(map(_measured, TOOL_SPECS))
 
 
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
+class _Query(Strict):
     agent: str = AGENTS[0]
     message: Annotated[str, Field(max_length=4_000)] = ""
     mode: ToolMode = "code"

@@ -5,10 +5,11 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from agent_core.yaml_files import MAX_BYTES, parse_yaml
 from contracts.errors import FileProblem
+from contracts.wire import Strict
 
 FILE: Final = "node.yaml"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}\Z")
@@ -29,11 +30,7 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1
 Restart = Literal["always", "on-failure", "never"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Health(_Part):
+class Health(Strict):
     """How a node shows that it works.
 
     Attributes:
@@ -47,7 +44,7 @@ class Health(_Part):
     every_s: Annotated[float, Field(ge=1, le=86_400)] = 30
 
 
-class Manifest(_Part):
+class Manifest(Strict):
     """What ``node.yaml`` says.
 
     Attributes:

@@ -10,16 +10,15 @@
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.files.reading import read_capture
 from hub_agent.live.captures.opening import open_captures
-from hub_agent.live.captures.recording import Followed
 from hub_agent.live.captures.skill import CaptureSkill
-from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 
 __all__ = [
     "CaptureInfo",
     "CaptureSkill",
     "CaptureSpec",
     "Captures",
-    "Followed",
+    "TopicChoice",
     "open_captures",
     "read_capture",
 ]

@@ -1,16 +1,14 @@
 """One capture that is known, whether it runs or not: its row, its files, and how people see it."""
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.access import overlaps
 from contracts.devices.presence import CaptureState
 from hub_agent.live.captures.budget import Usage
 from hub_agent.live.captures.files.series import Series
-from hub_agent.live.captures.recording import Followed, Recording, State
-from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec
+from hub_agent.live.captures.recording import Recording
+from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, State
 from hub_agent.live.captures.tables import CaptureRow
 from hub_agent.live.topics import Feed
 
@@ -76,15 +74,3 @@ class Capture:
             problem=problem,
             created_at=row.created_at,
         )
-
-
-def followed(spec: CaptureSpec) -> tuple[Followed, ...]:
-    """Return the topic filters of a capture."""
-    return tuple(Followed(each.topic, each.link) for each in spec.topics)
-
-
-def holds(spec: CaptureSpec, topics: Collection[Followed]) -> bool:
-    """Return whether a capture has messages of one of these topics."""
-    return any(
-        own.link == asked.link and overlaps(own.topic, asked.topic) for own in spec.topics for asked in topics
-    )

@@ -24,11 +24,11 @@ from contracts.errors import (
     TooManyRequests,
 )
 from hub_agent.live.captures.budget import MB, Kept, clean_up, usage_of, usages
-from hub_agent.live.captures.capture import Capture, followed, holds
+from hub_agent.live.captures.capture import Capture
 from hub_agent.live.captures.files.reading import merged, read_capture
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
-from hub_agent.live.captures.recording import Change, Followed, Recording, Shared
+from hub_agent.live.captures.recording import Change, Recording, Shared
 from hub_agent.live.captures.spec import CaptureInfo, CaptureSpec, TopicChoice
 from hub_agent.live.captures.tables import CaptureRow, CaptureRows
 from hub_agent.live.events import Events
@@ -126,7 +126,7 @@ class Captures:
                 raise TooManyRequests(f"{_MOST} captures are running", hint="Stop one of them.")
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
-            recording.follow(followed(spec), sees=self._sees(user.id), since=time.time())
+            recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
             try:
                 await self._in_thread(partial(recording.writer.write, ()))
             except (OSError, Forbidden) as error:
@@ -220,25 +220,21 @@ class Captures:
             raise Conflict(f"{capture!r} is {found.spec.format}; only jsonl can be replayed")
         return read_capture(found.series.path, since=since)
 
-    def recorded(self, topics: Collection[Followed], since: float) -> Iterator[Sample | Gap]:
+    def recorded(self, topics: Collection[TopicChoice], since: float) -> Iterator[Sample | Gap]:
         """Read what jsonl captures hold of these topics, oldest first and each message once; blocks.
 
         Args:
             since: Unix seconds.
         """
-        kept = [(each.topic, each.link) for each in topics]
-        return merged(
-            [
-                each.series.path
-                for each in list(self._captures.values())
-                if each.spec.format == "jsonl" and holds(each.spec, topics)
-            ],
-            kept,
-            since=since,
-        )
+        paths = [
+            each.series.path
+            for each in list(self._captures.values())
+            if each.spec.format == "jsonl" and each.spec.has(topics)
+        ]
+        return merged(paths, topics, since=since)
 
     async def record(
-        self, name: str, topics: Collection[Followed], *, keep_days: float, keep_bytes: int
+        self, name: str, topics: Collection[TopicChoice], *, keep_days: float, keep_bytes: int
     ) -> None:
         """Record these topics in the hub's own directory, in place of those that were given before.
 
@@ -255,7 +251,7 @@ class Captures:
             if not topics:
                 return
             spec = CaptureSpec(
-                topics=tuple(TopicChoice(topic=each.topic, link=each.link) for each in topics),
+                topics=tuple(topics),
                 path=f"{name}.jsonl",
                 zstd=True,
                 max_bytes=max(1_000, keep_bytes // _OWN_FILES),
@@ -397,7 +393,7 @@ class Captures:
         """Go on with a capture that has run before."""
         recording = self._recording(capture)
         last = (await self._in_thread(partial(usage_of, capture.series))).changed
-        recording.follow(followed(capture.spec), sees=sees, since=last or time.time())
+        recording.follow(capture.spec.topics, sees=sees, since=last or time.time())
         self._run(capture, recording)
 
     def _run(self, capture: Capture, recording: Recording) -> None:

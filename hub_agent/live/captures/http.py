@@ -4,12 +4,13 @@ import asyncio
 from threading import Event
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, download, read, read_query
+from contracts.wire import Strict
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.files.downloads import listed, opened, pieces
 from hub_agent.live.captures.files.numbers import plotted
@@ -18,10 +19,8 @@ from hub_agent.live.captures.spec import CaptureSpec
 from hub_registry.access.bearer import Bearer, Gate
 
 
-class _Numbers(BaseModel):
+class _Numbers(Strict):
     """Which numbers are wanted: fields of the payloads with commas between them; all where none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     field: Annotated[str, Field(max_length=1_000)] = ""
 

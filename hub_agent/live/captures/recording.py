@@ -15,13 +15,13 @@ from contracts.errors import Forbidden
 from contracts.rates import Backoff
 from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.writer import Writer
+from hub_agent.live.captures.spec import State, TopicChoice
 from hub_agent.live.topics import Feed, Gap, LinkName, Sample, field
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-State = Literal["active", "stopped", "full", "failed"]
 Change = Literal["started", "stopped", "full", "failed", "resumed"]
 
 _FLUSH_S: Final = 0.5
@@ -33,14 +33,6 @@ _QUEUES_BYTES: Final = 64 * 1024 * 1024
 _RETRY_S: Final = (1.0, 60.0)
 """First and longest wait for a disk that is full or away."""
 _NO_ROOM: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-
-
-@dataclass(frozen=True)
-class Followed:
-    """A topic filter on one of the links."""
-
-    topic: str
-    link: LinkName = "bus"
 
 
 @dataclass
@@ -103,12 +95,12 @@ class Recording:
         self._news = asyncio.Event()
         self._ended = asyncio.Event()
         self._following = ExitStack()
-        self._topics: frozenset[Followed] = frozenset()
+        self._topics: frozenset[TopicChoice] = frozenset()
         self._backoff = Backoff(*shared.retry_s)
 
     def follow(
         self,
-        topics: Iterable[Followed],
+        topics: Iterable[TopicChoice],
         *,
         sees: Callable[[LinkName], Callable[[str], bool] | None],
         since: float,

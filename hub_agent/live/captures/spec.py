@@ -1,13 +1,14 @@
 """What a capture records, as people ask for it, and what they see of it."""
 
-from typing import Annotated, Final
+from collections.abc import Collection
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from contracts.access import overlaps
 from contracts.topics import is_exact
-from contracts.wire import Timestamp
+from contracts.wire import Strict, Timestamp
 from hub_agent.live.captures.files.formats import FormatName
-from hub_agent.live.captures.recording import State
 from hub_agent.live.topics import LinkName
 
 _MAX_TOPICS: Final = 32_000
@@ -15,18 +16,17 @@ _MAX_TOPICS: Final = 32_000
 _FILE_BYTES: Final = 64 * 1024 * 1024
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+State = Literal["active", "stopped", "full", "failed"]
 
 
-class TopicChoice(_Part):
+class TopicChoice(Strict):
     """A topic filter on one of the links."""
 
     topic: Annotated[str, Field(min_length=1, max_length=1_000)]
     link: LinkName = "bus"
 
 
-class CaptureSpec(_Part):
+class CaptureSpec(Strict):
     """What is recorded, and where.
 
     Attributes:
@@ -55,6 +55,14 @@ class CaptureSpec(_Part):
         if not isinstance(given, list | tuple):
             return given
         return [{"topic": each} if isinstance(each, str) else each for each in given]
+
+    def has(self, topics: Collection[TopicChoice]) -> bool:
+        """Return whether messages of one of these topics are recorded."""
+        return any(
+            own.link == asked.link and overlaps(own.topic, asked.topic)
+            for own in self.topics
+            for asked in topics
+        )
 
     @model_validator(mode="after")
     def _one_stream(self) -> "CaptureSpec":

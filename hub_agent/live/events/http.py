@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import read_query
 from chat.http.streams import STREAMS, Connections, EventStream, event
 from contracts.errors import InvalidMessage, TooManyRequests
-from contracts.wire import rfc3339
+from contracts.wire import Strict, rfc3339
 from hub_agent.live.events.events import KINDS, Event, Events, Kind
 from hub_registry.access.bearer import Gate
 
@@ -22,7 +22,7 @@ _HEARTBEAT_S: Final = 15.0
 """Seconds of silence after which a comment is sent: proxies close what is silent for half a minute."""
 
 
-class _Query(BaseModel):
+class _Query(Strict):
     """Query parameters of the stream.
 
     Attributes:
@@ -30,8 +30,6 @@ class _Query(BaseModel):
         last: So many of the stored events come first; ``Last-Event-ID`` has precedence.
         follow: Whether further events are awaited; without, the stream ends after those that are stored.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Kind | None = None
     last: Annotated[int, Field(ge=0, le=1_000)] = 0

@@ -2,42 +2,37 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read, read_query
 from contracts.errors import Forbidden
+from contracts.wire import Strict
 from hub_agent.live.memory.memory import MAX_CATEGORY, MAX_TEXT, Memory, shown
 from hub_registry.access.bearer import Bearer, Gate
 
 
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
+class _Query(Strict):
     q: Annotated[str, Field(max_length=MAX_TEXT)] = ""
     limit: Annotated[int, Field(ge=1, le=1_000)] | None = None
 
 
-class _Entry(BaseModel):
+class _Entry(Strict):
     """Something to remember.
 
     Attributes:
         private: Whether it is for the person alone who sends it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
     category: Annotated[str, Field(max_length=MAX_CATEGORY)]
     text: str
     private: bool = False
 
 
-class _Change(BaseModel):
+class _Change(Strict):
     """What is changed of an entry; None leaves it as it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     category: Annotated[str, Field(max_length=MAX_CATEGORY)] | None = None
     text: str | None = None

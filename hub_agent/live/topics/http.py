@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -16,7 +16,7 @@ from chat.http.requests import answer, read_query
 from chat.http.streams import STREAMS, Connections, EventStream, event
 from contracts.errors import TooManyRequests
 from contracts.topics import EVERYTHING
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_agent.live.times import parse_since
 from hub_agent.live.topics.samples import Gap, LinkName, Sample
 from hub_agent.live.topics.tree import MOST_TOPICS, watching
@@ -44,7 +44,7 @@ _TICK_S: Final = 0.5
 Topic = Annotated[str, Field(min_length=1, max_length=65_535)]
 
 
-class _Latest(BaseModel):
+class _Latest(Strict):
     """Query parameters of ``/api/bus/latest``.
 
     Attributes:
@@ -52,14 +52,12 @@ class _Latest(BaseModel):
         follow: Whether each further message follows, as a stream of server-sent events.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
     topic: Topic
     link: LinkName = "bus"
     follow: bool = False
 
 
-class _History(BaseModel):
+class _History(Strict):
     """Query parameters of ``/api/bus/history``.
 
     Attributes:
@@ -67,36 +65,30 @@ class _History(BaseModel):
         limit: The newest so many.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
     topic: Topic
     link: LinkName = "bus"
     since: Annotated[str, Field(max_length=40)] = "1h"
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 
-class _Tree(BaseModel):
+class _Tree(Strict):
     """Query parameters of ``/api/bus/tree``.
 
     Attributes:
         words: Only topics in which all of these are.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     filter: Topic = EVERYTHING
     words: Annotated[str, Field(max_length=200)] = ""
     link: LinkName = "bus"
 
 
-class PublishBody(BaseModel):
+class PublishBody(Strict):
     """A message to publish; see `BusSkill.publish`.
 
     Attributes:
         confirmation: As for ``/api/skills/call``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     topic: Topic
     payload: Json

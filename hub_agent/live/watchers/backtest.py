@@ -7,22 +7,23 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, TypedDict
 
+from contracts.errors import StrawberryError
 from contracts.wire import Json, rfc3339
 from hub_agent.live.captures.captures import Captures
 from hub_agent.live.captures.files.numbers import Line, Lines, rested
-from hub_agent.live.captures.recording import Followed
+from hub_agent.live.captures.spec import TopicChoice
 from hub_agent.live.topics import Feed, Gap, Sample, field
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import WatchedValue
-from hub_agent.live.watchers.predicates import Evaluator, Predicate
-from hub_agent.live.watchers.predicates.firing import Firing, ValueSource, replay
+from hub_agent.live.watchers.definition import WatchedValue, is_watching, sources_of
+from hub_agent.live.watchers.predicates import Evaluator, Predicate, parse
+from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.tables import WatcherRow
 from hub_agent.settings import WatcherSettings
-from hub_registry.access.accounts import User
 
 _MAX_FIRINGS: Final = 1_000
 """Firings that are listed; who fires more often needs another bound, not a longer list."""
@@ -31,6 +32,8 @@ _NAME: Final = "watchers"
 _DECIDED: Final = 10
 """Times that a model decides in a back-test."""
 _ROUNDED_S: Final = 0.002
+_RECALLED_S: Final = 86_400.0
+"""How far back the windows of predicates are filled again."""
 _RECALL_S: Final = 3.0
 """How long the start of the hub waits for recordings to be read."""
 
@@ -75,7 +78,7 @@ class Report(TypedDict):
 
 async def backtest(
     predicate: Predicate,
-    sources: Mapping[str, ValueSource],
+    sources: Mapping[str, WatchedValue],
     recorded: Iterable[Sample | Gap],
     *,
     until: float | None = None,
@@ -96,7 +99,7 @@ async def backtest(
 
 def _run(
     predicate: Predicate,
-    sources: Mapping[str, ValueSource],
+    sources: Mapping[str, WatchedValue],
     recorded: Iterable[Sample | Gap],
     until: float | None,
 ) -> Report:
@@ -161,56 +164,57 @@ class Recordings:
     """What is recorded of the values of watchers: for themselves, in captures, and in memory.
 
     Args:
+        captures: Those of all people; one of them may be tested on.
         settings: How much is recorded for the watchers.
     """
 
     def __init__(self, feed: Feed, captures: Captures, settings: WatcherSettings) -> None:
         self._feed = feed
-        self._captures = captures
+        self.captures = captures
         self._settings = settings
-        self._kept: set[Followed] = set()
+        self._kept: set[TopicChoice] = set()
 
-    async def keep(self, sources: Iterable[ValueSource]) -> None:
-        """Record these values from now on, and no others.
-
-        Raises:
-            StrawberryError: If they cannot be recorded.
-        """
-        wanted = {Followed(source.topic, source.link) for source in sources}
-        wanted = wanted if self._settings.record_days else set()
-        if wanted != self._kept:
-            await self._captures.record(
+    async def keep(self, rows: Iterable[WatcherRow]) -> None:
+        """Record what those of these watchers see that are watching, and nothing else, from now on."""
+        seen = (source for row in filter(is_watching, rows) for source in sources_of(row).values())
+        wanted = _topics(seen) if self._settings.record_days else set()
+        if wanted == self._kept:
+            return
+        try:
+            await self.captures.record(
                 _NAME,
                 wanted,
                 keep_days=self._settings.record_days,
                 keep_bytes=self._settings.record_mb * 1_000_000,
             )
             self._kept = wanted
+        except StrawberryError as error:
+            _log.error("what watchers see is not recorded: %s", error)
 
-    async def recall(self, since: float, sources: Iterable[ValueSource]) -> None:
-        """Put what was recorded of these values back into memory, where that is a matter of seconds."""
-        kept = {Followed(source.topic, source.link) for source in sources}
+    async def recall(self, rows: Iterable[WatcherRow]) -> None:
+        """Put back into memory what the windows of predicates held when the hub was stopped.
+
+        Only where reading the recordings is a matter of seconds.
+        """
+        longest, seen = 0.0, list[WatchedValue]()
+        for row in filter(is_watching, rows):
+            with suppress(StrawberryError):  # its start tells
+                kept = parse(row.predicate, row.topics).keep_s if row.predicate else {}
+                longest = max(longest, *kept.values()) if kept else longest
+                seen += sources_of(row).values() if kept else ()
+        if not longest:
+            return
+        recorded = self.captures.recorded(_topics(seen), time.time() - min(longest, _RECALLED_S))
         try:
-            found = await asyncio.to_thread(_in_time, self._captures.recorded(kept, since))
+            found = await asyncio.to_thread(_in_time, recorded)
         except TimeoutError:
             _log.warning("what watchers saw before the start is not read again: that takes too long")
         else:
             self._feed.refill(found)
 
-    def capture(self, user: User, capture: str, *, of_all: bool) -> Iterable[Sample | Gap]:
-        """Return what one capture has; iterating it blocks.
-
-        Args:
-            of_all: See `By.of_all`.
-
-        Raises:
-            NotFound: If this person has no such capture.
-        """
-        return self._captures.read(user, capture, of_all=of_all)
-
-    def since(self, since: float, sources: Iterable[ValueSource]) -> Iterable[Sample | Gap]:
+    def since(self, since: float, sources: Iterable[WatchedValue]) -> Iterable[Sample | Gap]:
         """Return what all recordings and memory have of these values, in order; iterating it blocks."""
-        kept = {Followed(source.topic, source.link) for source in sources}
+        kept = _topics(sources)
         recent: list[Sample | Gap] = []
         for each in kept:
             heard = self._feed.history(each.topic, each.link, since=since)
@@ -219,7 +223,11 @@ class Recordings:
             recent += self._feed.gaps(link, since=since)
         recent.sort(key=_begins)
         # A recording is written once a second, and may have begun later than the hub.
-        return _each_once(heapq.merge(self._captures.recorded(kept, since), recent, key=_begins))
+        return _each_once(heapq.merge(self.captures.recorded(kept, since), recent, key=_begins))
+
+
+def _topics(sources: Iterable[WatchedValue]) -> set[TopicChoice]:
+    return {TopicChoice(topic=source.topic, link=source.link) for source in sources}
 
 
 def _in_time(recorded: Iterable[Sample | Gap]) -> list[Sample | Gap]:

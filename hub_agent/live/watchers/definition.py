@@ -6,8 +6,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -18,7 +16,7 @@ from contracts import topics as bus_topics
 from contracts.errors import Conflict, Forbidden, InvalidMessage
 from contracts.names import Token
 from contracts.validation import explain
-from contracts.wire import Json
+from contracts.wire import Json, Strict
 from hub_agent.live.topics import LinkName
 from hub_agent.live.watchers.predicates import KEYWORDS
 from hub_agent.live.watchers.tables import WatcherRow
@@ -33,10 +31,6 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 Missed = Literal["run", "tell"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
 def _one_topic(topic: str) -> str:
     if "+" in topic or "#" in topic:
         raise ValueError(
@@ -47,7 +41,7 @@ def _one_topic(topic: str) -> str:
     return topic
 
 
-class WatchedValue(_Part):
+class WatchedValue(Strict):
     """One value that a watcher sees.
 
     Attributes:
@@ -69,7 +63,7 @@ class WatchedValue(_Part):
         return self.value or None
 
 
-class Allowed(_Part):
+class Allowed(Strict):
     """A call that a watcher may make.
 
     Attributes:
@@ -83,7 +77,7 @@ class Allowed(_Part):
     arguments: dict[str, Json] = {}
 
 
-class Change(_Part):
+class Change(Strict):
     """What is changed with an approval; None leaves it as it is.
 
     Attributes:
@@ -95,7 +89,7 @@ class Change(_Part):
     dry_run: bool | None = None
 
 
-class WatcherRequest(_Part):
+class WatcherRequest(Strict):
     """A watcher to make.
 
     Attributes:
@@ -162,7 +156,7 @@ class WatcherRequest(_Part):
         return self.every_s
 
 
-class Edit(_Part):
+class Edit(Strict):
     """What is changed of a watcher; what is left out stays. An empty predicate removes it."""
 
     instruction: str | None = None
@@ -188,6 +182,16 @@ class Edit(_Part):
             return WatcherRequest.model_validate(asked)
         except ValidationError as error:
             raise InvalidMessage(explain(error)) from None
+
+
+def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
+    """Return what a watcher sees, by name."""
+    return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
+
+
+def is_watching(row: WatcherRow) -> bool:
+    """Return whether the values of a watcher are seen: it is active, or only snoozed."""
+    return row.state == "active" or row.snoozed_until is not None
 
 
 def topics_json(request: WatcherRequest) -> dict[str, Any]:

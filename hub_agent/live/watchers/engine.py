@@ -20,7 +20,7 @@ from hub_agent.live.topics import Feed, Gap, LinkName, Sample
 from hub_agent.live.topics import field as field_of
 from hub_agent.live.watchers.decisions.evaluation import Evaluations
 from hub_agent.live.watchers.decisions.model import Seen
-from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue
+from hub_agent.live.watchers.definition import LEAST_EVERY_S, WatchedValue, sources_of
 from hub_agent.live.watchers.predicates import Evaluator, Verdict, parse
 from hub_agent.live.watchers.predicates.firing import Firing, replay
 from hub_agent.live.watchers.schedule import Schedule
@@ -467,11 +467,6 @@ class Engine:
             await self._evaluations.store.save(row)
         except StorageError as error:
             _log.error("watcher %s: %s", row.name, error)
-
-
-def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
-    """Return what a watcher sees, by name."""
-    return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
 
 
 def _unix(moment: datetime) -> float:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import answer, read
 from contracts.errors import Forbidden
+from contracts.wire import Strict
 from hub_agent.live.times import parse_since
 from hub_agent.live.watchers.definition import By, Change, Edit, WatcherRequest
 from hub_agent.live.watchers.timers import Timers
@@ -17,23 +18,19 @@ from hub_agent.live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer, Gate
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class SnoozeBody(_Body):
+class SnoozeBody(Strict):
     """How long a watcher does nothing, in seconds."""
 
     seconds: Annotated[float, Field(gt=0, le=366 * 86_400)]
 
 
-class PredicateBody(_Body):
+class PredicateBody(Strict):
     """A predicate to check; None to have one proposed."""
 
     predicate: Annotated[str | None, Field(min_length=1, max_length=2_000)] = None
 
 
-class TestBody(_Body):
+class TestBody(Strict):
     """What a watcher is tried on.
 
     Attributes:

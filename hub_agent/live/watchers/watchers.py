@@ -2,22 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from agent_core.search.targets import AnyDirectory
 from contracts.errors import Conflict, NotFound, StrawberryError
 from contracts.validation import did_you_mean
 from contracts.wire import Json
 from hub_agent.calls.confirmations import cannot_confirm
-from hub_agent.live.topics import Feed
+from hub_agent.live.topics import Feed, Gap, Sample
 from hub_agent.live.topics.values import check_visible, visible_to
 from hub_agent.live.watchers.backtest import Recordings, backtest, report_json
 from hub_agent.live.watchers.decisions.approved import approve
-from hub_agent.live.watchers.decisions.evaluation import Evaluations, calls_of, entry_json
+from hub_agent.live.watchers.decisions.evaluation import Evaluations, entry_json
 from hub_agent.live.watchers.decisions.model import Seen
 from hub_agent.live.watchers.decisions.proposal import objection, propose
 from hub_agent.live.watchers.definition import (
@@ -26,12 +25,13 @@ from hub_agent.live.watchers.definition import (
     By,
     Change,
     Edit,
-    WatchedValue,
     WatcherRequest,
+    is_watching,
     require_approved,
+    sources_of,
     topics_json,
 )
-from hub_agent.live.watchers.engine import Engine, Watched, sources_of
+from hub_agent.live.watchers.engine import Engine, Watched
 from hub_agent.live.watchers.predicates import parse
 from hub_agent.live.watchers.schedule import Schedule
 from hub_agent.live.watchers.store import WatcherStore, name_taken
@@ -49,7 +49,6 @@ _MOST: Final = 1_000
 """Watchers of a home."""
 _MOST_OF_ONE: Final = 300
 _HISTORY: Final = 50
-_RECALLED_S: Final = 86_400.0
 
 
 class Watchers:
@@ -97,7 +96,7 @@ class Watchers:
         for source in request.topics.values():
             check_visible(by.user, source.topic, source.link)
         self._check_room(request.name, by.user, as_draft=as_draft)
-        allow = [call.model_dump() for call in approve(self._devices_of(by.user.id), request.allow)]
+        allow = self._approved(by.user.id, request.allow)
         if request.schedule is not None:
             Schedule.parse(request.schedule).next(now(), self._settings.household)
         if request.predicate is not None:
@@ -133,7 +132,7 @@ class Watchers:
                 await self._note_approval(row, by)
                 await self._try_start(row)
                 await self._store.save(row)
-                await self._record()
+                await self._recordings.keep(self._rows.values())
         await self._evaluations.announcer.state(row)
         return self._shown(row)
 
@@ -170,12 +169,11 @@ class Watchers:
             Forbidden: If it makes calls and the person may not confirm calls here.
         """
         change = change or Change()
-        async with self._changing(name, by) as row:
-            if change.allow is not None:
-                row.allow = [each.model_dump() for each in approve(self._devices_of(row.owner), change.allow)]
-            elif row.allow:
-                again = [Allowed(path=call.path, arguments=call.arguments) for call in calls_of(row)]
-                row.allow = [each.model_dump() for each in approve(self._devices_of(row.owner), again)]
+        async with self._changing(name, by, "approved") as row:
+            wanted = change.allow
+            if wanted is None:
+                wanted = tuple(map(Allowed.model_validate, calls_json(row)))
+            row.allow = self._approved(row.owner, wanted)
             if row.allow and not by.may_confirm:
                 raise cannot_confirm()
             if change.predicate is not None:
@@ -204,16 +202,16 @@ class Watchers:
             CallError: If a path means nothing.
             Forbidden: If the person has read-only access, or may not see a topic.
         """
-        async with self._changing(name, by) as row:
+        async with self._changing(name, by, "changed") as row:
             request = edit.applied_to(row, calls_json(row))
             for source in request.topics.values():
                 check_visible(by.user, source.topic, source.link)
-            calls = approve(self._devices_of(row.owner), request.allow)
+            allow = self._approved(row.owner, request.allow)
             if request.predicate is not None:
                 parse(request.predicate, request.topics)
             row.instruction, row.predicate = request.instruction, request.predicate
             row.topics = topics_json(request)
-            row.allow = [call.model_dump() for call in calls]
+            row.allow = allow
             if row.predicate is not None:
                 row.note = objection(row.predicate, await self._values(row)) or ""
             # What somebody is asked to confirm is no longer this.
@@ -251,7 +249,7 @@ class Watchers:
 
     async def pause(self, name: str, by: By) -> dict[str, Json]:
         """Watch no more until it is resumed."""
-        async with self._changing(name, by) as row:
+        async with self._changing(name, by, "paused") as row:
             require_approved(row)
             self._engine.stop(name)
             row.state, row.snoozed_until = "paused", None
@@ -259,7 +257,7 @@ class Watchers:
 
     async def snooze(self, name: str, by: By, *, seconds: float) -> dict[str, Json]:
         """Do nothing for some time; values are seen meanwhile."""
-        async with self._changing(name, by) as row:
+        async with self._changing(name, by, "snoozed") as row:
             require_approved(row)
             row.state, row.snoozed_until = "paused", now() + timedelta(seconds=seconds)
             if self._engine.get(name) is None:
@@ -269,7 +267,7 @@ class Watchers:
 
     async def resume(self, name: str, by: By) -> dict[str, Json]:
         """Go on with a watcher that was paused, snoozed or has failed."""
-        async with self._changing(name, by) as row:
+        async with self._changing(name, by, "resumed") as row:
             require_approved(row)
             row.state, row.snoozed_until, row.note = "active", None, ""
             await self._start(row)
@@ -280,6 +278,7 @@ class Watchers:
         row = self._get(name, by)
         by.require_writer()
         await self._remove(row)
+        await self._evaluations.announcer.change(row, "removed", by=by.user.id)
 
     async def forget_person(self, user: str) -> None:
         """Delete the watchers of a person who was removed."""
@@ -298,7 +297,7 @@ class Watchers:
             for kept in (self._rows, self._last, self._drafts):
                 kept.pop(row.name, None)
             self._evaluations.limits.forget(row.name)
-            await self._record()
+            await self._recordings.keep(self._rows.values())
         await self._evaluations.announcer.gone(row.name)
 
     async def run(self, name: str, by: By) -> dict[str, Json]:
@@ -356,13 +355,14 @@ class Watchers:
             raise Conflict(f"{name} has no predicate to test", hint="Approve it with one.")
         sources = sources_of(row)
         parsed = parse(tried, sources)
+        recorded: Iterable[Sample | Gap]
         if capture:
-            recorded, until = self._recordings.capture(by.user, capture, of_all=by.of_all), None
+            recorded = self._recordings.captures.read(by.user, capture, of_all=by.of_all)
         else:
             sees = partial(visible_to, self._registry.directory, row.owner)
             seen = [source for source in sources.values() if sees(source.link)(source.topic)]
             recorded = self._recordings.since(since or 0.0, seen)
-            until = now().timestamp()
+        until = None if capture else now().timestamp()
         report = await backtest(parsed, sources, recorded, until=until)
         return await report_json(report, row, sources, evaluations=self._evaluations if with_model else None)
 
@@ -399,43 +399,22 @@ class Watchers:
                 )
         sources = [each for row in self._rows.values() for each in sources_of(row).values()]
         gaps = [gap for link in {each.link for each in sources} for gap in self._feed.gaps(link)]
-        await self._recall()
+        await self._recordings.keep(self._rows.values())
+        await self._recordings.recall(self._rows.values())
         for row in self._rows.values():
             history = await self._store.history(row.name, limit=1, gaps=False)
             if history:
                 self._last[row.name] = history[0]
-            if row.state == "active" or row.snoozed_until is not None:
+            if is_watching(row):
                 await self._try_start(row)
         for gap in gaps:
             self._engine.gap(gap)
-        await self._record()
-
-    async def _recall(self) -> None:
-        """Read again what the windows of predicates held when the hub was stopped."""
-        await self._record()
-        longest, seen = 0.0, list[WatchedValue]()
-        for row in self._rows.values():
-            if row.predicate and (row.state == "active" or row.snoozed_until is not None):
-                with suppress(StrawberryError):  # its start tells
-                    predicate = parse(row.predicate, row.topics)
-                    longest = max(longest, predicate.for_s, *predicate.keep_s.values())
-                    seen += sources_of(row).values()
-        if longest:
-            await self._recordings.recall(now().timestamp() - min(longest, _RECALLED_S), seen)
+        await self._recordings.keep(self._rows.values())
 
     async def announce(self) -> None:
         """Publish the state of all watchers, after a connection to the broker."""
         for row in list(self._rows.values()):
             await self._evaluations.announcer.state(row, self._last_of(row))
-
-    async def _record(self) -> None:
-        """Record what the watchers see, so that it can be tested on later."""
-        rows = self._rows.values()
-        seen = [row for row in rows if row.state == "active" or row.snoozed_until is not None]
-        try:
-            await self._recordings.keep(source for row in seen for source in sources_of(row).values())
-        except StrawberryError as error:
-            _log.error("what watchers see is not recorded: %s", error)
 
     async def _try_start(self, row: WatcherRow) -> bool:
         try:
@@ -452,8 +431,8 @@ class Watchers:
         await self._engine.start(row, last=self._last_of(row))
 
     @asynccontextmanager
-    async def _changing(self, name: str, by: By) -> AsyncIterator[WatcherRow]:
-        """Change a watcher; what is changed when an error comes stays as it was."""
+    async def _changing(self, name: str, by: By, change: str) -> AsyncIterator[WatcherRow]:
+        """Change a watcher and publish what was done; what is changed when an error comes stays as it was."""
         row = self._get(name, by)
         by.require_writer()
         async with self._one:
@@ -461,12 +440,13 @@ class Watchers:
             try:
                 yield row
                 await self._store.save(row)
-                await self._record()
+                await self._recordings.keep(self._rows.values())
             except BaseException:
                 for field, value in before.items():
                     setattr(row, field, value)
                 raise
         await self._evaluations.announcer.state(row, self._last_of(row))
+        await self._evaluations.announcer.change(row, change, by=by.user.id)
 
     def _get(self, name: str, by: By) -> WatcherRow:
         row = self._rows.get(name)
@@ -487,8 +467,9 @@ class Watchers:
         if len(self._rows) >= _MOST or own >= _MOST_OF_ONE:
             raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
 
-    def _devices_of(self, user: str) -> AnyDirectory:
-        return self._registry.directory.seen_by(user)
+    def _approved(self, user: str, wanted: Sequence[Allowed]) -> list[Json]:
+        """Return the calls that a person's watcher may make, as they are stored."""
+        return [call.model_dump() for call in approve(self._registry.directory.seen_by(user), wanted)]
 
     def _shown(self, row: WatcherRow) -> dict[str, Json]:
         return watcher_json(row, self._engine.get(row.name), self._last_of(row))

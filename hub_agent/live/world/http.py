@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from chat.http.requests import answer, read_query
 from chat.http.streams import STREAMS, Connections, EventStream, event
 from contracts.errors import NotFound, TooManyRequests
+from contracts.wire import Strict
 from hub_agent.live.world.thing import Thing
 from hub_agent.live.world.world import World, WorldView
 from hub_registry.access.bearer import Bearer, Gate
@@ -30,10 +31,8 @@ _MOST_TOPICS: Final = 1_000
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Query(BaseModel):
+class _Query(Strict):
     """Query parameters; with ``follow``, what changes then follows as a stream of server-sent events."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     area: _Name | None = None
     kind: _Name | None = None

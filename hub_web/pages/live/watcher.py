@@ -101,7 +101,7 @@ class _Watcher:
 
     async def _heard(self, event: Any) -> None:
         concerned = event.get("data", {}).get("watchers", [event.get("subject")])
-        if self._name in concerned:
+        if self._name in concerned and event["data"].get("event") != "removed":
             await self._show(await self._view.api.get(self._path))
 
     async def _show(self, shown: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from contextlib import nullcontext
-from hub_agent.live.captures.recording import Followed, Recording, Shared
+from hub_agent.live.captures.recording import Recording, Shared
+from hub_agent.live.captures.spec import TopicChoice
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
 from hub_agent.live.topics import Sample
@@ -38,7 +39,7 @@ async def main():
             Writer(series, "jsonl", FileLimits(max_bytes=200_000)), Shared(feed, thread),
             is_over=lambda: False, on_change=nothing, on_roll=lambda: None,
         )
-        recording.follow([Followed("a")], sees=lambda _: None, since=time.time())
+        recording.follow([TopicChoice(topic="a")], sees=lambda _: None, since=time.time())
         asyncio.get_running_loop().create_task(recording.run())
         number = 0
         while True:

@@ -16,7 +16,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.errors import NotFound
 from contracts.wire import Json
-from hub_agent.live.captures import CaptureSpec, Followed, read_capture
+from hub_agent.live.captures import CaptureSpec, TopicChoice, read_capture
 from hub_agent.live.captures.files.formats import Missing
 from hub_agent.live.captures.files.series import Series
 from hub_agent.live.captures.files.writer import FileLimits, Writer
@@ -307,7 +307,7 @@ async def test_a_full_disk_is_a_state_and_a_gap(home: Home, tmp_path: Path) -> N
             on_change=changes.put,
             on_roll=lambda: None,
         )
-        recording.follow([Followed(DISK)], sees=lambda _: None, since=time.time())
+        recording.follow([TopicChoice(topic=DISK)], sees=lambda _: None, since=time.time())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(recording.run())
             writer.is_full = True
@@ -333,7 +333,7 @@ async def test_what_cannot_be_kept_up_with_is_counted(home: Home, tmp_path: Path
     with ThreadPoolExecutor(1) as thread:
         shared = Shared(feed, thread, room=2_000)
         recording = Recording(writer, shared, is_over=lambda: False, on_change=nothing, on_roll=lambda: None)
-        recording.follow([Followed(DISK)], sees=lambda _: None, since=time.time())
+        recording.follow([TopicChoice(topic=DISK)], sees=lambda _: None, since=time.time())
         # It does not run yet: the queue fills.
         await send(home, *range(20))
         await heard(home, 19)
@@ -352,7 +352,7 @@ async def test_recorded_values_come_in_order_and_once(home: Home) -> None:
     await start(home)
     await start(home, path="all.jsonl", topics=["devices/+/state/#"], zstd=True)
     await start(home, path="other.csv", format="csv")
-    await captures.record("watchers", [Followed(DISK)], keep_days=7, keep_bytes=1_000_000)
+    await captures.record("watchers", [TopicChoice(topic=DISK)], keep_days=7, keep_bytes=1_000_000)
     await send(home, 1)
     await send(home, "other", topic="devices/nas/state/SystemSkill/memory")
     await send(home, 2, 2)
@@ -361,14 +361,19 @@ async def test_recorded_values_come_in_order_and_once(home: Home) -> None:
     await eventually(lambda: len(values(own)) == 3)
     async with home.client() as client:
         assert (await client.delete("/api/captures/watchers")).status_code == 403
-    found = [each for each in captures.recorded([Followed(DISK)], 0) if isinstance(each, Sample)]
+    found = [each for each in captures.recorded([TopicChoice(topic=DISK)], 0) if isinstance(each, Sample)]
     assert [each.value for each in found] == [1, 2, 2]
-    both = [Followed("devices/nas/state/+/disk"), Followed("devices/nas/state/SystemSkill/memory")]
+    both = [
+        TopicChoice(topic="devices/nas/state/+/disk"),
+        TopicChoice(topic="devices/nas/state/SystemSkill/memory"),
+    ]
     later = captures.recorded(both, found[1].at - 1e-5)
     assert [each.value for each in later if isinstance(each, Sample)][-2:] == [2, 2]
     assert len(list(captures.recorded(both, 0))) == 4
     # Other topics from now on, in the same files.
-    await captures.record("watchers", [Followed("devices/nas/state/A/a")], keep_days=7, keep_bytes=1_000_000)
+    await captures.record(
+        "watchers", [TopicChoice(topic="devices/nas/state/A/a")], keep_days=7, keep_bytes=1_000_000
+    )
     await send(home, 7, topic="devices/nas/state/A/a")
     await eventually(lambda: values(own) == [1, 2, 2, 7])
     await captures.record("watchers", [], keep_days=7, keep_bytes=1_000_000)

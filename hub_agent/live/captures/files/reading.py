@@ -16,7 +16,8 @@ from contracts.access import covers
 from contracts.errors import NotFound
 from contracts.wire import Json
 from hub_agent.live.captures.files.series import Series, read_lines
-from hub_agent.live.topics.samples import Gap, LinkName, Sample
+from hub_agent.live.captures.spec import TopicChoice
+from hub_agent.live.topics.samples import Gap, Sample
 
 _log = logging.getLogger(__name__)
 
@@ -43,16 +44,14 @@ def read_capture(path: Path, *, since: float | None = None) -> Iterator[Sample |
             _log.debug("skipped a line of %s that is no record", path)
 
 
-def merged(
-    paths: Iterable[Path], topics: Collection[tuple[str, LinkName]], *, since: float
-) -> Iterator[Sample | Gap]:
+def merged(paths: Iterable[Path], topics: Collection[TopicChoice], *, since: float) -> Iterator[Sample | Gap]:
     """Read several jsonl captures as one, oldest first, each message once.
 
     Args:
         topics: Filters with their links; nothing else is returned.
         since: Unix seconds.
     """
-    links = {link for _, link in topics}
+    links = {each.link for each in topics}
 
     def matching(path: Path) -> Iterator[Sample | Gap]:
         # Where nothing was recorded yet, there is no file.
@@ -61,7 +60,7 @@ def merged(
                 if isinstance(item, Gap):
                     wanted = item.link in links
                 else:
-                    wanted = any(link == item.link and covers(topic, item.topic) for topic, link in topics)
+                    wanted = any(each.link == item.link and covers(each.topic, item.topic) for each in topics)
                 if wanted and _at(item) >= since:
                     yield item
 

@@ -94,6 +94,16 @@ class Announcer:
         """Empty the retained state of a watcher that was removed."""
         await self._retain(name, b"")
 
+    async def change(self, row: WatcherRow, change: str, *, by: str) -> None:
+        """Publish that a person has paused, resumed, snoozed, approved, changed or removed a watcher.
+
+        Args:
+            by: Id of that person.
+        """
+        until = {"until": rfc3339(row.snoozed_until)} if row.snoozed_until and change == "snoozed" else {}
+        payload: dict[str, Json] = {"subject": row.name, "event": change, "by": by, **until}
+        await self._events.publish(row.owner, "watcher", payload)
+
     async def decision(self, row: WatcherRow, entry: DecisionRow) -> None:
         """Publish a decision; the owner is notified of one that does something."""
         await self._events.publish(row.owner, "watcher", {"subject": row.name, **entry_json(entry)})

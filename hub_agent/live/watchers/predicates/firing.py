@@ -1,9 +1,9 @@
 """When a watcher fires, by the verdicts on its predicate: the one rule of live watchers and of back-tests."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
 
 from hub_agent.live.topics import Gap, LinkName, Sample, field
+from hub_agent.live.watchers.definition import WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, Verdict
 
 
@@ -29,25 +29,9 @@ class Firing:
         return is_firing
 
 
-class ValueSource(Protocol):
-    """Where the values of a name come from."""
-
-    @property
-    def link(self) -> LinkName:
-        """The broker."""
-
-    @property
-    def topic(self) -> str:
-        """A single topic."""
-
-    @property
-    def path(self) -> str | None:
-        """Where in the decoded payload the value is; None for all of it."""
-
-
 def replay(
     evaluator: Evaluator,
-    sources: Mapping[str, ValueSource],
+    sources: Mapping[str, WatchedValue],
     recorded: Iterable[Sample | Gap],
     *,
     until: float | None = None,

@@ -1,28 +1,21 @@
 """Back-tests: when a watcher would have fired on recorded data, by the rule of the live engine."""
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 
 from hub_agent.live.topics import Gap, LinkName, Sample
 from hub_agent.live.watchers.backtest import backtest
+from hub_agent.live.watchers.definition import WatchedValue
 from hub_agent.live.watchers.predicates import Evaluator, parse
 
 _T0 = 1_700_000_000.0
 
 
-@dataclass
-class _Source:
-    topic: str
-    link: LinkName = "bus"
-    path: str | None = None
-
-
 _SOURCES = {
-    "disk": _Source("nas/disk", path="value"),
-    "door": _Source("door"),
-    "motion": _Source("motion", link="home"),
+    "disk": WatchedValue(topic="nas/disk", value="value"),
+    "door": WatchedValue(topic="door"),
+    "motion": WatchedValue(topic="motion", link="home"),
 }
 
 

@@ -243,6 +243,11 @@ async def test_paused_and_snoozed_watchers_do_nothing_until_they_go_on(
     assert (await watching.show())["state"] == "active"
     assert (await watching.ask("POST", "/full/resume"))["state"] == "active"
     assert watching.camera.stopped == ["camera"]
+    await watching.ask("DELETE", "/full")
+    events = await watching.home.hub.live.events.after(0, user="admin", kinds=["watcher"])
+    done = [(each.subject, each.data["event"], each.data["by"]) for each in events if "event" in each.data]
+    changes = ("paused", "snoozed", "snoozed", "resumed", "removed")
+    assert done == [("full", change, "admin") for change in changes]
 
 
 async def test_actions_beyond_those_of_an_hour_are_told_and_not_done(
