@@ -139,6 +139,15 @@ class Turn:
         finally:
             self.cancel()
 
+    async def last(self) -> TurnFinal | TurnError:
+        """Follow the turn to its end, and return its last event."""
+        last: TurnEvent | None = None
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                last = event
+        assert isinstance(last, TurnFinal | TurnError), "a turn ends with one of them"
+        return last
+
     def release(self) -> None:
         """Start the turn. Until then its client may still give up and have the work done elsewhere."""
         self._released.set()

@@ -6,9 +6,8 @@ Wyoming has no login. Whoever can connect acts as the one user of the settings, 
 import asyncio
 import hashlib
 import logging
-import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final
 
 from wyoming.asr import Transcript
@@ -19,8 +18,7 @@ from wyoming.ping import Ping, Pong
 
 from bus.ports import listen
 from chat.tasks import open_tasks
-from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError, TurnFinal
-from contracts.claims import Claims
+from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
 from hub_agent.chat.assistant import Assistant
 from hub_agent.settings import WyomingSettings
@@ -91,17 +89,12 @@ class _HandleService:
             conversation=_conversation(peer, context.get("conversation_id")),
         )
         turn = await self._assistant.ask(request, await self._bearer())
-        last: TurnFinal | TurnError | None = None
-        async with aclosing(turn.events()) as events:
-            async for told in events:
-                if isinstance(told, TurnFinal | TurnError):
-                    last = told
-        match last:
-            case TurnFinal():
-                return Handled(last.answer)
-            case TurnError():
-                return NotHandled(_said(last.message, last.hint))
-        return NotHandled("There was no answer.")
+        last = await turn.last()
+        return (
+            Handled(last.answer)
+            if isinstance(last, TurnFinal)
+            else NotHandled(_said(last.message, last.hint))
+        )
 
     async def _bearer(self) -> Bearer:
         """Return the user of the settings with the one right to chat.
@@ -116,19 +109,7 @@ class _HandleService:
                 f"[wyoming] user: there is no user {self._user!r}",
                 hint="Name one of 'strawberry users list'.",
             ) from None
-        claims = Claims(
-            iss=self._registry.hub_id,
-            sub=_NAME,
-            # Not a person's token: what needs a confirmation is refused.
-            kind="client",
-            own=user.id,
-            aud="mqtt",
-            scope="chat",
-            iat=0,
-            exp=sys.maxsize,
-            jti=_NAME,
-        )
-        return Bearer(claims, user)
+        return Bearer.inside(self._registry.hub_id, _NAME, user)
 
 
 def _conversation(peer: str, given: object) -> str | None:

@@ -137,7 +137,7 @@ class ChatRoutes(Generic[Caller]):
         if stream:
             return EventStream(answer.stream(), connections=self._connections, headers=ids)
         async with self._connections.hold(request.receive) as client:
-            last, _ = await followed(turn)
+            last = await turn.last()
             if isinstance(last, TurnError):
                 return _failed(request, turn, last)
             return JSONResponse(answer.whole(last), headers=ids)

@@ -61,11 +61,11 @@ class Connections:
         self._clients: set[Client] = set()
 
     @asynccontextmanager
-    async def hold(self, receive: Receive, *, token: str = "") -> AsyncIterator[Client]:
+    async def hold(self, receive: Receive | None, *, token: str = "") -> AsyncIterator[Client]:
         """Cancel the block as soon as the client may no longer have the answer.
 
         Args:
-            receive: Of the request, whose body must have been read.
+            receive: Of the request, whose body must have been read; None where the block itself reads on.
             token: ``jti`` of the client's token, if the block shall end when that is revoked.
         """
         client = Client(token)
@@ -73,11 +73,14 @@ class Connections:
         try:
             async with asyncio.timeout(None) as scope:
                 client.enter(scope)
-                watch = asyncio.get_running_loop().call_later(_WATCH_S, self._watch, receive, client)
+                watch = None
+                if receive is not None:
+                    watch = asyncio.get_running_loop().call_later(_WATCH_S, self._watch, receive, client)
                 try:
                     yield client
                 finally:
-                    watch.cancel()
+                    if watch is not None:
+                        watch.cancel()
                     self._clients.discard(client)
                     if client.watching is not None:
                         client.watching.cancel()

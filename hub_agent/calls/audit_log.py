@@ -4,16 +4,18 @@ import csv
 import io
 import json
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Final, Literal, cast
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
+from pydantic import Field
 from sqlmodel import Session, col, or_, select
 
+from chat.http.requests import Body
 from contracts.chat import TurnRecord
 from contracts.errors import ErrorCode
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.audit import AuditTrail
+from hub_agent.live.times import Since
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import AuditRow
 
@@ -47,26 +49,31 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet runs. Names of devices and arguments may be anybody's."""
 
 
-@dataclass(frozen=True)
-class AuditFilter:
-    """Which records are wanted; None for all.
+_Text = Annotated[str, Field(max_length=200)]
+
+
+class AuditFilter(Body):
+    """Which records are wanted; None for all. In a query, person and device go by any of their names.
 
     Attributes:
-        concerning: Id of the person whom they concern: who called, or whose ``own`` device was called.
-        own: Ids of the devices of this person.
         q: A text that who, what, or the name of the token contains.
         before: Only records before this id.
     """
 
-    concerning: str | None = None
-    own: Collection[str] = ()
-    q: str = ""
-    user: str | None = None
-    device: str | None = None
-    outcome: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    before: int | None = None
+    q: _Text = ""
+    user: _Text | None = None
+    device: _Text | None = None
+    outcome: _Text | None = None
+    since: Since | None = None
+    until: Since | None = None
+    before: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class Seer(NamedTuple):
+    """A person who sees only records of their own calls, and of calls on their own ``devices``."""
+
+    user: str
+    devices: Collection[str]
 
 
 class AuditLog:
@@ -76,11 +83,11 @@ class AuditLog:
         self._store = store
         self._trail = trail
 
-    async def page(self, wanted: AuditFilter, *, limit: int) -> list[dict[str, Json]]:
-        """Return the newest records that fit."""
+    async def page(self, wanted: AuditFilter, seer: Seer | None, *, limit: int) -> list[dict[str, Json]]:
+        """Return the newest records that fit, of all people where no ``seer`` is given."""
         # What was called a moment ago is among them.
         await self._trail.flush()
-        return [_shown(row) for row in await self._read(wanted, limit)]
+        return [_shown(row) for row in await self._read(wanted, seer, limit)]
 
     async def changes(self, user: str, turns: Sequence[TurnRecord]) -> list[dict[str, Json]]:
         """Return the calls of turns that changed something, or may have, oldest first.
@@ -106,21 +113,24 @@ class AuditLog:
 
         return await self._store.read(work)
 
-    async def export(self, wanted: AuditFilter, kind: ExportFormat) -> AsyncGenerator[bytes, None]:
+    async def export(
+        self, wanted: AuditFilter, seer: Seer | None, kind: ExportFormat
+    ) -> AsyncGenerator[bytes, None]:
         """Yield all records that fit, as a document in slices."""
         await self._trail.flush()
         if kind == "csv":
             yield _csv([COLUMNS])
-        while rows := await self._read(wanted, _SLICE):
+        while rows := await self._read(wanted, seer, _SLICE):
             shown = [_shown(row) for row in rows]
             if kind == "csv":
                 yield _csv([[_cell(each[name]) for name in COLUMNS] for each in shown])
             else:
                 yield "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in shown).encode()
-            wanted = replace(wanted, before=rows[-1].id)
+            wanted = wanted.model_copy(update={"before": rows[-1].id})
 
-    async def _read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        chosen = select(AuditRow).where(*_conditions(wanted)).order_by(col(AuditRow.id).desc()).limit(limit)
+    async def _read(self, wanted: AuditFilter, seer: Seer | None, limit: int) -> Sequence[AuditRow]:
+        conditions = _conditions(wanted, seer)
+        chosen = select(AuditRow).where(*conditions).order_by(col(AuditRow.id).desc()).limit(limit)
 
         def work(session: Session) -> Sequence[AuditRow]:
             rows = session.exec(chosen).all()
@@ -130,11 +140,10 @@ class AuditLog:
         return await self._store.read(work)
 
 
-def _conditions(wanted: AuditFilter) -> list[Any]:
+def _conditions(wanted: AuditFilter, seer: Seer | None) -> list[Any]:
     made: list[Any] = []
-    if wanted.concerning is not None:
-        devices = col(AuditRow.device).in_(wanted.own)
-        made.append(or_(col(AuditRow.user) == wanted.concerning, devices))
+    if seer is not None:
+        made.append(or_(col(AuditRow.user) == seer.user, col(AuditRow.device).in_(seer.devices)))
     if wanted.q.strip():
         path = col(AuditRow.device) + "." + col(AuditRow.skill) + "." + col(AuditRow.method)
         texts = (path, col(AuditRow.user), col(AuditRow.outcome), col(AuditRow.token_name))
@@ -142,9 +151,9 @@ def _conditions(wanted: AuditFilter) -> list[Any]:
     given = ((name, getattr(wanted, name)) for name in ("user", "device", "outcome"))
     made += [getattr(AuditRow, name) == value for name, value in given if value is not None]
     if wanted.since is not None:
-        made.append(col(AuditRow.at) >= wanted.since)
+        made.append(col(AuditRow.at) >= datetime.fromtimestamp(wanted.since, UTC))
     if wanted.until is not None:
-        made.append(col(AuditRow.at) < wanted.until)
+        made.append(col(AuditRow.at) < datetime.fromtimestamp(wanted.until, UTC))
     if wanted.before is not None:
         made.append(col(AuditRow.id) < wanted.before)
     return made

@@ -7,19 +7,21 @@ calls said is theirs: of their turns it is only shown what ran when, where, how 
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final, Literal, cast
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, tuple_
 from sqlmodel import Session, col, delete, select
 
+from chat.http.requests import Body
 from chat.turns import Turn, Turns
 from contracts.chat import TurnOutcome
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.trace import TurnSpan, own_ms
 from contracts.wire import Json, rfc3339
+from hub_agent.live.times import Since
 from hub_agent.tables import TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment
@@ -36,27 +38,22 @@ PLAIN: Final = frozenset(
 _SPANS: TypeAdapter[list[TurnSpan]] = TypeAdapter(list[TurnSpan])
 
 
-@dataclass(frozen=True)
-class TurnFilter:
-    """Which turns are listed.
+class TurnFilter(Body):
+    """Which turns are listed: the query parameters of the list.
 
     Attributes:
-        user: Id of the person who asks for the list.
-        all_people: Whether those of others are listed, too.
         device: Id of the current device of the turn.
         outcome: How it ended, or ``running``.
-        since: Unix seconds; only turns that began then or later.
+        since: Only turns that began then or later.
         before: What the list before this one gave as ``next``.
     """
 
-    user: str
-    all_people: bool = False
     conversation: Token | None = None
     device: Token | None = None
     outcome: TurnOutcome | Literal["running"] | None = None
-    since: float | None = None
-    before: str | None = None
-    limit: int = 50
+    since: Since | None = None
+    before: Annotated[str, Field(max_length=200)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
 class Traces:
@@ -70,8 +67,12 @@ class Traces:
         self._store = store
         self._running = running
 
-    async def page(self, wanted: TurnFilter) -> dict[str, Json]:
+    async def page(self, wanted: TurnFilter, *, user: str, all_people: bool) -> dict[str, Json]:
         """Return turns, newest first, as ``{"turns": […], "next": …}``; the latter is None at the end.
+
+        Args:
+            user: Id of the person who asks.
+            all_people: Whether the turns of others are listed, too.
 
         Raises:
             InvalidMessage: If ``before`` is nothing that a list gave.
@@ -79,13 +80,13 @@ class Traces:
         query = (
             cast("Any", select)(TurnRow, *_SUMMARY)
             .outerjoin(TraceRow, _same_turn())
-            .where(*_conditions(wanted))
+            .where(*_conditions(wanted, user, all_people=all_people))
             .order_by(*(column.desc() for column in _ORDER))
             .limit(wanted.limit + 1)
         )
         found = await self._store.read(lambda session: session.exec(query).all())
         rows = found[: wanted.limit]
-        shown = [_summary(row, _Costs(*costs), wanted.user) for row, *costs in rows]
+        shown = [_summary(row, _Costs(*costs), user) for row, *costs in rows]
         return {"turns": shown, "next": _cursor(rows[-1][0]) if len(found) > len(rows) else None}
 
     async def get(self, turn: str, *, user: str, all_people: bool) -> dict[str, Json]:
@@ -236,13 +237,13 @@ def _same_turn() -> ColumnElement[bool]:
     return (col(TraceRow.user) == col(TurnRow.user)) & (col(TraceRow.turn) == col(TurnRow.turn))
 
 
-def _conditions(wanted: TurnFilter) -> list[ColumnElement[bool]]:
+def _conditions(wanted: TurnFilter, user: str, *, all_people: bool) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [col(TurnRow.conversation).is_not(None)]
-    if not wanted.all_people:
-        conditions.append(col(TurnRow.user) == wanted.user)
+    # The name of a conversation may be that of another person's, whose words it would lead to.
+    if not all_people or wanted.conversation is not None:
+        conditions.append(col(TurnRow.user) == user)
     if wanted.conversation is not None:
-        # Its name may be that of another person's, whose words it would lead to.
-        conditions += [col(TurnRow.user) == wanted.user, col(TurnRow.conversation) == wanted.conversation]
+        conditions.append(col(TurnRow.conversation) == wanted.conversation)
     if wanted.device is not None:
         conditions.append(col(TurnRow.device) == wanted.device)
     if wanted.outcome == "running":
@@ -250,7 +251,7 @@ def _conditions(wanted: TurnFilter) -> list[ColumnElement[bool]]:
     elif wanted.outcome is not None:
         conditions.append(col(TurnRow.outcome) == wanted.outcome)
     if wanted.since is not None:
-        conditions.append(col(TurnRow.at) >= datetime.fromtimestamp(wanted.since).astimezone())
+        conditions.append(col(TurnRow.at) >= datetime.fromtimestamp(wanted.since, UTC))
     if wanted.before is not None:
         at, user, turn = _read_cursor(wanted.before)
         conditions.append(tuple_(*_ORDER) < tuple_(literal(at, Moment()), user, turn))

@@ -73,7 +73,8 @@ class _Followed:
         self._ended = False
         self._changed = asyncio.Event()
         self._clients = 0
-        self._abandon: asyncio.TimerHandle | None = None
+        # A client may be gone before it follows what it asked for.
+        self._abandon = self._wait_for_client()
 
     async def run(self) -> None:
         """Follow the turn to its end; it is cancelled where no client has been there for too long."""
@@ -88,8 +89,7 @@ class _Followed:
     async def frames(self, after: int) -> AsyncGenerator[bytes, None]:
         """Yield the events after that one, to the end of the turn."""
         self._clients += 1
-        if self._abandon is not None:
-            self._abandon.cancel()
+        self._abandon.cancel()
         try:
             while True:
                 if after < self._forgotten:
@@ -107,7 +107,10 @@ class _Followed:
         finally:
             self._clients -= 1
             if not self._clients:
-                self._abandon = asyncio.get_running_loop().call_later(_GRACE_S, self.turn.cancel)
+                self._abandon = self._wait_for_client()
+
+    def _wait_for_client(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(_GRACE_S, self.turn.cancel)
 
     def _keep(self, event: TurnEvent) -> None:
         number = self._forgotten + len(self._frames) + 1
@@ -212,7 +215,7 @@ class ChatSockets:
         reason = "the token has been revoked"
         try:
             await websocket.accept()
-            async with self._connections.hold(_never, token=jti):
+            async with self._connections.hold(None, token=jti):
                 reason = await self._talk(websocket, bearer, left_s)
         finally:
             self._open.give_back(jti)
@@ -254,14 +257,14 @@ class _Client:
         ref, turn = "", None
         try:
             frame = _frame(text)
-            if isinstance(frame, Ask):
-                ref, turn = frame.ref, frame.turn
-            else:
-                turn = frame.turn
+            ref, turn = getattr(frame, "ref", ""), frame.turn
             await self._obey(frame)
         except StrawberryError as error:
-            problem = json.loads(bytes(expected(_PATH, error).body))
-            await self._send(_json(Refused(ref=ref, turn=turn, problem=problem)))
+            await self._refuse(error, turn, ref=ref)
+
+    async def _refuse(self, error: StrawberryError, turn: str | None, *, ref: str = "") -> None:
+        problem = json.loads(bytes(expected(_PATH, error).body))
+        await self._send(_json(Refused(ref=ref, turn=turn, problem=problem)))
 
     async def _obey(self, frame: Ask | Resume | Cancel | Confirm) -> None:
         assistant = self._sockets.assistant
@@ -312,8 +315,7 @@ class _Client:
             state = await self._sockets.assistant.cancel(turn, self._bearer)
             await self._send(_json(TurnStateFrame(turn=turn, state=state)))
         except StrawberryError as error:
-            problem = json.loads(bytes(expected(_PATH, error).body))
-            await self._send(_json(Refused(turn=turn, problem=problem)))
+            await self._refuse(error, turn)
 
     async def _send(self, frame: bytes) -> None:
         # A client that does not read is disconnected by the server's protocol.
@@ -337,11 +339,6 @@ def _as_request(websocket: WebSocket) -> Request:
     # A cookie counts only from a page of the hub: without an origin it is good for reading alone.
     method = "GET" if "authorization" in websocket.headers else "POST"
     return Request({**websocket.scope, "type": "http", "method": method})
-
-
-async def _never() -> Any:
-    """Wait for what the socket itself reads."""
-    await asyncio.Event().wait()
 
 
 def _json(frame: BaseModel) -> bytes:

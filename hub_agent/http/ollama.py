@@ -18,7 +18,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from chat.http.completions import followed
 from chat.http.errors import error_response
 from chat.http.messages import ChatMessage, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.requests import answer, read
@@ -174,7 +173,7 @@ class OllamaRoutes:
         if lines.body.stream:
             return _LineStream(lines.of(turn), connections=self._connections, headers={})
         async with self._connections.hold(request.receive) as client:
-            last, _ = await followed(turn)
+            last = await turn.last()
             if isinstance(last, TurnError):
                 return error_response(request.url.path, 503, "no_model", last.message, last.hint)
             return answer(lines.last("stop", lines.stop.cut(last.answer), last))

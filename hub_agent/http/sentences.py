@@ -2,21 +2,21 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
-from chat.http.requests import answer, read_query
+from chat.http.requests import Body, answer, read_query
 from contracts.wire import Json
 from hub_agent.chat.assistant import Assistant
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Entry
 
 
-class _Query(BaseModel):
+class _Query(Body):
     """Query parameters.
 
     Attributes:
@@ -24,16 +24,12 @@ class _Query(BaseModel):
         language: In which, where that is not the language of the user.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     q: Annotated[str, Field(min_length=1, max_length=1_000)]
     device: Annotated[str | None, Field(max_length=64)] = None
     language: Annotated[str | None, Field(max_length=35)] = None
 
 
-class _VocabularyQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _VocabularyQuery(Body):
     language: Annotated[str | None, Field(max_length=35)] = None
 
 

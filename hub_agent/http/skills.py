@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -17,7 +17,7 @@ from agent_core.skills.arguments import arguments_digest, check_arguments
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.turn import TurnContext
 from chat.http.errors import CALL_STATUS, error_response
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from chat.http.streams import Client, Connections, farewell
 from contracts.chat import TurnEvent
 from contracts.devices.rpc import Actor
@@ -37,11 +37,7 @@ _EXEC: Final = "exec"
 """The conversation of programs that name none: their variables stay from one to the next."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class CallBody(_Body):
+class CallBody(Body):
     """A call of a skill.
 
     Attributes:
@@ -59,7 +55,7 @@ class CallBody(_Body):
     text: bool = False
 
 
-class ExecBody(_Body):
+class ExecBody(Body):
     """A program for the sandbox."""
 
     code: Annotated[str, Field(min_length=1)]

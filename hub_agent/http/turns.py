@@ -1,40 +1,18 @@
 """``/api/turns``: the turns of people, where their time went; and those that a device hands in."""
 
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from chat.http.requests import answer, read, read_query
-from contracts.chat import PushedTurns, TurnOutcome
+from contracts.chat import PushedTurns
 from contracts.errors import Forbidden
-from contracts.names import Token
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import key_of
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.chat.traces import Traces, TurnFilter
-from hub_agent.live.times import parse_since
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Directory
-
-
-class _Query(BaseModel):
-    """Query parameters of the list; see `TurnFilter`.
-
-    Attributes:
-        since: A duration before now, or a time.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    conversation: Token | None = None
-    device: Token | None = None
-    outcome: TurnOutcome | Literal["running"] | None = None
-    since: Annotated[str, Field(max_length=40)] | None = None
-    before: Annotated[str, Field(max_length=200)] | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
 def turn_routes(
@@ -50,17 +28,11 @@ def turn_routes(
             raise Forbidden("only devices hand in turns", hint="Use the token of a device.")
         body = await read(request, PushedTurns)
         recorded = await record.take(caller.user.id, device, key, body.turns)
-        return JSONResponse({"recorded": recorded})
+        return answer({"recorded": recorded})
 
     async def look(request: Request) -> Response:
-        bearer, query = await may_look(request), read_query(request, _Query)
-        wanted = TurnFilter(
-            **query.model_dump(exclude={"since"}),
-            user=bearer.user.id,
-            all_people=bearer.is_admin,
-            since=None if query.since is None else parse_since(query.since),
-        )
-        return answer(await traces.page(wanted))
+        bearer, wanted = await may_look(request), read_query(request, TurnFilter)
+        return answer(await traces.page(wanted, user=bearer.user.id, all_people=bearer.is_admin))
 
     async def one(request: Request) -> Response:
         bearer, turn = await may_look(request), request.path_params["turn"]

@@ -2,8 +2,10 @@
 
 import re
 import time
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, WithJsonSchema
 
 from contracts.errors import InvalidMessage
 
@@ -30,15 +32,20 @@ def parse_since(text: str) -> float:
         text: A duration before now, or a time as in RFC 3339; without an offset it is local time.
 
     Raises:
-        InvalidMessage: If it is neither.
+        InvalidMessage: If it is neither, or before the year 1.
     """
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        pass
-    try:
-        return time.time() - parse_duration(text)
-    except InvalidMessage:
+        try:
+            since = datetime.fromisoformat(text).timestamp()
+        except (ValueError, OverflowError):
+            since = time.time() - parse_duration(text)
+        datetime.fromtimestamp(since, UTC)
+    except (InvalidMessage, ValueError, OverflowError, OSError):
         raise InvalidMessage(
             f"{text[:40]!r} is neither a duration nor a time", hint="Write 10m, 7d, or 2026-11-22T13:00."
         ) from None
+    return since
+
+
+Since = Annotated[float, BeforeValidator(parse_since), WithJsonSchema({"type": "string", "maxLength": 40})]
+"""A query parameter that `parse_since` reads."""

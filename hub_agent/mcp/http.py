@@ -98,7 +98,7 @@ class Mcp:
                     self._sessions[made] = _Holder(token, bearer.user.id)
             await send(message)
 
-        async with self._connections.hold(_never, token=token) as client:
+        async with self._connections.hold(None, token=token) as client:
             self._clients.add(client)
             try:
                 await server.handle({**scope, BEARER: bearer}, receive, noted, token=token)
@@ -150,9 +150,3 @@ class Mcp:
             self._assistant, self._runs, self._app, version=self._version
         ) as server:
             yield server
-
-
-async def _never() -> Message:
-    """Wait: the library itself looks whether a client leaves."""
-    forever: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    return await forever

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read, read_query
+from chat.http.requests import Body, answer, read, read_query
 from chat.http.streams import Connections, EventStream, event
 from contracts.errors import ConfigError, Conflict, InvalidMessage, TooManyRequests
 from contracts.wire import Json, rfc3339
@@ -42,11 +42,7 @@ _NAMES: Final = {number: name for name, number in _LEVELS.items()}
 Level = Literal["debug", "info", "warning", "error"]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Logs(_Body):
+class _Logs(Body):
     """Query parameters of the log: the ``last`` lines of at least a level, and those that follow."""
 
     level: Level = "info"
@@ -54,20 +50,20 @@ class _Logs(_Body):
     follow: bool = False
 
 
-class _Backup(_Body):
+class _Backup(Body):
     """A backup that is wanted."""
 
     passphrase: Annotated[SecretStr, Field(max_length=1_000)]
     captures: bool = False
 
 
-class _Piece(_Body):
+class _Piece(Body):
     """Where in the file a piece of an upload belongs."""
 
     at: Annotated[int, Field(ge=0, le=_MOST_UPLOADED)] = 0
 
 
-class _Restore(_Body):
+class _Restore(Body):
     """What was uploaded is checked, and with ``apply`` restored.
 
     Attributes:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -29,7 +29,7 @@ from agent_core.models.ollama import open_ollama
 from agent_core.models.probe import probe
 from agent_core.models.providers import PROVIDERS
 from agent_core.models.writing import own_variable, with_time, write_entries, write_key
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from chat.http.streams import Connections, EventStream, event, farewell
 from contracts.addresses import Endpoint, endpoint
 from contracts.errors import ConfigError, InvalidMessage, NotFound, StrawberryError
@@ -47,17 +47,13 @@ _LIBRARIES: Final = ("hf.co", "huggingface.co", "ollama.com", "registry.ollama.a
 """Where Ollama may get a model from. From any other host it would fetch what an address in the house says."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Entries(_Body):
+class _Entries(Body):
     """All entries, in the order in which they are asked."""
 
     entries: Annotated[list[dict[str, Json]], Field(max_length=50)]
 
 
-class _Test(_Body):
+class _Test(Body):
     """What is tried: an entry by its name, or one that was not written yet, with its key.
 
     Attributes:
@@ -69,13 +65,13 @@ class _Test(_Body):
     key: SecretStr | None = None
 
 
-class _Key(_Body):
+class _Key(Body):
     """A key; it is written down and never shown again."""
 
     key: Annotated[SecretStr, Field(min_length=1, max_length=4_000)]
 
 
-class _Pull(_Body):
+class _Pull(Body):
     """A model to download; ``address`` is one of those that `GET /api/ollama` lists, by default the first."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]

@@ -17,6 +17,7 @@ from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenAuthority
 from identity.keys import PublicKey
 from identity.proofs import ProofCheck
+from identity.tokens import make_claims
 
 _PROOF: Final = (
     "Send 'Authorization: DPoP TOKEN' and a proof in the header 'DPoP'; docs/protocol.md says how."
@@ -40,6 +41,20 @@ class Bearer:
 
     claims: Claims
     user: User
+
+    @classmethod
+    def inside(cls, hub_id: str, name: str, user: User) -> "Bearer":
+        """Return who asks on behalf of a user without a token of theirs, as a part of the hub itself.
+
+        It may chat, and no person confirms calls through it.
+
+        Args:
+            name: What its turns and audit entries stand under.
+        """
+        claims = make_claims(
+            hub_id=hub_id, subject=name, kind="client", owner=user.id, scopes=("chat",), lifetime_s=60
+        )
+        return cls(claims.model_copy(update={"jti": name}), user)
 
     @property
     def device(self) -> str | None:

@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from contracts.errors import Conflict
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Gate
 from hub_registry.access.clients import BusClient
-from hub_registry.http.parts import Body, Lifetime, Remover
+from hub_registry.http.parts import Lifetime, Remover
 from hub_registry.registry import Registry
 
 

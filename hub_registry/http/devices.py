@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agent_core.search.directory import SkillDirectory
-from chat.http.requests import answer, answer_each, read, read_query
+from chat.http.requests import Body, answer, answer_each, read, read_query
 from contracts.addresses import host_of, is_loopback
 from contracts.claims import DeviceScope
 from contracts.errors import Forbidden
@@ -17,7 +17,7 @@ from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry, Load
 from hub_registry.devices.review import Kind, digest_of
-from hub_registry.http.parts import Body, Lifetime, Remover
+from hub_registry.http.parts import Lifetime, Remover
 from hub_registry.registry import Registry
 
 _OF_OWNER: Final = frozenset({"shared", "scopes"})

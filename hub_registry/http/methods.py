@@ -11,13 +11,12 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search.catalogue import raised_flags
 from agent_core.search.directory import DeviceEntry, RegisteredSkill
-from chat.http.requests import read_query
+from chat.http.requests import Body, read_query
 from contracts.devices.registration import Method
 from contracts.names import SkillName
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.directory import Entry
-from hub_registry.http.parts import Body
 from hub_registry.registry import Registry
 
 _MOST_BYTES = 2 * 1024 * 1024

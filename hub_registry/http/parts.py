@@ -3,7 +3,7 @@
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Annotated, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 
 from hub_registry.bus.purging import Purged
@@ -11,12 +11,6 @@ from hub_registry.bus.purging import Purged
 _DAY_S = 24 * 60 * 60
 
 Lifetime = Annotated[int, Field(gt=0, le=365 * _DAY_S)]
-
-
-class Body(BaseModel):
-    """The body of a request or an answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Remover(Protocol):

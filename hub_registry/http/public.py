@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from contracts.devices.joining import DeviceBus, HubCard, ca_document
 from contracts.errors import InvalidMessage
 from contracts.wire import Json
 from hub_registry.access.bearer import Gate
-from hub_registry.http.parts import Body, source_of
+from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
 from identity import challenges
 from identity.keys import KeyPair, PublicKey

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language, TimeZone
 from contracts.wire import Timestamp
 from hub_registry.access.accounts import User, UserChange
 from hub_registry.access.bearer import SESSION_COOKIE, Gate
-from hub_registry.http.parts import Body, source_of
+from hub_registry.http.parts import source_of
 from hub_registry.registry import Registry
 
 _SHORTEST: Final = 10

@@ -11,10 +11,9 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.search import targets
 from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
-from chat.http.requests import answer, read, read_query
+from chat.http.requests import Body, answer, read, read_query
 from hub_registry.access.bearer import Gate
 from hub_registry.devices.review import APPROVED_RANK
-from hub_registry.http.parts import Body
 from hub_registry.registry import Registry
 
 _ALL_BYTES = 1024 * 1024

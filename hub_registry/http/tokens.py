@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, answer_each, read, read_query
+from chat.http.requests import Body, answer, answer_each, read, read_query
 from contracts.claims import SCOPES, Scope
 from contracts.devices.joining import DeviceTokens
 from contracts.errors import Conflict, Forbidden, TooManyRequests
@@ -15,7 +15,7 @@ from contracts.rates import TokenBuckets
 from contracts.wire import Timestamp
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.tokens import TokenRequest, no_token
-from hub_registry.http.parts import Body, Lifetime
+from hub_registry.http.parts import Lifetime
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import TokenRow, now
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from contracts.addresses import host_of, is_loopback
 from contracts.validation import Language, TimeZone
 from contracts.wire import Timestamp
@@ -14,7 +14,7 @@ from hub_registry.access.accounts import ADMIN_ID, User, UserChange, require_not
 from hub_registry.access.bearer import Gate
 from hub_registry.access.people import PasswordCode
 from hub_registry.http.devices import address_for_others
-from hub_registry.http.parts import Body, Remover
+from hub_registry.http.parts import Remover
 from hub_registry.http.sessions import PersonAnswer, SelfBody
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import Role

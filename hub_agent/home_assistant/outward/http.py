@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agent_core.search.nearest import suggestion
-from chat.http.requests import answer, read
+from chat.http.requests import Body, answer, read
 from contracts.errors import NotFound
 from contracts.wire import Json, rfc3339
 from hub_agent.home_assistant.outward import Outward
@@ -20,10 +20,8 @@ from hub_registry.devices.directory import Directory, Entry
 _HUB = "hub"
 
 
-class _Path(BaseModel):
+class _Path(Body):
     """What is shown or hidden: ``kitchen``, ``kitchen.LampSkill``, ``kitchen.LampSkill.turn_on``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     path: Annotated[str, Field(min_length=1, max_length=250)]
 

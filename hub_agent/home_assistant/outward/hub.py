@@ -4,11 +4,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import Any, Final
 
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError, TurnFinal
+from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from hub_agent.chat.assistant import Assistant
@@ -18,7 +17,6 @@ from hub_agent.home_assistant.outward.exposures import Exposures
 from hub_agent.live.events import Events
 from hub_agent.live.topics import Sample, field
 from hub_registry.access.bearer import Bearer
-from identity.tokens import make_claims
 
 _log = logging.getLogger(__name__)
 
@@ -166,25 +164,12 @@ class HubParts:
     async def _turn(self, message: str, user: str) -> str:
         """Have a turn of its own conversation; nobody can be asked for a confirmation there."""
         registry = self._assistant.registry
-        claims = make_claims(
-            hub_id=registry.hub_id,
-            subject=ACTOR,
-            kind="client",
-            owner=user,
-            scopes=("chat",),
-            lifetime_s=60,
-        ).model_copy(update={"jti": ACTOR})
-        bearer = Bearer(claims, await registry.accounts.get(user))
+        bearer = Bearer.inside(registry.hub_id, ACTOR, await registry.accounts.get(user))
         asked = ChatRequest(message=message, conversation=ACTOR, notes=_NOTES)
-        turn = await self._assistant.ask(asked, bearer)
-        answer = ""
-        async with aclosing(turn.events()) as events:
-            async for event in events:
-                if isinstance(event, TurnFinal):
-                    answer = event.answer
-                elif isinstance(event, TurnError):
-                    answer = event.answer or f"{event.message}. {event.hint}".strip()
-        return answer
+        last = await (await self._assistant.ask(asked, bearer)).last()
+        if isinstance(last, TurnFinal):
+            return last.answer
+        return last.answer or f"{last.message}. {last.hint}".strip()
 
     def _notify(self, text: str) -> None:
         exposure = self._exposures.find(NOTIFY)
