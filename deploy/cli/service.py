@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigError
-from deploy.cli.parser.service import OPTIONS
+from deploy.cli.parser import make_parser
 from deploy.cli.terminal.output import Output, note
 from deploy.home.directory import Home
-from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, is_size, own_code, own_program, typed
+from deploy.service.plan import (
+    COMMANDS,
+    KINDS,
+    MEMORY,
+    Kind,
+    ServicePlan,
+    is_size,
+    own_code,
+    own_program,
+    typed,
+)
 from deploy.service.systemd import Systemd
 from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME
@@ -87,7 +97,7 @@ def _systemd(options: argparse.Namespace) -> Systemd:
             "services are set up with systemd, which this system does not have",
             hint="Use the service manager of this system to start 'strawberry up', 'hub' or 'spoke run'.",
         )
-    return Systemd(system=options.system)
+    return Systemd(system=bool(options.system))
 
 
 def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
@@ -95,7 +105,7 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
 
 
 def _plan(options: argparse.Namespace) -> ServicePlan:
-    kind: Kind = options.service
+    kind: Kind = options.command
     _make_absolute(options)
     if options.memory is not None and not is_size(options.memory):
         raise ConfigError(f"{options.memory!r} is not a size", hint="Write it as 512M or 2G.")
@@ -118,21 +128,20 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
 
 
 def _defaults(kind: Kind) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(add_help=False)
-    OPTIONS[kind](parser)
-    return parser.parse_args([])
+    defaults = make_parser().parse_args(COMMANDS[kind])
+    del defaults.run, defaults.command
+    return defaults
 
 
 def _make_absolute(options: argparse.Namespace) -> None:
     """Make the paths ones that mean the same from any directory."""
-    if options.service != "spoke":
+    if options.command != "spoke":
         return
     if options.token_file == "-":  # noqa: S105  no token, but a word for standard input
         raise ConfigError("a service has no standard input", hint="Join first: 'strawberry spoke join'.")
     if options.token_file is not None:
         options.token_file = str(Path(options.token_file).absolute())
-    if options.skills is not None:
-        options.skills = [str(Path(folder).absolute()) for folder in options.skills]
+    options.skills = [str(Path(folder).absolute()) for folder in options.skills]
 
 
 def _user(options: argparse.Namespace) -> str | None:

@@ -108,7 +108,7 @@ def change(options: argparse.Namespace) -> None:
     given = {
         "area": options.area,
         "floor": options.floor,
-        "aliases": options.alias,
+        "aliases": options.alias or None,
         "confirm": _ON.get(options.confirm),
         "trusted": _ON.get(options.trust_skills),
         "owner": options.owner,

@@ -23,10 +23,10 @@ def list_nodes(options: argparse.Namespace) -> None:
 def act(options: argparse.Namespace) -> None:
     """Do something with a node, and print how it is then."""
     client = hub_of(options)
-    device, name = _which(client, options.node)
-    path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/{options.action}"
+    device, name = _which(client, options)
+    path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/{options.command}"
     result: Any = None
-    with waiting(f"{options.action} {name}"):
+    with waiting(f"{options.command} {name}"):
         for told in client.stream(path, None, {"Accept": "text/event-stream"}):
             if "error" in told:
                 raise StrawberryError(told["error"]["message"], hint=told["error"]["hint"])
@@ -40,7 +40,7 @@ def act(options: argparse.Namespace) -> None:
 def logs(options: argparse.Namespace) -> None:
     """Print the last lines that a node wrote."""
     client = hub_of(options)
-    device, name = _which(client, options.node)
+    device, name = _which(client, options)
     path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/logs?lines={options.lines}"
     found = client.request("GET", path)
     Output(options.json).result(found, text="\n".join(found["lines"]))
@@ -55,22 +55,20 @@ def _all(client: HubClient, device: str | None = None) -> list[dict[str, Any]]:
     return nodes
 
 
-def _which(client: HubClient, words: list[str]) -> tuple[str, str]:
-    """Return device and node of ``[DEVICE] NODE``."""
-    match words:
-        case [device, name]:
-            return device, name
-        case [name]:
-            devices = [each["device"] for each in _all(client) if each["name"] == name]
-            if len(devices) == 1:
-                return devices[0], name
-            if not devices:
-                raise NotFound(f"there is no node {name!r}", hint="'strawberry nodes list' lists them.")
-            raise ConfigError(
-                f"{len(devices)} devices have a node {name!r}",
-                hint=f"Name the device first: strawberry nodes … {devices[0]} {name}",
-            )
-    raise ConfigError("too many names", hint="Give a node, or a device and a node.")
+def _which(client: HubClient, options: argparse.Namespace) -> tuple[str, str]:
+    """Return device and node, also where the device was left out."""
+    name: str = options.node
+    if options.device is not None:
+        return options.device, name
+    devices = [each["device"] for each in _all(client) if each["name"] == name]
+    if len(devices) == 1:
+        return devices[0], name
+    if not devices:
+        raise NotFound(f"there is no node {name!r}", hint="'strawberry nodes list' lists them.")
+    raise ConfigError(
+        f"{len(devices)} devices have a node {name!r}",
+        hint=f"Name the device first: strawberry nodes … {devices[0]} {name}",
+    )
 
 
 def _shown(node: dict[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def _shown(thing: dict[str, Any]) -> dict[str, Any]:
 
 def show_prompt(options: argparse.Namespace) -> None:
     """Print the prompt, section by section."""
-    query = {"message": options.message, **({"agent": options.agent} if options.agent else {})}
+    query = {"message": options.message or "", **({"agent": options.agent} if options.agent else {})}
     shown = hub_of(options).request("GET", f"/api/prompt?{urlencode(query)}")
     Output(options.json).result(shown, text=_prompt_text(shown))
     for problem in shown["problems"]:

@@ -1,11 +1,12 @@
-"""The words of the command line, by subject; nothing here runs a command or imports what does."""
+"""The commands, declared by subject; nothing here runs a command or imports what does."""
 
 import argparse
 from typing import NoReturn
 
-from deploy.cli.parser import broker, devices, home, live, models, servers, service, talk, users, voice
-from deploy.cli.parser.shared import Parents
+from deploy.cli.parser import access, home, live, servers, talk
+from deploy.cli.parser.declarations import add_commands
 from deploy.cli.parser.usage import USAGE_ERROR, Parser
+from deploy.cli.parser.values import token_in
 
 __all__ = ["USAGE_ERROR", "make_parser"]
 
@@ -17,26 +18,38 @@ Files are kept in ~/.strawberry, or where STRAWBERRY_HOME points.
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of every command; it sets ``run`` to ``module:function``."""
-    parents = Parents.make()
+    common, client = _parents()
     parser = Parser(
         prog="strawberry",
         description="One assistant for a whole home, over MQTT.",
         epilog=_EPILOG,
-        parents=[parents.common],
+        parents=[common],
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    servers.add(commands, parents)
-    service.add(commands, parents)
-    broker.add(commands, parents)
-    talk.add(commands, parents)
-    voice.add(commands, parents)
-    devices.add(commands, parents)
-    users.add(commands, parents)
-    live.add(commands, parents)
-    models.add(commands, parents)
-    home.add(commands, parents)
+    texts = (servers.TEXT, talk.TEXT, access.TEXT, live.TEXT, home.TEXT)
+    add_commands(commands, common, client, *texts)
     return parser
+
+
+def _parents() -> tuple[Parser, Parser]:
+    """Return the options of every command, and with them those of commands that ask a hub."""
+    common = Parser(add_help=False)
+    shared = common.add_argument_group("options of every command")
+    # Without a default, a command does not undo what stood in front of it.
+    unset = argparse.SUPPRESS
+    shared.add_argument("--json", action="store_true", default=unset, help="print the result as JSON")
+    shared.add_argument("--debug", action="store_true", default=unset, help="show tracebacks and debug logs")
+    client = Parser(add_help=False, parents=[common])
+    client.add_argument("--hub", metavar="URL", help="a hub other than the one running here")
+    client.add_argument(
+        "--token-file",
+        metavar="FILE",
+        dest="hub_token",
+        type=token_in,
+        help="file with the token for that hub, - for standard input; default: STRAWBERRY_TOKEN",
+    )
+    return common, client
 
 
 class _Version(argparse.Action):

@@ -1,157 +1,117 @@
-"""Commands that run until stopped: ``up``, ``hub``, ``broker run``, ``spoke run``; and ``spoke join``."""
+"""What runs until stopped, and what sets it up: ``up``, ``hub``, ``spoke``, ``service``, ``broker``."""
 
-import argparse
+from typing import Final
 
-from contracts.addresses import BROKER_PORTS
-from deploy.cli.parser.shared import Commands, Parents, add_actions, add_port, port
+TEXT: Final = """
++lan: other machines
+  | --lan           accept other machines, with TLS; makes the certificates
+  | --insecure-lan  accept other machines without TLS: anyone in the network can read tokens and use them
++trust: a broker of others
+  --trust-broker  use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml;
+                  all topics are below strawberry/, and all users of that broker can read them
++listeners: of a broker
+  --mqtts-port N:port = 8883  with --lan; default 8883; 0 for any free one
+  --ws-port N:port            also accept MQTT over WebSocket on this port; 0 for any free one
++insecure: a hub without TLS
+  --insecure  allow an unencrypted connection, to a hub that runs with --insecure-lan
 
-TRUST = (
-    "use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml; all topics "
-    "are below strawberry/, and all users of that broker can read them"
-)
+up (serve:up): run a broker, a hub and a local spoke
+  Runs a broker, a hub and a local spoke, for this machine only unless --lan is given.
+  --broker WHICH              embedded (default), mosquitto (run an installed one), or the address of a
+                              running broker, for example mqtt://127.0.0.1:1883
+  + +trust
+  --http-port N:port = 8321   default 8321; 0 for any free one
+  --mqtt-port N:port = 1883   default 1883; 0 for any free one
+  + +lan
+  --https-port N:port = 8443  with --lan; default 8443; 0 for any free one
+  + +listeners
+  --no-spoke                  do not run a local spoke
 
-_INSECURE = "allow an unencrypted connection, to a hub that runs with --insecure-lan"
+hub (serve:run_hub): run the hub alone
+  --broker URL                default: url of [broker] in strawberry.toml, else mqtt://127.0.0.1:1883
+  + +trust
+  --http-port N:port = 8321   default 8321; 0 for any free one
+  + +lan
+  --https-port N:port = 8443  with --lan; default 8443; 0 for any free one
 
+spoke ACTION (serve): join a hub, and offer this machine's skills to it
+spoke join (hub.join): join a hub by a code that its owner approves
+  Shows a code and waits for its approval with 'strawberry devices approve CODE' on the hub. Both screens must
+  show the same fingerprint.
+  [URL]        for example https://hub.local:8443; default: search the network
+  --name NAME  display name of this device; default: the host name
+  --hub-key F  expected fingerprint of the hub's key
+  + +insecure
+spoke run (:run_spoke): offer this machine's skills to the hub
+  The device must have joined: with 'strawberry spoke join', or here with an enrolment token from
+  HUB_DEVICE_TOKEN or --token-file.
+  --hub URL          for example https://hub.local:8443; default: the hub it has joined
+  --hub-key F        fingerprint of the hub's key, printed by 'devices add'
+  + +insecure
+  --skills DIR ...   folder of skills; may be repeated; default: skills/ in the data directory
+  --samples          also offer the sample skills
+  --token-file FILE  file with the enrolment token, - for standard input
+  --with-parent      (hidden)
 
-def add(commands: Commands, parents: Parents) -> None:
-    """Add these commands, without those of ``broker``."""
-    _add_up(commands, parents)
-    _add_hub(commands, parents)
-    _add_spoke(commands, parents)
++manager: of a service
+  | system=--user = no     for this user, without root (default)
+  | system=--system = yes  for the whole machine; needs root
++installing: a service
+  + +manager
+  --now               also start it now; a running one is restarted if its unit changed
+  --print             print the unit and change nothing
+  --memory SIZE       memory cap; default: 1G for a spoke, 3584M for hub and up
+  --writable DIR ...  a directory that skills may write to, besides the data directory; may be repeated
+  --run-as NAME       with --system: user it runs as; default: the user who called sudo
 
+service ACTION (service): run hub or spoke as a service that starts with the machine
+service install SERVICE: install a service, or change it
+  Writes a systemd unit with these options; passwords and tokens are never in it.
+service install up (:install): broker, hub and a local spoke, as 'strawberry up'
+  + +installing
+  + up
+service install hub (:install): the hub alone, as 'strawberry hub'
+  + +installing
+  + hub
+service install spoke (:install): the skills of this machine, as 'strawberry spoke run'
+  + +installing
+  + spoke run
+service status: show whether the services run
+  service=[{up,hub,spoke}]  default: all
+  + +manager
+service logs: show the log of a service
+  service=[{up,hub,spoke}]  default: all
+  + +manager
+  -f, --follow             keep showing new lines; Ctrl-C ends
+  -n, --lines N:int = 100  default %(default)s
+service remove: stop a service and remove it
+  service={up,hub,spoke}  which one
+  + +manager
 
-def add_broker_run(actions: Commands, parents: Parents) -> None:
-    """Add ``broker run``."""
-    run = actions.add_parser("run", parents=[parents.common], help="run the embedded broker alone")
-    add_port(run, "--mqtt-port", BROKER_PORTS["mqtt"])
-    _add_lan(run)
-    _add_bus_listeners(run)
-    _add_with_parent(run)
-    run.set_defaults(run="deploy.cli.serve:run_broker")
-
-
-def _add_up(commands: Commands, parents: Parents) -> None:
-    up = commands.add_parser(
-        "up",
-        parents=[parents.common],
-        help="run a broker, a hub and a local spoke",
-        description="Runs a broker, a hub and a local spoke, for this machine only unless --lan is given.",
-    )
-    add_up_options(up)
-    up.set_defaults(run="deploy.cli.serve:up")
-
-
-def add_up_options(up: argparse.ArgumentParser) -> None:
-    """Add the options of ``up``."""
-    up.add_argument(
-        "--broker",
-        metavar="WHICH",
-        help="embedded (default), mosquitto (run an installed one), or the address of a running broker, for "
-        "example mqtt://127.0.0.1:1883",
-    )
-    up.add_argument("--trust-broker", action="store_true", help=TRUST)
-    add_port(up, "--http-port", 8321)
-    add_port(up, "--mqtt-port", BROKER_PORTS["mqtt"])
-    _add_lan(up)
-    add_port(up, "--https-port", 8443, what="with --lan")
-    _add_bus_listeners(up)
-    up.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
-
-
-def _add_hub(commands: Commands, parents: Parents) -> None:
-    hub = commands.add_parser("hub", parents=[parents.common], help="run the hub alone")
-    add_hub_options(hub)
-    hub.set_defaults(run="deploy.cli.serve:run_hub")
-
-
-def add_hub_options(hub: argparse.ArgumentParser) -> None:
-    """Add the options of ``hub``."""
-    hub.add_argument(
-        "--broker",
-        metavar="URL",
-        help="default: url of [broker] in strawberry.toml, else mqtt://127.0.0.1:1883",
-    )
-    hub.add_argument("--trust-broker", action="store_true", help=TRUST)
-    add_port(hub, "--http-port", 8321)
-    _add_lan(hub)
-    add_port(hub, "--https-port", 8443, what="with --lan")
-
-
-def _add_lan(parser: argparse.ArgumentParser) -> None:
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--lan",
-        action="store_true",
-        help="accept other machines, with TLS; makes the certificates",
-    )
-    choice.add_argument(
-        "--insecure-lan",
-        action="store_true",
-        help="accept other machines without TLS: anyone in the network can read tokens and use them",
-    )
-
-
-def _add_with_parent(parser: argparse.ArgumentParser) -> None:
-    # For children of `strawberry up`; `deploy.home.child` describes the protocol.
-    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-
-
-def _add_bus_listeners(parser: argparse.ArgumentParser) -> None:
-    add_port(parser, "--mqtts-port", BROKER_PORTS["mqtts"], what="with --lan")
-    parser.add_argument(
-        "--ws-port",
-        type=port,
-        metavar="N",
-        help="also accept MQTT over WebSocket on this port; 0 for any free one",
-    )
-
-
-def _add_spoke(commands: Commands, parents: Parents) -> None:
-    actions = add_actions(commands, "spoke", help_="join a hub, and offer this machine's skills to it")
-    join = actions.add_parser(
-        "join",
-        parents=[parents.common],
-        help="join a hub by a code that its owner approves",
-        description="Shows a code and waits for its approval with 'strawberry devices approve CODE' on the "
-        "hub. Both screens must show the same fingerprint.",
-    )
-    join.add_argument(
-        "url",
-        nargs="?",
-        metavar="URL",
-        help="for example https://hub.local:8443; default: search the network",
-    )
-    join.add_argument("--name", help="display name of this device; default: the host name")
-    join.add_argument("--hub-key", metavar="F", help="expected fingerprint of the hub's key")
-    join.add_argument("--insecure", action="store_true", help=_INSECURE)
-    join.set_defaults(run="deploy.cli.hub.join:join")
-
-    run = actions.add_parser(
-        "run",
-        parents=[parents.common],
-        help="offer this machine's skills to the hub",
-        description="The device must have joined: with 'strawberry spoke join', or here with an enrolment "
-        "token from HUB_DEVICE_TOKEN or --token-file.",
-    )
-    add_spoke_options(run)
-    _add_with_parent(run)
-    run.set_defaults(run="deploy.cli.serve:run_spoke")
-
-
-def add_spoke_options(run: argparse.ArgumentParser) -> None:
-    """Add the options of ``spoke run``."""
-    run.add_argument(
-        "--hub", metavar="URL", help="for example https://hub.local:8443; default: the hub it has joined"
-    )
-    run.add_argument("--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'")
-    run.add_argument("--insecure", action="store_true", help=_INSECURE)
-    run.add_argument(
-        "--skills",
-        metavar="DIR",
-        action="append",
-        help="folder of skills; may be repeated; default: skills/ in the data directory",
-    )
-    run.add_argument("--samples", action="store_true", help="also offer the sample skills")
-    run.add_argument(
-        "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
-    )
+broker ACTION (broker): run, set up and check a broker; logins for MQTT programs
+broker run (serve:run_broker): run the embedded broker alone
+  --mqtt-port N:port = 1883  default 1883; 0 for any free one
+  + +lan
+  + +listeners
+  --with-parent              (hidden)
+broker provision: set up a Mosquitto of your own for Strawberry
+  Sets up roles and the hub's login on a Mosquitto with the dynamic security plugin. Asks for the password of
+  its admin (or takes it from STRAWBERRY_BROKER_PASSWORD or standard input) and stores it nowhere. Clients
+  that the broker knows already keep working.
+  URL                   for example mqtt://127.0.0.1:1883
+  --admin NAME = admin  user name of its dynamic security admin; default %(default)s
+  --ca FILE             certificate authority of an mqtts address; default: those of the system
+  --insecure            allow a broker on another machine without TLS: others in the network can read
+                        everything
+broker check: try whether logins work and foreign access is denied
+  [URL]  default: the broker in use
+  + +trust
+broker login (hub.logins, hub): make a login for a program that watches the bus, such as MQTT Explorer
+  The login may read presence and values, but no calls. It may subscribe to #.
+  --home-assistant  for Home Assistant: what is exposed to it, and nothing else
+  NAME              for example mqtt_explorer
+  --chat            also allow chat, over hub/chat/NAME/…
+broker logins (hub.logins:list_logins, hub): list these logins
+broker logout (hub.logins, hub): delete a login and disconnect it
+  NAME  its name
+"""
